@@ -181,7 +181,7 @@ static void test_any_allocation_may_fail(void **state)
 }
 
 /* The same where every segment has to be copied. */
-static void test_any_allocation_may_fail_without_frames(void **state)
+static void test_any_allocation_may_fail_while_segments_are_copied(void **state)
 {
 	fake_frames_spare = 0;
 	run_rounds(16);
@@ -209,7 +209,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_any_allocation_may_fail),
-		T(test_any_allocation_may_fail_without_frames),
+		T(test_any_allocation_may_fail_while_segments_are_copied),
 		T(test_any_allocation_may_fail_while_lending),
 		T(test_any_allocation_may_fail_with_cookies),
 	};

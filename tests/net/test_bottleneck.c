@@ -99,7 +99,7 @@ static void test_bbr_fills_the_path_and_keeps_the_queue_short(void **state)
 }
 
 /* Every state is gone through in some seconds. */
-static void test_bbr_cycles(void **state)
+static void test_bbr_passes_through_every_state(void **state)
 {
 	struct bottleneck path = usual(4);
 	unsigned seen = 0;
@@ -114,7 +114,8 @@ static void test_bbr_cycles(void **state)
 	end();
 }
 
-static void test_bbr_bears_random_loss_and_cubic_does_not(void **state)
+static void
+test_bbr_keeps_its_rate_under_random_loss_and_cubic_does_not(void **state)
 {
 	struct bottleneck path = usual(4), other = usual(4);
 	double bbr, cubic;
@@ -156,7 +157,7 @@ static double bbr_at(double mbit, unsigned rtt_ms, double bdps,
  * Losses that come in a heap in some round of Startup, as they do for one seed
  * of eight where 1 % are lost: no queue has been full.
  */
-static void test_startup_is_not_ended_by_chance(void **state)
+static void test_random_losses_do_not_end_startup(void **state)
 {
 	static const unsigned seeds[] = {1, 13};
 
@@ -178,7 +179,7 @@ static void test_startup_is_not_ended_by_chance(void **state)
 }
 
 /* Rounds of 12 to 600 segments, each with losses: it goes on at its rate. */
-static void test_one_percent_lost_by_chance_costs_bbr_little(void **state)
+static void test_random_loss_of_one_percent_costs_bbr_little(void **state)
 {
 	assert_true(bbr_at(10, 10, 0.5, 10) > 0.92);
 	assert_true(bbr_at(10, 10, 2, 10) > 0.92);
@@ -191,7 +192,7 @@ static void test_one_percent_lost_by_chance_costs_bbr_little(void **state)
  * What waits behind a segment that was lost twice fills two windows: a third
  * one can be written all the same. CUBIC sends less while it repairs.
  */
-static void test_bbr_can_write_three_windows(void **state)
+static void test_bbr_send_buffer_holds_three_windows(void **state)
 {
 	static const struct {
 		const char *cc;
@@ -239,7 +240,8 @@ static void test_a_long_path_needs_a_larger_buffer(void **state)
 }
 
 /* Three segments, and more than 2 % of what was under way. */
-static void test_too_much_is_three_segments_and_two_percent(void **state)
+static void
+test_bbr_loss_threshold_is_three_segments_and_two_percent(void **state)
 {
 	struct net_bbr bbr = {.mss = 1000, .sack = true};
 
@@ -254,7 +256,7 @@ static void test_too_much_is_three_segments_and_two_percent(void **state)
 }
 
 /* Five times what chance is taken for: the rate follows what arrives. */
-static void test_bbr_gives_way_to_more_than_chance(void **state)
+static void test_bbr_reduces_its_rate_at_five_percent_loss(void **state)
 {
 	struct bottleneck path = usual(4);
 	bool gave_way = false;
@@ -279,7 +281,7 @@ static void test_bbr_gives_way_to_more_than_chance(void **state)
  * In bursts of ACKs new segments and those sent again leave at one time, in
  * either order: none is lost but those that are.
  */
-static void test_what_arrives_is_not_taken_for_lost(void **state)
+static void test_only_lost_segments_are_marked_lost(void **state)
 {
 	struct bottleneck path = {.rate = 20 * RATE,
 				  .delay_ns = 20 * MS,
@@ -295,7 +297,7 @@ static void test_what_arrives_is_not_taken_for_lost(void **state)
 	end();
 }
 
-static void test_bbr_lets_a_shallow_queue_overflow_little(void **state)
+static void test_bbr_loses_little_to_a_shallow_queue(void **state)
 {
 	struct bottleneck path = usual(0.3);
 	double share;
@@ -337,7 +339,7 @@ test_an_application_that_limits_itself_changes_no_estimate(void **state)
 }
 
 /* At rest for a second: neither block nor timer; then it begins anew. */
-static void test_the_model_goes_after_a_second_of_rest(void **state)
+static void test_idle_connection_frees_its_model_after_a_second(void **state)
 {
 	struct bottleneck path = usual(4);
 	uint64_t memory;
@@ -358,7 +360,7 @@ static void test_the_model_goes_after_a_second_of_rest(void **state)
 }
 
 /* Within that second it goes on at the rate that it knows. */
-static void test_after_a_short_pause_the_rate_is_known(void **state)
+static void test_rate_is_kept_over_a_short_pause(void **state)
 {
 	struct bottleneck path = usual(4);
 	static uint8_t data[30000];
@@ -474,19 +476,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_bbr_finds_the_rate_and_the_round_trip),
 		T(test_bbr_fills_the_path_and_keeps_the_queue_short),
-		T(test_bbr_cycles),
-		T(test_bbr_bears_random_loss_and_cubic_does_not),
-		T(test_one_percent_lost_by_chance_costs_bbr_little),
-		T(test_startup_is_not_ended_by_chance),
-		T(test_bbr_can_write_three_windows),
+		T(test_bbr_passes_through_every_state),
+		T(test_bbr_keeps_its_rate_under_random_loss_and_cubic_does_not),
+		T(test_random_loss_of_one_percent_costs_bbr_little),
+		T(test_random_losses_do_not_end_startup),
+		T(test_bbr_send_buffer_holds_three_windows),
 		T(test_a_long_path_needs_a_larger_buffer),
-		T(test_too_much_is_three_segments_and_two_percent),
-		T(test_bbr_gives_way_to_more_than_chance),
-		T(test_what_arrives_is_not_taken_for_lost),
-		T(test_bbr_lets_a_shallow_queue_overflow_little),
+		T(test_bbr_loss_threshold_is_three_segments_and_two_percent),
+		T(test_bbr_reduces_its_rate_at_five_percent_loss),
+		T(test_only_lost_segments_are_marked_lost),
+		T(test_bbr_loses_little_to_a_shallow_queue),
 		T(test_an_application_that_limits_itself_changes_no_estimate),
-		T(test_the_model_goes_after_a_second_of_rest),
-		T(test_after_a_short_pause_the_rate_is_known),
+		T(test_idle_connection_frees_its_model_after_a_second),
+		T(test_rate_is_kept_over_a_short_pause),
 		T(test_cubic_fills_the_path),
 		T(test_reno_fills_the_path),
 		T(test_slow_start_ends_before_the_queue_is_full),

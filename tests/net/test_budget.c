@@ -199,7 +199,7 @@ static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 	assert_true(used() < max / 4);
 }
 
-static void test_a_send_buffer_has_its_part_of_what_is_left(void **state)
+static void test_send_buffer_shrinks_with_the_free_memory(void **state)
 {
 	uint32_t whole = net_here()->snd_most;
 
@@ -232,7 +232,7 @@ static void pour_bytes(struct net_conn *conn, void *arg)
 		coro_yield();
 }
 
-static void test_one_byte_segments_do_not_take_much_more(void **state)
+static void test_one_byte_segments_use_bounded_memory(void **state)
 {
 	uint64_t before;
 	struct peer peer;
@@ -313,7 +313,7 @@ static void connect_reader(struct peer *peer)
 	look(peer);
 }
 
-static void test_windows_shrink_and_no_edge_moves_back(void **state)
+static void test_windows_shrink_without_moving_the_edge_back(void **state)
 {
 	struct peer peer;
 
@@ -341,7 +341,7 @@ static void test_windows_shrink_and_no_edge_moves_back(void **state)
 	go = true;
 }
 
-static void test_a_small_window_opens_again_when_it_is_read(void **state)
+static void test_small_window_opens_again_after_a_read(void **state)
 {
 	struct peer peer;
 
@@ -367,7 +367,7 @@ static void close_it(struct net_conn *conn, void *arg)
 	read_some(conn, arg);
 }
 
-static void test_closing_with_a_small_window_is_no_reset(void **state)
+static void test_close_with_a_small_window_sends_a_fin(void **state)
 {
 	struct peer peer;
 
@@ -402,7 +402,7 @@ static void pour_and_tell(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_the_greediest_is_reset_and_the_others_live(void **state)
+static void test_largest_connection_is_reset_and_the_others_live(void **state)
 {
 	struct peer modest[10], rich;
 	struct segment s;
@@ -451,7 +451,7 @@ static void never_read(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_unread_bytes_are_a_reason_too(void **state)
+static void test_connection_with_unread_bytes_is_reset(void **state)
 {
 	static uint8_t data[512];
 	struct peer peer;
@@ -473,7 +473,7 @@ static void test_unread_bytes_are_a_reason_too(void **state)
 	assert_int_equal(result, -ENOBUFS);
 }
 
-static void test_nobody_is_reset_who_waits_for_nothing(void **state)
+static void test_idle_connection_is_not_reset(void **state)
 {
 	struct peer peer;
 
@@ -492,7 +492,7 @@ static void test_nobody_is_reset_who_waits_for_nothing(void **state)
 }
 
 /* Each holds a byte that its handler does not read. */
-static void test_many_that_hold_little_make_room(void **state)
+static void test_many_small_connections_are_reset_for_room(void **state)
 {
 	struct peer peer;
 
@@ -519,7 +519,7 @@ static void *park(void *arg)
 	return NULL;
 }
 
-static void test_a_spike_of_coroutines_does_not_last(void **state)
+static void test_memory_of_many_coroutines_is_returned(void **state)
 {
 	uint64_t before = net_budget_elsewhere();
 	unsigned n = 0;
@@ -542,7 +542,7 @@ static void test_a_spike_of_coroutines_does_not_last(void **state)
 	unload();
 }
 
-static void test_no_connection_is_taken_while_memory_is_used_up(void **state)
+static void test_no_connection_is_accepted_without_memory(void **state)
 {
 	struct peer peer = {
 		.port = 2000, .stack_port = 7, .snd = 99, .wnd = 65535};
@@ -559,7 +559,7 @@ static void test_no_connection_is_taken_while_memory_is_used_up(void **state)
 }
 
 /* An object in each chunk keeps it; newcomers find room between them. */
-static void test_holes_between_objects_are_room(void **state)
+static void test_new_objects_fill_the_holes_between_old_ones(void **state)
 {
 	static void *objects[64 * 1024];
 	unsigned n = 0, step = NET_MEM_CHUNK_BYTES / 4096;
@@ -587,7 +587,7 @@ static void test_holes_between_objects_are_room(void **state)
 
 /* ---- opening ---- */
 
-static void test_too_little_memory_is_refused_with_a_number(void **state)
+static void test_too_little_memory_is_refused_with_the_needed_size(void **state)
 {
 	struct net_opts opts;
 	struct net_stack *out;
@@ -605,7 +605,7 @@ static void test_too_little_memory_is_refused_with_a_number(void **state)
 	net_stack_close(out);
 }
 
-static void test_there_is_a_budget_without_being_asked(void **state)
+static void test_budget_has_a_default(void **state)
 {
 	struct net_stats stats;
 
@@ -668,22 +668,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_peers_that_do_not_read_stay_within_the_budget),
-		T(test_a_send_buffer_has_its_part_of_what_is_left),
-		T(test_one_byte_segments_do_not_take_much_more),
+		T(test_send_buffer_shrinks_with_the_free_memory),
+		T(test_one_byte_segments_use_bounded_memory),
 		T(test_large_scale_leaves_a_window_when_memory_is_short),
-		T(test_windows_shrink_and_no_edge_moves_back),
-		T(test_a_small_window_opens_again_when_it_is_read),
-		T(test_closing_with_a_small_window_is_no_reset),
-		T(test_the_greediest_is_reset_and_the_others_live),
-		T(test_unread_bytes_are_a_reason_too),
-		T(test_a_spike_of_coroutines_does_not_last),
-		T(test_many_that_hold_little_make_room),
-		T(test_nobody_is_reset_who_waits_for_nothing),
-		T(test_no_connection_is_taken_while_memory_is_used_up),
-		T(test_holes_between_objects_are_room),
+		T(test_windows_shrink_without_moving_the_edge_back),
+		T(test_small_window_opens_again_after_a_read),
+		T(test_close_with_a_small_window_sends_a_fin),
+		T(test_largest_connection_is_reset_and_the_others_live),
+		T(test_connection_with_unread_bytes_is_reset),
+		T(test_memory_of_many_coroutines_is_returned),
+		T(test_many_small_connections_are_reset_for_room),
+		T(test_idle_connection_is_not_reset),
+		T(test_no_connection_is_accepted_without_memory),
+		T(test_new_objects_fill_the_holes_between_old_ones),
 		cmocka_unit_test(
-			test_too_little_memory_is_refused_with_a_number),
-		T(test_there_is_a_budget_without_being_asked),
+			test_too_little_memory_is_refused_with_the_needed_size),
+		T(test_budget_has_a_default),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

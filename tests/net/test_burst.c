@@ -172,7 +172,7 @@ static void test_a_gap_ends_a_run(void **state)
 	expect(&s, PEER_ACK, peer.rcv, peer.snd + 2 * SEG, 0);
 }
 
-static void test_what_came_before_ends_a_run(void **state)
+static void test_retransmitted_segment_ends_a_run(void **state)
 {
 	send_data(3);
 	peer.snd -= SEG;
@@ -185,7 +185,7 @@ static void test_what_came_before_ends_a_run(void **state)
 	peer_expect_nothing(); /* the last one is alone behind that */
 }
 
-static void test_a_fin_behind_a_run_is_heard(void **state)
+static void test_fin_behind_a_run_is_handled(void **state)
 {
 	send_data(4);
 	peer_send(&peer, PEER_FIN | PEER_ACK, NULL, 0);
@@ -195,7 +195,7 @@ static void test_a_fin_behind_a_run_is_heard(void **state)
 	assert_int_equal(result, 0);
 }
 
-static void test_a_reset_behind_a_run_is_heard(void **state)
+static void test_reset_behind_a_run_is_handled(void **state)
 {
 	send_data(4);
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
@@ -247,7 +247,7 @@ static void test_another_address_is_another_connection(void **state)
 }
 
 /* A run must not write where no window is open. */
-static void test_a_run_ends_where_the_window_does(void **state)
+static void test_run_ends_at_the_window_edge(void **state)
 {
 	uint32_t before = peer.snd;
 
@@ -261,7 +261,7 @@ static void test_a_run_ends_where_the_window_does(void **state)
 }
 
 /* What the peer says of its own window on the way counts: RFC 9293 3.10.7.4. */
-static void test_the_last_window_of_a_run_counts(void **state)
+static void test_last_window_of_a_run_is_used(void **state)
 {
 	for (unsigned i = 0; i < 4; i++) {
 		peer.wnd = (uint16_t)(1000 * i);
@@ -272,7 +272,7 @@ static void test_the_last_window_of_a_run_counts(void **state)
 	assert_int_equal(last->pcb.snd_wl1, peer.snd - SEG);
 }
 
-static void test_an_ack_within_a_burst_is_heard(void **state)
+static void test_ack_within_a_burst_is_handled(void **state)
 {
 	assert_int_equal(net_send(last, "hello", 5), 5);
 	run_rounds(1);
@@ -294,7 +294,7 @@ static void test_an_ack_within_a_burst_is_heard(void **state)
 #define LONGER LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG
 
 /* RFC 7323 4.3: of several that one ACK is for, the earliest. */
-static void test_the_earliest_timestamp_of_a_run_is_echoed(void **state)
+static void test_run_echoes_its_earliest_timestamp(void **state)
 {
 	uint32_t first;
 
@@ -347,15 +347,15 @@ int main(void)
 		CASE(test_an_odd_segment_is_acknowledged_with_the_others),
 		CASE(test_data_behind_an_ack_wakes_the_reader),
 		CASE(test_a_gap_ends_a_run),
-		CASE(test_what_came_before_ends_a_run),
-		CASE(test_a_fin_behind_a_run_is_heard),
-		CASE(test_a_reset_behind_a_run_is_heard),
+		CASE(test_retransmitted_segment_ends_a_run),
+		CASE(test_fin_behind_a_run_is_handled),
+		CASE(test_reset_behind_a_run_is_handled),
 		CASE(test_two_connections_in_turn),
 		CASE(test_another_address_is_another_connection),
-		CASE(test_a_run_ends_where_the_window_does),
-		CASE(test_the_last_window_of_a_run_counts),
-		CASE(test_an_ack_within_a_burst_is_heard),
-		STAMPED(test_the_earliest_timestamp_of_a_run_is_echoed),
+		CASE(test_run_ends_at_the_window_edge),
+		CASE(test_last_window_of_a_run_is_used),
+		CASE(test_ack_within_a_burst_is_handled),
+		STAMPED(test_run_echoes_its_earliest_timestamp),
 		STAMPED(test_the_timestamp_behind_an_ack_is_echoed),
 		STAMPED(test_an_old_timestamp_ends_a_run),
 	};

@@ -99,7 +99,7 @@ static void shut_it(struct net_conn *conn, void *arg)
 	coro_park_until(CORO_FOREVER);
 }
 
-static void test_fin_of_a_shutdown_is_sent_later(void **state)
+static void test_shutdown_fin_is_sent_later(void **state)
 {
 	connect_to(shut_it);
 	say_so(5);
@@ -221,7 +221,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(test_window_update_is_sent_later),
 		T(test_fin_is_sent_later),
-		T(test_fin_of_a_shutdown_is_sent_later),
+		T(test_shutdown_fin_is_sent_later),
 		T(test_data_is_sent_later),
 		T(test_retransmission_is_sent_later),
 		T(test_delayed_ack_is_sent_later),

@@ -84,7 +84,7 @@ static void test_listener_closed_under_a_handshake_refuses_it(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_listening_errors_are_told_apart(void **state)
+static void test_listening_errors_have_distinct_codes(void **state)
 {
 	struct net_listener *other;
 	struct net_addr foreign;
@@ -97,7 +97,7 @@ static void test_listening_errors_are_told_apart(void **state)
 			 -EADDRNOTAVAIL);
 }
 
-static void test_port_0_is_chosen_and_told(void **state)
+static void test_port_0_is_replaced_by_the_chosen_port(void **state)
 {
 	struct net_listener *one, *two;
 	struct net_addr first, second;
@@ -117,7 +117,7 @@ static void test_port_0_is_chosen_and_told(void **state)
 }
 
 /* All ports but one have a listener of every address. */
-static void test_chosen_port_is_the_one_that_is_left(void **state)
+static void test_port_0_gets_the_last_free_port(void **state)
 {
 	struct net_listener *any, *own, *none;
 	struct net_addr addr;
@@ -232,7 +232,7 @@ static void test_dial_connects(void **state)
 	assert_int_equal(result, 4);
 }
 
-static void test_dial_takes_a_port_in_time_wait_over(void **state)
+static void test_dial_reuses_a_port_in_time_wait(void **state)
 {
 	struct segment s;
 	struct peer peer = {.port = 80, .snd = 77, .wnd = 65535};
@@ -280,7 +280,7 @@ static void test_dial_to_a_silent_port_is_etimedout(void **state)
 	dial_opts.timeout_ms = 0;
 }
 
-static void test_dial_to_nobody_is_ehostunreach(void **state)
+static void test_dial_to_an_unknown_host_is_ehostunreach(void **state)
 {
 	dial_opts.timeout_ms = 300;
 	dial("10.0.0.99:80");
@@ -298,7 +298,7 @@ static void test_dial_from_a_foreign_source_is_refused(void **state)
 	memset(&dial_opts, 0, sizeof(dial_opts));
 }
 
-static void test_dial_without_a_port_left_is_told_for_a_while(void **state)
+static void test_exhausted_ports_are_cached_for_a_while(void **state)
 {
 	static struct net_listener *taken[NET_PORT_COUNT];
 	struct segment s;
@@ -358,7 +358,7 @@ static void test_dial_from_a_port_in_use_is_eaddrinuse(void **state)
 	memset(&dial_opts, 0, sizeof(dial_opts));
 }
 
-static void test_dial_to_nowhere_is_einval(void **state)
+static void test_dial_to_an_invalid_address_is_einval(void **state)
 {
 	struct net_addr addr = {.port = 80};
 
@@ -425,7 +425,7 @@ static void write_until_deadline(struct net_conn *conn, void *arg)
 	net_abort(conn);
 }
 
-static void test_write_deadline_is_apart_from_the_readers(void **state)
+static void test_write_deadline_does_not_end_a_read(void **state)
 {
 	struct peer peer;
 
@@ -624,26 +624,26 @@ int main(void)
 		T(test_closed_listener_ends_accept),
 		T(test_stopped_stack_leaves_the_listener_to_its_owner),
 		T(test_listener_closed_under_a_handshake_refuses_it),
-		T(test_listening_errors_are_told_apart),
-		T(test_port_0_is_chosen_and_told),
-		T(test_chosen_port_is_the_one_that_is_left),
+		T(test_listening_errors_have_distinct_codes),
+		T(test_port_0_is_replaced_by_the_chosen_port),
+		T(test_port_0_gets_the_last_free_port),
 		T(test_second_acceptor_is_ebusy),
 		T(test_accept_obeys_deadline_and_cancel),
 		T(test_route_and_own_addresses),
 		T(test_dial_connects),
-		T(test_dial_takes_a_port_in_time_wait_over),
+		T(test_dial_reuses_a_port_in_time_wait),
 		T(test_dial_refused_is_econnrefused),
 		T(test_dial_to_a_silent_port_is_etimedout),
-		T(test_dial_to_nobody_is_ehostunreach),
+		T(test_dial_to_an_unknown_host_is_ehostunreach),
 		T(test_dial_from_a_foreign_source_is_refused),
-		T(test_dial_without_a_port_left_is_told_for_a_while),
+		T(test_exhausted_ports_are_cached_for_a_while),
 		T(test_dial_is_cancelled),
 		T(test_dial_from_a_port_in_use_is_eaddrinuse),
-		T(test_dial_to_nowhere_is_einval),
+		T(test_dial_to_an_invalid_address_is_einval),
 		T(test_dial_off_the_network_is_ehostunreach),
 		T(test_dial_obeys_the_coroutines_deadline),
 		T(test_read_deadline_is_etimedout),
-		T(test_write_deadline_is_apart_from_the_readers),
+		T(test_write_deadline_does_not_end_a_read),
 		T(test_reading_shut_down_still_writes),
 		T(test_peers_half_close_leaves_the_other_direction),
 		T(test_nodelay_sends_small_writes_at_once),

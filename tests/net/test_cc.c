@@ -123,7 +123,7 @@ static void test_an_undone_cut_leaves_the_window_as_it_was(void **state)
  * 30 / 0.4, 4.217 s. At K the window is W_max again, and 0.4 segments beyond it
  * a second later. The round trip is no part of it: SRTT is 0 here.
  */
-static void test_cubic_is_back_after_k_seconds(void **state)
+static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 {
 	begin("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
@@ -264,7 +264,8 @@ static void test_slow_start_ends_when_round_trips_grow(void **state)
 }
 
 /* An eighth of 80 ms is 10; of 400 ms it would be 50, and 16 is the most. */
-static void test_the_threshold_is_an_eighth_within_bounds(void **state)
+static void
+test_hystart_threshold_is_an_eighth_of_the_rtt_within_bounds(void **state)
 {
 	begin("cubic", 10);
 	rounds(2, 80);
@@ -282,7 +283,7 @@ static void test_the_threshold_is_an_eighth_within_bounds(void **state)
 	end();
 }
 
-static void test_slow_start_goes_on_when_it_was_only_jitter(void **state)
+static void test_slow_start_resumes_after_jitter(void **state)
 {
 	begin("cubic", 10);
 	rounds(2, 20);
@@ -312,7 +313,7 @@ static void test_few_samples_end_no_slow_start(void **state)
 }
 
 /* After a loss slow start leads to ssthresh, however long round trips are. */
-static void test_hystart_is_for_the_first_slow_start_alone(void **state)
+static void test_hystart_applies_to_the_first_slow_start_only(void **state)
 {
 	begin("cubic", 10);
 	ours->pcb.ssthresh = 1000 * MSS;
@@ -325,7 +326,7 @@ static void test_hystart_is_for_the_first_slow_start_alone(void **state)
 
 /* ---- the window after a pause ---- */
 
-static void test_the_window_halves_with_each_timeout_of_silence(void **state)
+static void test_window_halves_for_each_idle_rto(void **state)
 {
 	begin("cubic", 100);
 	ours->pcb.ssthresh = 50 * MSS;
@@ -344,7 +345,7 @@ static void test_the_window_halves_with_each_timeout_of_silence(void **state)
 }
 
 /* Nor has the curve run meanwhile: 70 segments, and a second of it, not 60. */
-static void test_cubics_curve_begins_anew_after_a_pause(void **state)
+static void test_cubic_curve_restarts_after_a_pause(void **state)
 {
 	begin("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
@@ -363,7 +364,7 @@ static void test_cubics_curve_begins_anew_after_a_pause(void **state)
 /* ---- how fast ---- */
 
 /* 40 segments in 20 ms are 2 MB/s: twice that below half of ssthresh. */
-static void test_loss_based_rates_are_of_the_window(void **state)
+static void test_loss_based_pacing_rate_follows_the_window(void **state)
 {
 	begin("cubic", 40);
 	ours->srtt_us = NET_MS(20) << 3;
@@ -378,7 +379,7 @@ static void test_loss_based_rates_are_of_the_window(void **state)
 	end();
 }
 
-static void test_a_cap_is_kept_to_a_thousandth(void **state)
+static void test_rate_cap_is_accurate_to_a_thousandth(void **state)
 {
 	begin("cubic", 40);
 	ours->srtt_us = 0; /* no rate but the cap */
@@ -396,7 +397,7 @@ static void test_a_cap_is_kept_to_a_thousandth(void **state)
 
 /* ---- choosing ---- */
 
-static void test_a_controller_changes_in_mid_flight(void **state)
+static void test_controller_may_change_with_segments_in_flight(void **state)
 {
 	unsigned sent[64];
 
@@ -421,7 +422,7 @@ static void test_a_controller_changes_in_mid_flight(void **state)
 }
 
 /* Without memory for a model of the path there is CUBIC. */
-static void test_without_memory_bbr_is_cubic(void **state)
+static void test_bbr_without_memory_falls_back_to_cubic(void **state)
 {
 	repair_connect(true, 0);
 	net_cc_choose(ours, (unsigned)net_cc_number("bbr"));
@@ -440,23 +441,23 @@ int main(void)
 		T(test_reno_halves_and_adds_a_segment_a_window),
 		T(test_no_window_is_cut_below_two_segments),
 		T(test_an_undone_cut_leaves_the_window_as_it_was),
-		T(test_cubic_is_back_after_k_seconds),
+		T(test_cubic_reaches_w_max_after_k_seconds),
 		T(test_cubic_grows_a_large_window),
 		T(test_cubic_is_no_slower_than_reno),
 		T(test_cubic_converges_fast),
 		T(test_cubic_waits_while_its_window_is_not_used),
 		T(test_slow_start_doubles_while_the_round_trip_stays),
 		T(test_slow_start_ends_when_round_trips_grow),
-		T(test_the_threshold_is_an_eighth_within_bounds),
-		T(test_slow_start_goes_on_when_it_was_only_jitter),
+		T(test_hystart_threshold_is_an_eighth_of_the_rtt_within_bounds),
+		T(test_slow_start_resumes_after_jitter),
 		T(test_few_samples_end_no_slow_start),
-		T(test_hystart_is_for_the_first_slow_start_alone),
-		T(test_the_window_halves_with_each_timeout_of_silence),
-		T(test_cubics_curve_begins_anew_after_a_pause),
-		T(test_loss_based_rates_are_of_the_window),
-		T(test_a_cap_is_kept_to_a_thousandth),
-		T(test_a_controller_changes_in_mid_flight),
-		T(test_without_memory_bbr_is_cubic),
+		T(test_hystart_applies_to_the_first_slow_start_only),
+		T(test_window_halves_for_each_idle_rto),
+		T(test_cubic_curve_restarts_after_a_pause),
+		T(test_loss_based_pacing_rate_follows_the_window),
+		T(test_rate_cap_is_accurate_to_a_thousandth),
+		T(test_controller_may_change_with_segments_in_flight),
+		T(test_bbr_without_memory_falls_back_to_cubic),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -260,7 +260,7 @@ static void test_ack_far_outside_the_window_acknowledges_nothing(void **state)
 	assert_int_equal(only_conn()->pcb.state, FIN_WAIT_2);
 }
 
-static void test_what_came_before_is_acknowledged_each_time(void **state)
+static void test_each_retransmission_is_acknowledged(void **state)
 {
 	struct peer peer;
 
@@ -342,7 +342,7 @@ static void test_wrong_ack_half_open_draws_a_bare_rst(void **state)
 	assert_int_equal(net_here()->stats.accepted, 1);
 }
 
-static void test_closed_port_resets_as_the_standard_says(void **state)
+static void test_closed_port_resets_as_rfc_9293_says(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 9};
 	struct segment s;
@@ -359,7 +359,7 @@ static void test_closed_port_resets_as_the_standard_says(void **state)
 	peer_expect_nothing();
 }
 
-static void test_listener_resets_an_ack_and_ignores_the_rest(void **state)
+static void test_listener_resets_an_ack_and_ignores_other_segments(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7};
 
@@ -429,7 +429,7 @@ static void test_dial_is_refused_only_by_a_rst_with_its_ack(void **state)
 	assert_int_equal(result, -ECONNREFUSED);
 }
 
-static void test_dial_resets_an_old_connection_of_the_peer(void **state)
+static void test_dial_resets_the_peers_old_connection(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -491,7 +491,7 @@ static void test_tiny_mss_is_raised_and_an_absent_one_is_536(void **state)
 	assert_int_equal(mss_of(2003, one, 0), 536);
 }
 
-static void test_options_of_a_handshake_mean_nothing_later(void **state)
+static void test_handshake_options_are_ignored_later(void **state)
 {
 	static const uint8_t first[] = {2, 4, 2, 0};
 	static const uint8_t later[] = {2, 4, 0x23, 0, 3, 3, 7, 4, 2, 0, 0, 0};
@@ -520,7 +520,7 @@ static void test_options_of_a_handshake_mean_nothing_later(void **state)
 
 /* ---- senders that cannot be ---- */
 
-static void test_what_comes_from_or_to_many_is_dropped(void **state)
+static void test_multicast_and_broadcast_segments_are_dropped(void **state)
 {
 	static const uint8_t from[][4] = {{10, 0, 0, 255}, {255, 255, 255, 255},
 					  {224, 0, 0, 1},  {239, 1, 2, 3},
@@ -559,7 +559,7 @@ static void test_what_comes_from_or_to_many_is_dropped(void **state)
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 
 /* Ethernet fills short frames up to 60 bytes; that is nobody's data. */
-static void test_padding_of_a_frame_is_no_data(void **state)
+static void test_frame_padding_is_not_data(void **state)
 {
 	const uint16_t flags =
 		GLUE_FRAME_IP4 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK;
@@ -606,20 +606,20 @@ int main(void)
 		T(test_data_with_an_impossible_ack_is_challenged),
 		T(test_data_with_an_old_ack_is_taken),
 		T(test_ack_far_outside_the_window_acknowledges_nothing),
-		T(test_what_came_before_is_acknowledged_each_time),
+		T(test_each_retransmission_is_acknowledged),
 		T(test_keepalive_is_answered),
 		T(test_data_without_ack_is_dropped),
 		T(test_challenges_are_limited_by_connection),
 		T(test_wrong_ack_half_open_draws_a_bare_rst),
-		T(test_closed_port_resets_as_the_standard_says),
-		T(test_listener_resets_an_ack_and_ignores_the_rest),
+		T(test_closed_port_resets_as_rfc_9293_says),
+		T(test_listener_resets_an_ack_and_ignores_other_segments),
 		T(test_abort_sends_a_reset_that_closes_the_window),
 		T(test_dial_is_refused_only_by_a_rst_with_its_ack),
-		T(test_dial_resets_an_old_connection_of_the_peer),
+		T(test_dial_resets_the_peers_old_connection),
 		T(test_tiny_mss_is_raised_and_an_absent_one_is_536),
-		T(test_options_of_a_handshake_mean_nothing_later),
-		T(test_what_comes_from_or_to_many_is_dropped),
-		T(test_padding_of_a_frame_is_no_data),
+		T(test_handshake_options_are_ignored_later),
+		T(test_multicast_and_broadcast_segments_are_dropped),
+		T(test_frame_padding_is_not_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

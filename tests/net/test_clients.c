@@ -76,7 +76,7 @@ static void test_half_open_count_towards_the_clients(void **state)
 	assert_int_equal(stack->stats.clients_refused, 1);
 }
 
-static void test_a_source_has_a_limit_of_its_own(void **state)
+static void test_each_source_has_its_own_limit(void **state)
 {
 	static const uint8_t other[4] = {10, 0, 0, 3};
 	struct peer one;
@@ -114,7 +114,7 @@ test_half_open_of_a_source_get_cookies_beyond_its_limit(void **state)
 	assert_int_equal(net_listener_clients(listener), 1);
 }
 
-static void test_a_cookie_opens_nothing_beyond_the_limit(void **state)
+static void test_cookie_beyond_the_limit_opens_no_connection(void **state)
 {
 	struct segment s;
 	struct peer one, two;
@@ -183,7 +183,7 @@ static void test_a_handler_counts_until_it_returns(void **state)
 	assert_int_equal(net_listener_clients(listener), 0);
 }
 
-static void test_half_open_that_dies_is_forgotten(void **state)
+static void test_expired_half_open_is_not_counted(void **state)
 {
 	struct segment s;
 
@@ -201,7 +201,7 @@ static void test_half_open_that_dies_is_forgotten(void **state)
 	assert_int_equal(stack->stats.clients_refused, 0);
 }
 
-static void test_no_limit_is_set_on_nothing(void **state)
+static void test_limit_without_a_listener_is_refused(void **state)
 {
 	struct net_limits limits = {0};
 
@@ -222,13 +222,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_clients_beyond_the_limit_are_not_answered),
 		T(test_half_open_count_towards_the_clients),
-		T(test_a_source_has_a_limit_of_its_own),
+		T(test_each_source_has_its_own_limit),
 		T(test_half_open_of_a_source_get_cookies_beyond_its_limit),
-		T(test_a_cookie_opens_nothing_beyond_the_limit),
+		T(test_cookie_beyond_the_limit_opens_no_connection),
 		T(test_time_wait_does_not_count),
 		T(test_a_handler_counts_until_it_returns),
-		T(test_half_open_that_dies_is_forgotten),
-		T(test_no_limit_is_set_on_nothing),
+		T(test_expired_half_open_is_not_counted),
+		T(test_limit_without_a_listener_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,7 +266,7 @@ static void fill(unsigned limit)
 	check_clients(limit);
 }
 
-static void test_a_limit_is_that_of_all_shards(void **state)
+static void test_limit_holds_for_all_shards(void **state)
 {
 	for (unsigned n = 1; n <= MOST; n *= 2) {
 		open_shards(n, (struct net_limits){.clients = 6});
@@ -279,7 +279,7 @@ static void test_a_limit_is_that_of_all_shards(void **state)
 	}
 }
 
-static void test_one_shard_may_have_all_places(void **state)
+static void test_one_shard_may_have_all_slots(void **state)
 {
 	open_shards(4, (struct net_limits){.clients = 5});
 	for (unsigned i = 0; i < 5; i++)
@@ -307,7 +307,7 @@ static void test_a_source_has_one_limit_on_all_shards(void **state)
 }
 
 /* A source that is refused has taken no place of the others'. */
-static void test_a_refused_source_leaves_the_places_to_others(void **state)
+static void test_refused_source_takes_no_slot(void **state)
 {
 	open_shards(2,
 		    (struct net_limits){.clients = 2, .clients_per_source = 1});
@@ -320,7 +320,7 @@ static void test_a_refused_source_leaves_the_places_to_others(void **state)
 	assert_int_equal(half_open_on(0), 0);
 }
 
-static void test_half_open_of_all_shards_turn_to_cookies(void **state)
+static void test_half_open_limit_of_all_shards_leads_to_cookies(void **state)
 {
 	open_shards(2, (struct net_limits){.clients = 3,
 					   .half_open_per_source = 2});
@@ -353,7 +353,7 @@ static void note_limits(struct shard *shard, unsigned arg)
 	shard->got_in = most.half_open_per_source;
 }
 
-static void test_default_limits_are_the_programs(void **state)
+static void test_default_limits_hold_for_the_program(void **state)
 {
 	open_shards(4, (struct net_limits){0});
 	on(0, note_limits, 0);
@@ -367,7 +367,7 @@ static void test_default_limits_are_the_programs(void **state)
 
 /* ---- giving back ---- */
 
-static void test_a_shard_that_closes_gives_back_what_it_counted(void **state)
+static void test_closing_shard_releases_its_counts(void **state)
 {
 	open_shards(2,
 		    (struct net_limits){.clients = 4, .clients_per_source = 4});
@@ -384,7 +384,7 @@ static void test_a_shard_that_closes_gives_back_what_it_counted(void **state)
 }
 
 /* Whoever has been resetting connections all along leaves nothing behind. */
-static void test_nothing_stays_counted(void **state)
+static void test_no_client_stays_counted(void **state)
 {
 	open_shards(2, (struct net_limits){.clients = 3});
 	for (unsigned i = 0; i < 50; i++) {
@@ -411,7 +411,7 @@ static void serve_held(struct shard *shard, unsigned arg)
 	serve(hold);
 }
 
-static void test_what_a_handler_still_holds_is_given_back(void **state)
+static void test_close_releases_connections_held_by_handlers(void **state)
 {
 	held = true;
 	open_shards(2, (struct net_limits){.clients = 2});
@@ -516,7 +516,7 @@ static void check_last_place(unsigned shards_racing, unsigned hosts,
 	close_shards(NULL);
 }
 
-static void test_one_shard_gets_the_last_place(void **state)
+static void test_one_shard_gets_the_last_slot(void **state)
 {
 	for (unsigned n = 2; n <= MOST; n *= 2) {
 		check_last_place(n, 1, (struct net_limits){.clients = 1});
@@ -524,7 +524,7 @@ static void test_one_shard_gets_the_last_place(void **state)
 	}
 }
 
-static void test_one_shard_gets_the_last_place_of_a_source(void **state)
+static void test_one_shard_gets_the_last_slot_of_a_source(void **state)
 {
 	for (unsigned n = 2; n <= MOST; n *= 2)
 		check_last_place(n, 1,
@@ -604,18 +604,18 @@ static void test_no_race_exceeds_a_limit(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_limit_is_that_of_all_shards),
-		T(test_one_shard_may_have_all_places),
+		T(test_limit_holds_for_all_shards),
+		T(test_one_shard_may_have_all_slots),
 		T(test_a_source_has_one_limit_on_all_shards),
-		T(test_a_refused_source_leaves_the_places_to_others),
-		T(test_half_open_of_all_shards_turn_to_cookies),
-		T(test_default_limits_are_the_programs),
-		T(test_a_shard_that_closes_gives_back_what_it_counted),
-		T(test_nothing_stays_counted),
-		T(test_what_a_handler_still_holds_is_given_back),
+		T(test_refused_source_takes_no_slot),
+		T(test_half_open_limit_of_all_shards_leads_to_cookies),
+		T(test_default_limits_hold_for_the_program),
+		T(test_closing_shard_releases_its_counts),
+		T(test_no_client_stays_counted),
+		T(test_close_releases_connections_held_by_handlers),
 		T(test_without_memory_a_client_is_not_counted),
-		T(test_one_shard_gets_the_last_place),
-		T(test_one_shard_gets_the_last_place_of_a_source),
+		T(test_one_shard_gets_the_last_slot),
+		T(test_one_shard_gets_the_last_slot_of_a_source),
 		T(test_no_race_exceeds_a_limit),
 	};
 

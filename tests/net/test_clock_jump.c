@@ -61,7 +61,7 @@ static void test_bytes_in_flight_are_resent_in_time(void **state)
 }
 
 /* An ACK that waited while the process was stopped is no round trip. */
-static void test_pause_spoils_no_round_trip(void **state)
+static void test_pause_is_not_a_round_trip_sample(void **state)
 {
 	unsigned sent[8];
 	struct net_recovery_info info;
@@ -109,7 +109,7 @@ static void test_idle_connection_stays(void **state)
 }
 
 /* The peer had no chance to answer: a probe now, not the verdict. */
-static void test_keepalive_asks_before_it_gives_up(void **state)
+static void test_keepalive_probes_before_it_gives_up(void **state)
 {
 	repair_connect(true, 0);
 	assert_int_equal(net_set_keepalive(ours, 10, 1, 3), 0);
@@ -197,7 +197,7 @@ static void test_time_wait_ends(void **state)
 }
 
 /* A SYN that was never answered: its SYN-ACK comes again, once. */
-static void test_half_open_is_asked_once_more(void **state)
+static void test_syn_ack_is_sent_once_more(void **state)
 {
 	struct segment syn = {.src = 1000,
 			      .dst = 7,
@@ -215,7 +215,7 @@ static void test_half_open_is_asked_once_more(void **state)
 }
 
 /* The clock of lwIP is 32 bits of milliseconds: 49.7 days. */
-static void test_jumps_beyond_32_bits_of_milliseconds(void **state)
+static void test_clock_may_jump_beyond_32_bits_of_milliseconds(void **state)
 {
 	unsigned sent[8];
 
@@ -241,15 +241,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_bytes_in_flight_are_resent_in_time),
-		T(test_pause_spoils_no_round_trip),
+		T(test_pause_is_not_a_round_trip_sample),
 		T(test_shut_window_is_probed_once),
 		T(test_idle_connection_stays),
-		T(test_keepalive_asks_before_it_gives_up),
+		T(test_keepalive_probes_before_it_gives_up),
 		T(test_sleepers_wake_once),
 		T(test_deadline_passes_once),
 		T(test_time_wait_ends),
-		T(test_half_open_is_asked_once_more),
-		T(test_jumps_beyond_32_bits_of_milliseconds),
+		T(test_syn_ack_is_sent_once_more),
+		T(test_clock_may_jump_beyond_32_bits_of_milliseconds),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

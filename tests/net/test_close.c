@@ -85,7 +85,7 @@ static void read_then_linger(struct net_conn *conn, void *arg)
 	send_and_linger(conn, arg);
 }
 
-static void test_linger_in_close_wait_is_told_by_the_last_ack(void **state)
+static void test_linger_in_close_wait_ends_at_the_last_ack(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -123,7 +123,7 @@ static void test_linger_deadline_resets_and_is_etimedout(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_linger_tells_a_reset_by_the_peer(void **state)
+static void test_linger_returns_a_reset_by_the_peer(void **state)
 {
 	struct peer peer;
 
@@ -160,7 +160,7 @@ static void shut_and_close_late(struct net_conn *conn, void *arg)
 }
 
 /* How long the peer's FIN is waited for counts from when nobody reads. */
-static void test_fin_wait_2_begins_with_the_close(void **state)
+static void test_fin_wait_2_timeout_starts_at_the_close(void **state)
 {
 	struct peer peer;
 
@@ -184,7 +184,7 @@ static void close_with_a_grown_window(struct net_conn *conn, void *arg)
 }
 
 /* What the peer has been told that it may send does not shrink. */
-static void test_a_close_takes_no_window_back(void **state)
+static void test_close_does_not_shrink_the_window(void **state)
 {
 	struct peer peer;
 
@@ -195,7 +195,7 @@ static void test_a_close_takes_no_window_back(void **state)
 	assert_int_equal(shared->pcb.rcv_wnd, 4u * TCP_WND);
 }
 
-static void test_linger_throws_away_what_comes(void **state)
+static void test_linger_discards_received_bytes(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -513,7 +513,7 @@ static void test_closed_handle_is_ebadf_while_it_lasts(void **state)
 	assert_int_equal(net_here()->n_conns, 1);
 }
 
-static void test_outside_a_coroutine_nothing_blocks(void **state)
+static void test_no_call_blocks_outside_a_coroutine(void **state)
 {
 	struct peer peer;
 
@@ -554,7 +554,8 @@ static void note_end(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_one_reset_while_queued_leaves_the_backlog_once(void **state)
+static void
+test_connection_reset_while_queued_leaves_the_backlog_once(void **state)
 {
 	struct peer gone, next;
 
@@ -603,7 +604,7 @@ static void shut_and_leave(struct net_conn *conn, void *arg)
 }
 
 /* RFC 2525 2.17: what has come and is not read is not delivered. */
-static void test_close_behind_our_fin_resets_what_is_unread(void **state)
+static void test_close_behind_our_fin_resets_if_bytes_are_unread(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -621,7 +622,8 @@ static void test_close_behind_our_fin_resets_what_is_unread(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_draining_listener_ends_handshakes_and_begins_none(void **state)
+static void
+test_draining_listener_completes_handshakes_and_starts_none(void **state)
 {
 	struct peer peer = {
 		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = 1000};
@@ -647,7 +649,7 @@ static void test_draining_listener_ends_handshakes_and_begins_none(void **state)
 	assert_int_equal(net_listener_drain(NULL), -EBADF);
 }
 
-static void test_draining_listener_counts_what_nobody_accepts(void **state)
+static void test_draining_listener_counts_unaccepted_connections(void **state)
 {
 	struct peer peer;
 
@@ -664,12 +666,12 @@ int main(void)
 		T(test_linger_ends_when_the_fin_is_acknowledged),
 		T(test_linger_after_the_peers_fin_ends_in_last_ack),
 		T(test_reset_after_linger_has_ended),
-		T(test_fin_wait_2_begins_with_the_close),
-		T(test_a_close_takes_no_window_back),
-		T(test_linger_in_close_wait_is_told_by_the_last_ack),
+		T(test_fin_wait_2_timeout_starts_at_the_close),
+		T(test_close_does_not_shrink_the_window),
+		T(test_linger_in_close_wait_ends_at_the_last_ack),
 		T(test_linger_deadline_resets_and_is_etimedout),
-		T(test_linger_tells_a_reset_by_the_peer),
-		T(test_linger_throws_away_what_comes),
+		T(test_linger_returns_a_reset_by_the_peer),
+		T(test_linger_discards_received_bytes),
 		T(test_linger_cancelled_still_delivers),
 		T(test_linger_ended_by_abort_is_econnaborted),
 		T(test_cancel_ends_a_blocked_reader),
@@ -678,16 +680,16 @@ int main(void)
 		T(test_close_under_blocked_calls_is_ebadf),
 		T(test_abort_under_blocked_calls_is_ebadf),
 		T(test_shutdown_under_blocked_calls_ends_them),
-		T(test_close_behind_our_fin_resets_what_is_unread),
+		T(test_close_behind_our_fin_resets_if_bytes_are_unread),
 		T(test_second_reader_and_second_writer_are_ebusy),
 		T(test_linger_under_a_blocked_writer_is_ebusy),
 		T(test_null_is_ebadf_or_ignored),
 		T(test_closed_handle_is_ebadf_while_it_lasts),
-		T(test_outside_a_coroutine_nothing_blocks),
+		T(test_no_call_blocks_outside_a_coroutine),
 		T(test_handler_may_close_its_connection),
-		T(test_one_reset_while_queued_leaves_the_backlog_once),
-		T(test_draining_listener_ends_handshakes_and_begins_none),
-		T(test_draining_listener_counts_what_nobody_accepts),
+		T(test_connection_reset_while_queued_leaves_the_backlog_once),
+		T(test_draining_listener_completes_handshakes_and_starts_none),
+		T(test_draining_listener_counts_unaccepted_connections),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static cJSON *only_conn(char *id)
 
 /* ---- the protocol ---- */
 
-static void test_greeting_is_that_of_dpdks_telemetry(void **state)
+static void test_greeting_matches_dpdk_telemetry(void **state)
 {
 	char *text = net_control_greeting();
 	cJSON *greeting = cJSON_Parse(text);
@@ -104,7 +104,7 @@ static void test_unknown_commands_are_answered_by_null(void **state)
 	free(text);
 }
 
-static void test_every_list_answers(void **state)
+static void test_every_list_command_answers(void **state)
 {
 	static const char *const lists[][2] = {
 		{"/coronet/listeners", "listeners"},
@@ -155,7 +155,7 @@ static void test_captures_start_and_stop(void **state)
 	cJSON_Delete(answer);
 }
 
-static void test_routes_and_neighbours_are_told(void **state)
+static void test_routes_and_neighbours_are_listed(void **state)
 {
 	struct peer peer;
 	cJSON *answer = asked(0, "/coronet/routes"), *row;
@@ -178,7 +178,7 @@ static void count_levels(const char *type, unsigned level, void *arg)
 	levels += strcmp(type, "lib.eal") == 0 ? level : 0;
 }
 
-static void test_levels_of_the_log_are_set(void **state)
+static void test_log_levels_are_set(void **state)
 {
 	cJSON *answer = asked(0, "/coronet/log.level,lib.eal=debug");
 
@@ -202,7 +202,7 @@ static void test_levels_of_the_log_are_set(void **state)
 
 /* ---- connections ---- */
 
-static void test_a_connection_tells_who_waits_where(void **state)
+static void test_waiting_calls_of_a_connection_are_listed(void **state)
 {
 	struct peer peer;
 	cJSON *row, *wait, *answer;
@@ -278,7 +278,7 @@ static void say_bye(struct net_conn *conn, void *arg)
 }
 
 /* Nobody has a handle of them, and their FIN is on its way. */
-static void test_closed_connections_are_told_as_such(void **state)
+static void test_closed_connections_are_listed_as_closed(void **state)
 {
 	struct peer peer[3];
 	cJSON *answer, *row;
@@ -320,7 +320,7 @@ static int conns_by(const char *filter)
 	return n;
 }
 
-static void test_filters_choose(void **state)
+static void test_filters_select_connections(void **state)
 {
 	struct peer peer[3];
 
@@ -365,7 +365,7 @@ static void test_wrong_filters_are_refused(void **state)
 	}
 }
 
-static void test_an_id_is_void_when_its_connection_has_ended(void **state)
+static void test_id_of_an_ended_connection_is_invalid(void **state)
 {
 	char id[NET_ID_TEXT_MAX], again[NET_ID_TEXT_MAX], request[96];
 	struct peer peer;
@@ -396,7 +396,7 @@ static void test_an_id_is_void_when_its_connection_has_ended(void **state)
 	assert_int_equal(ended, 1);
 }
 
-static void test_ids_that_are_none_are_refused(void **state)
+static void test_malformed_ids_are_refused(void **state)
 {
 	static const char *const wrong[] = {"",		 "7",	    "0-1-2",
 					    "0-1-2-3-4", "x-1-2-3", "0-1-2-3 ",
@@ -486,7 +486,7 @@ static void test_a_walk_leaves_each_round_short(void **state)
 	cJSON_Delete(seen);
 }
 
-static void test_coroutines_are_told_once_in_pages(void **state)
+static void test_coroutines_are_listed_once_in_pages(void **state)
 {
 	cJSON *seen = cJSON_CreateObject();
 	char request[96] = "/coronet/coros";
@@ -567,7 +567,7 @@ static void own_metrics(struct net_metrics *page, void *arg)
 	net_metric_histogram(page, "", NULL, (const uint64_t[]){7}, 0, 1);
 }
 
-static void test_the_page_tells_what_was_counted(void **state)
+static void test_metrics_page_has_the_counters(void **state)
 {
 	struct peer peer;
 	char *page;
@@ -611,7 +611,7 @@ static void test_the_page_tells_what_was_counted(void **state)
 	free(page);
 }
 
-static void test_histograms_put_times_in_their_buckets(void **state)
+static void test_histograms_count_times_in_their_buckets(void **state)
 {
 	struct net_hist hist = {0};
 
@@ -632,27 +632,27 @@ int main(void)
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, peer_listen_many, peer_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_greeting_is_that_of_dpdks_telemetry),
+		TEST(test_greeting_matches_dpdk_telemetry),
 		TEST(test_commands_are_listed_and_explained),
 		TEST(test_unknown_commands_are_answered_by_null),
-		TEST(test_every_list_answers),
+		TEST(test_every_list_command_answers),
 		TEST(test_captures_are_refused_with_a_reason),
 		TEST(test_captures_start_and_stop),
-		TEST(test_routes_and_neighbours_are_told),
-		TEST(test_levels_of_the_log_are_set),
-		TEST(test_a_connection_tells_who_waits_where),
+		TEST(test_routes_and_neighbours_are_listed),
+		TEST(test_log_levels_are_set),
+		TEST(test_waiting_calls_of_a_connection_are_listed),
 		TEST(test_names_are_shown_and_forgotten),
-		TEST(test_closed_connections_are_told_as_such),
-		TEST(test_filters_choose),
+		TEST(test_closed_connections_are_listed_as_closed),
+		TEST(test_filters_select_connections),
 		TEST(test_wrong_filters_are_refused),
-		TEST(test_an_id_is_void_when_its_connection_has_ended),
-		TEST(test_ids_that_are_none_are_refused),
+		TEST(test_id_of_an_ended_connection_is_invalid),
+		TEST(test_malformed_ids_are_refused),
 		TEST(test_a_walk_leaves_each_round_short),
-		TEST(test_coroutines_are_told_once_in_pages),
+		TEST(test_coroutines_are_listed_once_in_pages),
 		TEST(test_a_shard_that_does_not_answer_is_named),
 		TEST(test_programs_add_commands),
-		TEST(test_the_page_tells_what_was_counted),
-		TEST(test_histograms_put_times_in_their_buckets),
+		TEST(test_metrics_page_has_the_counters),
+		TEST(test_histograms_count_times_in_their_buckets),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

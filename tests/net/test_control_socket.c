@@ -202,7 +202,7 @@ static void test_many_requests_at_once_are_all_answered(void **state)
 	close(fd);
 }
 
-static void test_one_that_reads_nothing_stops_nobody(void **state)
+static void test_client_that_reads_nothing_does_not_block_others(void **state)
 {
 	int fd = join_control();
 
@@ -215,7 +215,7 @@ static void test_one_that_reads_nothing_stops_nobody(void **state)
 	expect_well();
 }
 
-static void test_silent_ones_give_way(void **state)
+static void test_silent_clients_are_displaced(void **state)
 {
 	int fds[100];
 
@@ -242,7 +242,7 @@ static void stop_reading_answers(int fd)
 	}
 }
 
-static void test_one_that_is_being_answered_does_not_give_way(void **state)
+static void test_client_being_answered_is_not_displaced(void **state)
 {
 	int answered = join_control(), fds[100];
 
@@ -260,7 +260,7 @@ static void test_one_that_is_being_answered_does_not_give_way(void **state)
 }
 
 /* As many as there are places, which none of them may keep for good. */
-static void test_one_gives_way_when_all_are_being_answered(void **state)
+static void test_client_being_answered_is_displaced_if_all_are(void **state)
 {
 	int fds[NET_HTTP_CLIENTS];
 
@@ -276,7 +276,7 @@ static void test_one_gives_way_when_all_are_being_answered(void **state)
 		close(fds[i]);
 }
 
-static void test_garbage_is_answered_or_ends(void **state)
+static void test_garbage_is_answered_or_ends_the_connection(void **state)
 {
 	static uint8_t garbage[8192];
 	int fd;
@@ -299,7 +299,7 @@ static void test_garbage_is_answered_or_ends(void **state)
 
 /* ---- the file ---- */
 
-static void test_the_socket_is_its_users_alone(void **state)
+static void test_socket_is_accessible_to_its_user_only(void **state)
 {
 	struct stat st;
 
@@ -318,7 +318,7 @@ static void test_a_second_program_is_refused(void **state)
 	expect_well();
 }
 
-static void test_what_was_left_behind_gives_way(void **state)
+static void test_stale_socket_is_replaced(void **state)
 {
 	struct net_socket first, second;
 	char at[80];
@@ -411,7 +411,7 @@ static void test_a_request_may_come_in_pieces(void **state)
 	close(fd);
 }
 
-static void test_slow_clients_give_way_and_end(void **state)
+static void test_slow_clients_are_displaced_and_end(void **state)
 {
 	int fds[64];
 
@@ -448,19 +448,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_requests_are_answered_in_turn),
 		TEST(test_many_requests_at_once_are_all_answered),
-		TEST(test_one_that_reads_nothing_stops_nobody),
-		TEST(test_silent_ones_give_way),
-		TEST(test_one_that_is_being_answered_does_not_give_way),
-		TEST(test_one_gives_way_when_all_are_being_answered),
-		TEST(test_garbage_is_answered_or_ends),
-		TEST(test_the_socket_is_its_users_alone),
+		TEST(test_client_that_reads_nothing_does_not_block_others),
+		TEST(test_silent_clients_are_displaced),
+		TEST(test_client_being_answered_is_not_displaced),
+		TEST(test_client_being_answered_is_displaced_if_all_are),
+		TEST(test_garbage_is_answered_or_ends_the_connection),
+		TEST(test_socket_is_accessible_to_its_user_only),
 		TEST(test_a_second_program_is_refused),
-		TEST(test_what_was_left_behind_gives_way),
+		TEST(test_stale_socket_is_replaced),
 		TEST(test_other_files_are_left_alone),
 		TEST(test_the_page_is_served),
 		TEST(test_other_requests_are_refused),
 		TEST(test_a_request_may_come_in_pieces),
-		TEST(test_slow_clients_give_way_and_end),
+		TEST(test_slow_clients_are_displaced_and_end),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

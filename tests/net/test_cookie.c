@@ -85,7 +85,7 @@ static void test_flood_is_answered_and_keeps_nothing(void **state)
 	assert_int_equal(net_here()->stats.backlog_drops, 0);
 }
 
-static void test_cookie_brings_a_connection_that_works(void **state)
+static void test_cookie_opens_a_working_connection(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -110,7 +110,7 @@ static void test_cookie_brings_a_connection_that_works(void **state)
 	assert_int_equal(result, 0);
 }
 
-static void test_lost_ack_is_made_up_for_by_data(void **state)
+static void test_data_replaces_a_lost_cookie_ack(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -171,7 +171,7 @@ static void test_cookie_remembers_the_options(void **state)
 	}
 }
 
-static void test_answer_offers_only_what_was_offered(void **state)
+static void test_syn_ack_has_only_offered_options(void **state)
 {
 	static const uint8_t all[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
 	struct segment s;
@@ -194,7 +194,7 @@ static void test_answer_offers_only_what_was_offered(void **state)
  * The ACK that brings a cookie back is checked as any segment of a connection
  * is: an MSS, a window scale or SACK-permitted in it counts for nothing.
  */
-static void test_options_of_the_ack_do_not_count(void **state)
+static void test_options_of_the_cookie_ack_are_ignored(void **state)
 {
 	static const uint8_t syn_options[] = {2, 4, 5, 180};
 	static const uint16_t named[] = {1, 8960};
@@ -254,7 +254,7 @@ static void send_from_elsewhere(const struct peer *peer)
 	run_rounds(2);
 }
 
-static void test_any_other_number_is_refused(void **state)
+static void test_wrong_cookies_are_refused(void **state)
 {
 	struct peer peer, forged;
 
@@ -302,7 +302,7 @@ static void test_cookie_lives_a_minute_or_two(void **state)
 	expect_refused(&old);
 }
 
-static void test_without_a_flood_no_cookie_counts(void **state)
+static void test_cookies_are_refused_without_a_flood(void **state)
 {
 	struct peer peer;
 
@@ -328,7 +328,7 @@ static void *accept_one(void *arg)
 	return NULL;
 }
 
-static void test_who_accepts_nothing_gets_nothing_more(void **state)
+static void test_full_accept_queue_drops_cookie_acks(void **state)
 {
 	struct peer peer, late;
 
@@ -362,7 +362,7 @@ static void test_half_open_ends_after_a_while(void **state)
 	assert_int_equal(listener->pending, 0);
 }
 
-static void test_half_open_takes_at_most_half_of_all(void **state)
+static void test_half_open_connections_take_at_most_half(void **state)
 {
 	struct peer peer[70];
 	struct segment s;
@@ -492,7 +492,7 @@ static void test_cookie_works_over_ipv6(void **state)
 		;
 }
 
-static void test_a_flood_over_ipv6_has_an_end_as_well(void **state)
+static void test_flood_over_ipv6_is_bounded(void **state)
 {
 	struct peer peer = {.port = 1000, .snd = NEAR_WRAP, .wnd = 999};
 	struct net_listener *own;
@@ -520,22 +520,21 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_flood_is_answered_and_keeps_nothing),
-		T(test_cookie_brings_a_connection_that_works),
-		T(test_lost_ack_is_made_up_for_by_data),
+		T(test_cookie_opens_a_working_connection),
+		T(test_data_replaces_a_lost_cookie_ack),
 		T(test_cookie_remembers_the_options),
-		T(test_answer_offers_only_what_was_offered),
-		T(test_options_of_the_ack_do_not_count),
-		T(test_any_other_number_is_refused),
+		T(test_syn_ack_has_only_offered_options),
+		T(test_options_of_the_cookie_ack_are_ignored),
+		T(test_wrong_cookies_are_refused),
 		T(test_cookie_lives_a_minute_or_two),
-		T(test_without_a_flood_no_cookie_counts),
-		T(test_who_accepts_nothing_gets_nothing_more),
+		T(test_cookies_are_refused_without_a_flood),
+		T(test_full_accept_queue_drops_cookie_acks),
 		T(test_half_open_ends_after_a_while),
 		cmocka_unit_test_setup_teardown(test_cookie_works_over_ipv6,
 						listen6, peer_teardown),
-		cmocka_unit_test_setup_teardown(
-			test_a_flood_over_ipv6_has_an_end_as_well, listen6,
-			peer_teardown),
-		T(test_half_open_takes_at_most_half_of_all),
+		cmocka_unit_test_setup_teardown(test_flood_over_ipv6_is_bounded,
+						listen6, peer_teardown),
+		T(test_half_open_connections_take_at_most_half),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,7 +148,7 @@ static void test_forged_acks_do_not_end_a_dial(void **state)
 
 /* lwIP's mark of a timeout is for its SYN: it would keep segments from the
  * short way. */
-static void test_a_syn_sent_again_leaves_no_mark(void **state)
+static void test_retransmitted_syn_leaves_no_rto_flag(void **state)
 {
 	begin_dial();
 	while (seen.n_syns < 2) {
@@ -193,7 +193,7 @@ int main(void)
 		T(test_default_timeout_is_30_s),
 		T(test_wait_between_syns_doubles),
 		T(test_forged_acks_do_not_end_a_dial),
-		T(test_a_syn_sent_again_leaves_no_mark),
+		T(test_retransmitted_syn_leaves_no_rto_flag),
 		T(test_source_port_of_another_shard_is_refused),
 	};
 

@@ -99,7 +99,7 @@ static void expect_error(int err)
 	assert_int_equal(result, err);
 }
 
-static void test_drop_of_unread_bytes_is_no_clean_end(void **state)
+static void test_read_fails_after_a_drop_of_unread_bytes(void **state)
 {
 	struct peer peer;
 
@@ -113,7 +113,7 @@ static void test_drop_of_unread_bytes_is_no_clean_end(void **state)
 	}
 }
 
-static void test_reset_for_memory_is_no_clean_end(void **state)
+static void test_read_fails_after_a_reset_for_memory(void **state)
 {
 	struct peer peer;
 
@@ -137,7 +137,7 @@ static void send_then_read(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_end_of_the_program_is_no_clean_end(void **state)
+static void test_read_fails_when_the_stack_closes(void **state)
 {
 	struct peer peer;
 
@@ -160,7 +160,7 @@ static void read_twice(struct net_conn *conn, void *arg)
 		coro_sleep_ns(1000000);
 }
 
-static void test_end_that_was_read_is_an_end(void **state)
+static void test_end_of_stream_is_repeated(void **state)
 {
 	struct peer peer;
 
@@ -258,7 +258,7 @@ static void test_recv_until_fails_when_its_bytes_are_dropped(void **state)
 	assert_int_equal(result, -ECONNABORTED);
 }
 
-static void test_recv_until_goes_on_when_its_frames_are_copied(void **state)
+static void test_recv_until_continues_after_its_frames_are_copied(void **state)
 {
 	uint8_t text[1300];
 	struct peer peer;
@@ -300,15 +300,15 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_drop_of_unread_bytes_is_no_clean_end),
-		T(test_reset_for_memory_is_no_clean_end),
-		T(test_end_of_the_program_is_no_clean_end),
-		T(test_end_that_was_read_is_an_end),
+		T(test_read_fails_after_a_drop_of_unread_bytes),
+		T(test_read_fails_after_a_reset_for_memory),
+		T(test_read_fails_when_the_stack_closes),
+		T(test_end_of_stream_is_repeated),
 #if defined(NET_OUTLIVES_ASSERTIONS)
 		T(test_failed_assertion_resets_its_connection_alone),
 #endif
 		T(test_recv_until_fails_when_its_bytes_are_dropped),
-		T(test_recv_until_goes_on_when_its_frames_are_copied),
+		T(test_recv_until_continues_after_its_frames_are_copied),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -158,7 +158,7 @@ static int set_up_on(void **state)
 
 /* ---- agreeing, where we listen ---- */
 
-static void test_who_asks_is_answered(void **state)
+static void test_ecn_setup_syn_is_answered(void **state)
 {
 	struct segment s;
 
@@ -179,7 +179,7 @@ static void test_who_asks_is_answered(void **state)
 	assert_int_equal(s.tos, 0); /* an ACK is not ECN-capable */
 }
 
-static void test_who_does_not_ask_gets_none(void **state)
+static void test_plain_syn_gets_no_ecn(void **state)
 {
 	static const uint8_t none[] = {0, PEER_ECE, PEER_CWR};
 	struct segment s;
@@ -202,14 +202,14 @@ static void test_who_does_not_ask_gets_none(void **state)
 	}
 }
 
-static void test_off_answers_nobody(void **state)
+static void test_ecn_off_answers_without_ecn(void **state)
 {
 	net_here()->ecn = NET_ECN_OFF;
 	assert_int_equal(open_with(ASKS), PEER_SYN | PEER_ACK);
 }
 
 /* 6.1.1.1: no answer came, so it asks no more. */
-static void test_a_syn_that_comes_again_without_it_ends_it(void **state)
+static void test_retransmitted_plain_syn_disables_ecn(void **state)
 {
 	struct segment s;
 
@@ -238,7 +238,7 @@ static void flood(void)
 	}
 }
 
-static void test_a_cookie_with_a_timestamp_remembers_it(void **state)
+static void test_cookie_with_a_timestamp_keeps_ecn(void **state)
 {
 	for (unsigned asks = 0; asks < 2; asks++) {
 		uint8_t echo[12] = {1, 1, 8, 10, 0, 0, 0, 78};
@@ -277,7 +277,7 @@ static void test_a_cookie_with_a_timestamp_remembers_it(void **state)
 	assert_int_equal(net_here()->stats.cookies_accepted, 2);
 }
 
-static void test_a_cookie_without_timestamps_has_none(void **state)
+static void test_cookie_without_timestamps_has_no_ecn(void **state)
 {
 	struct segment s;
 
@@ -334,33 +334,33 @@ static bool answer(uint8_t flags)
 	return s.tos == ECT0;
 }
 
-static void test_accepting_asks_nobody(void **state)
+static void test_ecn_accept_dials_without_ecn(void **state)
 {
 	expect_dialed(PEER_SYN);
 	assert_false(answer(AGREES)); /* to what was not asked */
 }
 
-static void test_on_asks(void **state)
+static void test_ecn_on_dials_with_ecn(void **state)
 {
 	expect_dialed(ASKS);
 	assert_true(answer(AGREES));
 }
 
-static void test_a_peer_that_does_not_agree(void **state)
+static void test_peer_without_ecn_disables_ecn(void **state)
 {
 	expect_dialed(ASKS);
 	assert_false(answer(PEER_SYN | PEER_ACK));
 }
 
 /* 6.1.1: it sends back the bits that were reserved. */
-static void test_a_peer_that_echoes_the_bits_does_not_agree(void **state)
+static void test_peer_that_echoes_reserved_bits_disables_ecn(void **state)
 {
 	expect_dialed(ASKS);
 	assert_false(answer(ASKS | PEER_ACK));
 }
 
 /* 6.1.1.1 */
-static void test_a_syn_that_is_lost_asks_no_more(void **state)
+static void test_retransmitted_syn_asks_for_no_ecn(void **state)
 {
 	struct segment s;
 
@@ -370,7 +370,7 @@ static void test_a_syn_that_is_lost_asks_no_more(void **state)
 	assert_false(answer(AGREES)); /* to the first */
 }
 
-static void test_crossing_syns_agree_on_nothing(void **state)
+static void test_crossing_syns_disable_ecn(void **state)
 {
 	struct segment s = expect_dialed(ASKS);
 
@@ -413,7 +413,7 @@ static void test_a_mark_is_echoed_until_cwr(void **state)
 }
 
 /* 6.1.5: what lies outside the window says nothing; nor does a bare ACK. */
-static void test_marks_that_do_not_count(void **state)
+static void test_marks_outside_the_window_are_not_echoed(void **state)
 {
 	connect_with(ASKS, 0);
 	say(0, 0, 0, "ab");
@@ -427,7 +427,7 @@ static void test_marks_that_do_not_count(void **state)
 	assert_int_equal(net_here()->stats.rx_ce, 0);
 }
 
-static void test_data_ahead_of_its_turn_is_echoed_too(void **state)
+static void test_mark_on_data_out_of_order_is_echoed(void **state)
 {
 	struct segment s;
 
@@ -449,7 +449,7 @@ static bool is_predicted(uint8_t flags, uint8_t tos)
 	return net_here()->rx_flags == 0xff;
 }
 
-static void test_what_says_nothing_of_congestion_is_predicted(void **state)
+static void test_unmarked_segments_are_predicted(void **state)
 {
 	connect_with(ASKS, 0);
 	assert_true(is_predicted(0, ECT0));
@@ -532,7 +532,7 @@ static void test_reno_halves_its_window(void **state)
 	peer_expect_nothing();
 }
 
-static void test_bbr_takes_it_for_a_round_with_a_loss(void **state)
+static void test_bbr_treats_an_echo_as_a_round_with_a_loss(void **state)
 {
 	net_listener_set_cc(listener, "bbr");
 	connect_with(ASKS, 100 * MSS);
@@ -543,7 +543,7 @@ static void test_bbr_takes_it_for_a_round_with_a_loss(void **state)
 	assert_true(ours->pcb.flags & NET_TF_CWR || expect_new(true) == 10);
 }
 
-static void test_nothing_is_cut_without_an_agreement(void **state)
+static void test_echo_without_ecn_cuts_nothing(void **state)
 {
 	connect_with(PEER_SYN, 40 * MSS);
 	while (peer_next(&(struct segment){0}))
@@ -559,7 +559,7 @@ static void test_nothing_is_cut_without_an_agreement(void **state)
  * what is sent again has neither ECT nor CWR, and an echo in that window cuts
  * nothing. 0.7 of 10,000 is 7,000.
  */
-static void test_a_loss_is_answered_once(void **state)
+static void test_loss_and_echo_cut_the_window_once(void **state)
 {
 	struct segment s;
 
@@ -579,7 +579,7 @@ static void test_a_loss_is_answered_once(void **state)
 	assert_int_equal(net_here()->stats.ecn_cuts, 0);
 }
 
-static void test_memory_may_be_short(void **state)
+static void test_failed_allocation_is_survived(void **state)
 {
 	connect_with(ASKS, 40 * MSS);
 	expect_all_new(10);
@@ -602,7 +602,7 @@ static int set_up6(void **state)
 	return err;
 }
 
-static void test_it_is_the_traffic_class_of_ipv6(void **state)
+static void test_ecn_uses_the_ipv6_traffic_class(void **state)
 {
 	far_to_send = 3000;
 	far.asks = PEER_ECE | PEER_CWR;
@@ -628,31 +628,31 @@ static void test_it_is_the_traffic_class_of_ipv6(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_who_asks_is_answered),
-		T(test_who_does_not_ask_gets_none),
-		T(test_off_answers_nobody),
-		T(test_a_syn_that_comes_again_without_it_ends_it),
-		T(test_a_cookie_with_a_timestamp_remembers_it),
-		T(test_a_cookie_without_timestamps_has_none),
-		T(test_accepting_asks_nobody),
-		ON(test_on_asks),
-		ON(test_a_peer_that_does_not_agree),
-		ON(test_a_peer_that_echoes_the_bits_does_not_agree),
-		ON(test_a_syn_that_is_lost_asks_no_more),
-		ON(test_crossing_syns_agree_on_nothing),
+		T(test_ecn_setup_syn_is_answered),
+		T(test_plain_syn_gets_no_ecn),
+		T(test_ecn_off_answers_without_ecn),
+		T(test_retransmitted_plain_syn_disables_ecn),
+		T(test_cookie_with_a_timestamp_keeps_ecn),
+		T(test_cookie_without_timestamps_has_no_ecn),
+		T(test_ecn_accept_dials_without_ecn),
+		ON(test_ecn_on_dials_with_ecn),
+		ON(test_peer_without_ecn_disables_ecn),
+		ON(test_peer_that_echoes_reserved_bits_disables_ecn),
+		ON(test_retransmitted_syn_asks_for_no_ecn),
+		ON(test_crossing_syns_disable_ecn),
 		T(test_a_mark_is_echoed_until_cwr),
-		T(test_marks_that_do_not_count),
-		T(test_data_ahead_of_its_turn_is_echoed_too),
-		T(test_what_says_nothing_of_congestion_is_predicted),
+		T(test_marks_outside_the_window_are_not_echoed),
+		T(test_mark_on_data_out_of_order_is_echoed),
+		T(test_unmarked_segments_are_predicted),
 		T(test_a_mark_within_a_burst_is_seen),
 		T(test_an_echo_cuts_once_a_window),
 		T(test_reno_halves_its_window),
-		T(test_bbr_takes_it_for_a_round_with_a_loss),
-		T(test_nothing_is_cut_without_an_agreement),
-		T(test_a_loss_is_answered_once),
-		T(test_memory_may_be_short),
+		T(test_bbr_treats_an_echo_as_a_round_with_a_loss),
+		T(test_echo_without_ecn_cuts_nothing),
+		T(test_loss_and_echo_cut_the_window_once),
+		T(test_failed_allocation_is_survived),
 		cmocka_unit_test_setup_teardown(
-			test_it_is_the_traffic_class_of_ipv6, set_up6,
+			test_ecn_uses_the_ipv6_traffic_class, set_up6,
 			far_teardown),
 	};
 

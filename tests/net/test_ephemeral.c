@@ -48,7 +48,7 @@ static void test_a_search_visits_every_port_once(void **state)
 }
 
 /* A step of one to four: a port comes again after a quarter of all. */
-static void test_no_port_comes_again_soon(void **state)
+static void test_ports_are_not_reused_soon(void **state)
 {
 	static uint8_t seen[65536];
 
@@ -63,7 +63,7 @@ static unsigned distance(u16_t from, u16_t to)
 }
 
 /* One counter for all would put each within a few ports of the last. */
-static void test_destinations_do_not_tell_of_each_other(void **state)
+static void test_ports_of_different_destinations_are_unrelated(void **state)
 {
 	u16_t last = first_port(1);
 	unsigned near = 0;
@@ -94,7 +94,7 @@ static void test_the_step_is_not_constant(void **state)
 		assert_in_range(steps[step], 50, 150);
 }
 
-static void test_another_start_of_the_stack_has_other_ports(void **state)
+static void test_ports_differ_after_a_restart(void **state)
 {
 	u16_t ports[64];
 	unsigned same = 0;
@@ -113,10 +113,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_a_search_visits_every_port_once),
-		T(test_no_port_comes_again_soon),
-		T(test_destinations_do_not_tell_of_each_other),
+		T(test_ports_are_not_reused_soon),
+		T(test_ports_of_different_destinations_are_unrelated),
 		T(test_the_step_is_not_constant),
-		T(test_another_start_of_the_stack_has_other_ports),
+		T(test_ports_differ_after_a_restart),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

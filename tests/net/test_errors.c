@@ -334,7 +334,7 @@ static void try_cell(const struct situation *s, uint16_t port)
 		assert_int_equal(released, 1); /* whatever happened */
 }
 
-static void test_every_call_ends_as_promised(void **state)
+static void test_every_call_returns_the_documented_error(void **state)
 {
 	uint16_t port = 1000;
 
@@ -378,7 +378,7 @@ static void *dial_body(void *arg)
 	return NULL;
 }
 
-static void test_dial_without_a_block_is_enomem(void **state)
+static void test_dial_without_memory_is_enomem(void **state)
 {
 	net_here()->max_conns = 0;
 	net_spawn(stack, "dialer", dial_body, NULL);
@@ -392,9 +392,9 @@ static void test_dial_without_a_block_is_enomem(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_every_call_ends_as_promised),
+		T(test_every_call_returns_the_documented_error),
 		T(test_every_blocked_call_ends_when_the_stack_stops),
-		T(test_dial_without_a_block_is_enomem),
+		T(test_dial_without_memory_is_enomem),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,7 +141,7 @@ static void close_kindly(struct peer *peer)
 
 /* ---- connections ---- */
 
-static void test_opening_and_closing_are_a_line_each(void **state)
+static void test_opening_and_closing_are_logged(void **state)
 {
 	struct peer peer;
 	char id[64], opened[NET_LOG_BYTES];
@@ -174,7 +174,7 @@ static void test_opening_and_closing_are_a_line_each(void **state)
 	assert_in_range(atoi(value_of(opened, "age_ms")), 80, 200);
 }
 
-static void test_nothing_is_said_unless_asked_for(void **state)
+static void test_events_are_not_logged_by_default(void **state)
 {
 	struct peer peer;
 
@@ -203,7 +203,7 @@ static void test_a_name_with_spaces_stays_one_value(void **state)
 	assert_non_null(strstr(line, " name=\"a b' reason=done?\" reason="));
 }
 
-static void test_a_reset_by_the_peer_is_told(void **state)
+static void test_reset_by_the_peer_is_logged(void **state)
 {
 	struct peer peer;
 
@@ -220,7 +220,7 @@ static long aborts(struct net_conn *conn)
 	return 1;
 }
 
-static void test_an_abort_is_told_of_that_one_alone(void **state)
+static void test_abort_is_logged_for_its_connection_only(void **state)
 {
 	struct peer peer, other;
 	struct segment s;
@@ -292,7 +292,7 @@ static void test_a_peer_that_never_closes_is_given_up(void **state)
 	assert_value(line_of("event=closed"), "reason", "fin-timeout");
 }
 
-static void test_an_operators_drop_is_told(void **state)
+static void test_drop_by_an_operator_is_logged(void **state)
 {
 	struct peer peer;
 
@@ -332,7 +332,7 @@ static const char *vanish(unsigned timeout_ms)
 	return line_of("event=closed");
 }
 
-static void test_timeouts_are_told_apart_and_counted(void **state)
+static void test_retransmission_timeout_is_logged_with_its_count(void **state)
 {
 	const char *line = vanish(0);
 
@@ -343,7 +343,7 @@ static void test_timeouts_are_told_apart_and_counted(void **state)
 	assert_non_null(strstr(text, " in_a_row=12 unacked=1"));
 }
 
-static void test_a_user_timeout_is_told(void **state)
+static void test_user_timeout_is_logged(void **state)
 {
 	assert_value(vanish(5000), "reason", "user-timeout");
 }
@@ -356,7 +356,7 @@ static void says_once_asked(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_a_window_that_stays_shut_is_told(void **state)
+static void test_closed_window_timeout_is_logged(void **state)
 {
 	struct peer peer;
 
@@ -373,7 +373,7 @@ static void test_a_window_that_stays_shut_is_told(void **state)
 	assert_value(line_of("event=closed"), "reason", "window-shut");
 }
 
-static void test_every_end_has_a_word_and_a_sentence(void **state)
+static void test_every_end_has_a_name_and_a_text(void **state)
 {
 	for (unsigned i = 0; i < NET_ENDS; i++) {
 		assert_non_null(net_end_name(i));
@@ -387,7 +387,7 @@ static void test_every_end_has_a_word_and_a_sentence(void **state)
 	}
 }
 
-static void test_silence_under_keepalive_is_told(void **state)
+static void test_keepalive_timeout_is_logged(void **state)
 {
 	struct peer peer;
 
@@ -401,7 +401,7 @@ static void test_silence_under_keepalive_is_told(void **state)
 	assert_value(line_of("event=closed"), "reason", "keepalive");
 }
 
-static void test_what_ends_with_the_program_is_told(void **state)
+static void test_end_by_the_program_is_logged(void **state)
 {
 	struct peer peer;
 
@@ -424,7 +424,7 @@ static void send_syn(uint16_t port)
 	peer_send(&p, PEER_SYN, NULL, 0);
 }
 
-static void test_clients_that_are_refused_are_told(void **state)
+static void test_refused_clients_are_logged(void **state)
 {
 	struct net_limits limits = {.clients = 1};
 	struct peer peer;
@@ -446,7 +446,7 @@ static void test_clients_that_are_refused_are_told(void **state)
 	assert_value(line_of("event=refused"), "reason", "memory");
 }
 
-static void test_a_full_backlog_is_told(void **state)
+static void test_full_backlog_is_logged(void **state)
 {
 	for (uint16_t port = 1001; port <= 1008; port++) {
 		struct peer peer;
@@ -468,7 +468,7 @@ static void *dials(void *arg)
 	return NULL;
 }
 
-static void test_dialing_is_told_as_it_ends(void **state)
+static void test_end_of_a_dial_is_logged(void **state)
 {
 	struct segment s;
 	struct peer peer = {.port = 9, .wnd = 65535, .snd = 500};
@@ -514,7 +514,7 @@ static unsigned count(const char *needle)
 	return n;
 }
 
-static void test_a_flood_of_one_kind_is_bounded_and_summed_up(void **state)
+static void test_repeated_events_are_limited_and_summed_up(void **state)
 {
 	struct net_limits limits = {.clients = 1};
 	uint64_t before = net_log_suppressed();
@@ -553,25 +553,25 @@ int main(void)
 {
 #define CASE(test_) cmocka_unit_test_setup_teardown(test_, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		CASE(test_opening_and_closing_are_a_line_each),
-		CASE(test_nothing_is_said_unless_asked_for),
+		CASE(test_opening_and_closing_are_logged),
+		CASE(test_events_are_not_logged_by_default),
 		CASE(test_a_name_with_spaces_stays_one_value),
-		CASE(test_a_reset_by_the_peer_is_told),
-		CASE(test_an_abort_is_told_of_that_one_alone),
+		CASE(test_reset_by_the_peer_is_logged),
+		CASE(test_abort_is_logged_for_its_connection_only),
 		CASE(test_unread_bytes_reset_and_are_counted),
 		CASE(test_data_after_the_end_resets),
 		CASE(test_a_peer_that_never_closes_is_given_up),
-		CASE(test_an_operators_drop_is_told),
-		CASE(test_timeouts_are_told_apart_and_counted),
-		CASE(test_a_user_timeout_is_told),
-		CASE(test_a_window_that_stays_shut_is_told),
-		CASE(test_every_end_has_a_word_and_a_sentence),
-		CASE(test_silence_under_keepalive_is_told),
-		CASE(test_what_ends_with_the_program_is_told),
-		CASE(test_clients_that_are_refused_are_told),
-		CASE(test_a_full_backlog_is_told),
-		CASE(test_dialing_is_told_as_it_ends),
-		CASE(test_a_flood_of_one_kind_is_bounded_and_summed_up),
+		CASE(test_drop_by_an_operator_is_logged),
+		CASE(test_retransmission_timeout_is_logged_with_its_count),
+		CASE(test_user_timeout_is_logged),
+		CASE(test_closed_window_timeout_is_logged),
+		CASE(test_every_end_has_a_name_and_a_text),
+		CASE(test_keepalive_timeout_is_logged),
+		CASE(test_end_by_the_program_is_logged),
+		CASE(test_refused_clients_are_logged),
+		CASE(test_full_backlog_is_logged),
+		CASE(test_end_of_a_dial_is_logged),
+		CASE(test_repeated_events_are_limited_and_summed_up),
 	};
 
 	return cmocka_run_group_tests_name("events", tests, NULL, NULL);

@@ -27,7 +27,7 @@ static int parse(const char *text)
 	return net_exception_parse(text, &rule, error, sizeof(error));
 }
 
-static void test_defaults_give_the_kernel_all_that_is_left(void **state)
+static void test_exception_default_passes_all_other_frames(void **state)
 {
 	assert_int_equal(parse("tap:kern0"), 0);
 	assert_string_equal(rule.name, "kern0");
@@ -274,7 +274,7 @@ static bool goes_to_kernel(void)
 	return kernel_has();
 }
 
-static void test_what_is_ours_stays_here(void **state)
+static void test_own_frames_do_not_reach_the_kernel(void **state)
 {
 	arp(1, US);
 	assert_false(goes_to_kernel());
@@ -287,7 +287,7 @@ static void test_what_is_ours_stays_here(void **state)
 	assert_int_equal(answers(), 1);
 }
 
-static void test_what_is_not_goes_to_the_kernel_alone(void **state)
+static void test_other_frames_go_only_to_the_kernel(void **state)
 {
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
@@ -310,7 +310,7 @@ static void test_what_is_not_goes_to_the_kernel_alone(void **state)
 	assert_int_equal(answers(), 0);
 }
 
-static void test_both_get_what_is_for_all(void **state)
+static void test_group_frames_go_to_both(void **state)
 {
 	static const uint8_t group[6] = {1, 0, 0x5e, 0, 0, 5};
 
@@ -326,7 +326,7 @@ static void test_both_get_what_is_for_all(void **state)
 	assert_true(goes_to_kernel());
 }
 
-static void test_other_stations_frames_go_nowhere(void **state)
+static void test_frames_for_other_stations_are_dropped(void **state)
 {
 	ip4(stranger_mac, 17, OTHER, 0, 1, 2);
 	assert_false(goes_to_kernel());
@@ -337,7 +337,7 @@ static void test_other_stations_frames_go_nowhere(void **state)
 }
 
 /* The kernel would put them together and reset what is not its own. */
-static void test_fragments_of_our_segments_stay_out_of_the_kernel(void **state)
+static void test_fragments_of_our_segments_do_not_reach_the_kernel(void **state)
 {
 	struct peer peer;
 
@@ -361,7 +361,8 @@ static void test_fragments_of_our_segments_stay_out_of_the_kernel(void **state)
 	assert_true(goes_to_kernel());
 }
 
-static void test_a_connection_is_never_the_kernels(void **state)
+static void
+test_segments_of_our_connections_do_not_reach_the_kernel(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -382,7 +383,7 @@ static void test_a_connection_is_never_the_kernels(void **state)
 		assert_int_equal(get16(frame + 12), 0x0806);
 }
 
-static void test_a_stranger_in_segments_is_given_whole(void **state)
+static void test_segmented_frame_reaches_the_kernel_whole(void **state)
 {
 	fake_segment_bytes = 54;
 	ip4(fake_mac, 6, US, 0, 1000, 22);
@@ -394,7 +395,7 @@ static void test_a_stranger_in_segments_is_given_whole(void **state)
 	assert_true(kernel_has());
 }
 
-static void test_listed_ports_alone(void **state)
+static void test_only_listed_ports_go_to_the_kernel(void **state)
 {
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
@@ -415,7 +416,7 @@ static void test_listed_ports_alone(void **state)
 	assert_true(goes_to_kernel());
 }
 
-static void test_nothing_changes_without_one(void **state)
+static void test_without_exception_nothing_reaches_the_kernel(void **state)
 {
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
@@ -430,7 +431,7 @@ static void test_nothing_changes_without_one(void **state)
 
 /* ---- the other way, and bounds ---- */
 
-static void test_the_interface_is_the_links(void **state)
+static void test_interface_has_the_links_addresses(void **state)
 {
 	assert_string_equal(fake_kernel_conf.name, "k");
 	assert_memory_equal(fake_kernel_conf.mac, fake_mac, 6);
@@ -441,7 +442,7 @@ static void test_the_interface_is_the_links(void **state)
 	assert_int_equal(fake_kernel_addrs[1].family, 6);
 }
 
-static void test_the_kernels_frames_leave_as_they_are(void **state)
+static void test_kernel_frames_leave_unchanged(void **state)
 {
 	uint8_t sent[4096];
 
@@ -458,7 +459,7 @@ static void test_the_kernels_frames_leave_as_they_are(void **state)
 	assert_int_equal(net_here()->stats.kernel_dropped, 1);
 }
 
-static void test_an_idle_kernel_is_asked_seldom(void **state)
+static void test_idle_kernel_is_polled_rarely(void **state)
 {
 	fake_kernel_reads = 0;
 	run_rounds(100); /* the clock stands still */
@@ -467,7 +468,7 @@ static void test_an_idle_kernel_is_asked_seldom(void **state)
 	assert_in_range(fake_kernel_reads, 5, 20);
 }
 
-static void test_both_ways_are_limited(void **state)
+static void test_both_directions_are_rate_limited(void **state)
 {
 	unsigned n = 0;
 
@@ -490,7 +491,7 @@ static void test_both_ways_are_limited(void **state)
 	assert_in_range(answers(), 8, 11);
 }
 
-static void test_a_kernel_that_takes_nothing_is_no_harm(void **state)
+static void test_kernel_that_accepts_no_frames_is_harmless(void **state)
 {
 	fake_kernel_full = true;
 	ip4(fake_mac, 17, US, 0, 1000, 9);
@@ -502,7 +503,7 @@ static void test_a_kernel_that_takes_nothing_is_no_harm(void **state)
 	assert_true(answers() > 0);
 }
 
-static void test_a_port_that_is_behind_leaves_them_there(void **state)
+static void test_busy_port_leaves_frames_in_the_kernel(void **state)
 {
 	ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
 	fake_kernel_send(frame, len);
@@ -515,7 +516,7 @@ static void test_a_port_that_is_behind_leaves_them_there(void **state)
 	assert_int_equal(answers(), 1);
 }
 
-static void test_ports_that_are_chosen_are_not_the_kernels(void **state)
+static void test_chosen_ports_are_not_the_kernels(void **state)
 {
 	for (unsigned i = 0; i < 40000; i++) {
 		struct net_ephemeral search = net_ephemeral_listen();
@@ -524,7 +525,7 @@ static void test_ports_that_are_chosen_are_not_the_kernels(void **state)
 	}
 }
 
-static void test_a_taken_interface_ends_the_opening(void **state)
+static void test_interface_in_use_fails_the_opening(void **state)
 {
 	assert_int_equal(open_with("tap:fake-busy"), -EBUSY);
 	assert_int_equal(fake_frames_out, 0);
@@ -546,7 +547,7 @@ static int set(const char *text)
 	return 0;
 }
 
-static void test_one_comes_and_goes_while_the_stack_runs(void **state)
+static void test_exception_is_added_and_removed_at_run_time(void **state)
 {
 	arp(1, US); /* whose MAC answers need */
 	assert_false(goes_to_kernel());
@@ -568,7 +569,7 @@ static void test_one_comes_and_goes_while_the_stack_runs(void **state)
 	assert_int_equal(net_port_count(), NET_PORT_COUNT);
 }
 
-static void test_a_new_rule_goes_on_with_its_interface(void **state)
+static void test_changed_rule_keeps_its_interface(void **state)
 {
 	assert_int_equal(set("tap:k,tcp=23"), 0);
 	assert_int_equal(fake_kernel_open, 1);
@@ -582,7 +583,7 @@ static void test_a_new_rule_goes_on_with_its_interface(void **state)
 	assert_true(goes_to_kernel());
 }
 
-static void test_a_rule_that_cannot_be_had_changes_nothing(void **state)
+static void test_invalid_rule_changes_nothing(void **state)
 {
 	assert_int_equal(set("tap:k,addr=off"), -EINVAL);
 	assert_non_null(strstr(error, "k is there with addr=on"));
@@ -612,31 +613,32 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
-			test_defaults_give_the_kernel_all_that_is_left),
+			test_exception_default_passes_all_other_frames),
 		cmocka_unit_test(test_ports_are_listed_or_excluded),
 		cmocka_unit_test(test_other_keys_are_read),
 		cmocka_unit_test(test_wrong_options_are_refused_with_the_value),
-		CASE(test_what_is_ours_stays_here),
-		CASE(test_what_is_not_goes_to_the_kernel_alone),
-		CASE(test_both_get_what_is_for_all),
-		CASE(test_other_stations_frames_go_nowhere),
-		CASE(test_fragments_of_our_segments_stay_out_of_the_kernel),
-		CASE(test_a_connection_is_never_the_kernels),
-		CASE(test_a_stranger_in_segments_is_given_whole),
-		WITH(setup_listed, test_listed_ports_alone),
-		WITH(setup_without, test_nothing_changes_without_one),
-		CASE(test_the_interface_is_the_links),
-		CASE(test_the_kernels_frames_leave_as_they_are),
-		CASE(test_an_idle_kernel_is_asked_seldom),
-		WITH(setup_slow, test_both_ways_are_limited),
-		CASE(test_a_kernel_that_takes_nothing_is_no_harm),
-		CASE(test_a_port_that_is_behind_leaves_them_there),
-		CASE(test_ports_that_are_chosen_are_not_the_kernels),
-		cmocka_unit_test(test_a_taken_interface_ends_the_opening),
+		CASE(test_own_frames_do_not_reach_the_kernel),
+		CASE(test_other_frames_go_only_to_the_kernel),
+		CASE(test_group_frames_go_to_both),
+		CASE(test_frames_for_other_stations_are_dropped),
+		CASE(test_fragments_of_our_segments_do_not_reach_the_kernel),
+		CASE(test_segments_of_our_connections_do_not_reach_the_kernel),
+		CASE(test_segmented_frame_reaches_the_kernel_whole),
+		WITH(setup_listed, test_only_listed_ports_go_to_the_kernel),
 		WITH(setup_without,
-		     test_one_comes_and_goes_while_the_stack_runs),
-		CASE(test_a_new_rule_goes_on_with_its_interface),
-		CASE(test_a_rule_that_cannot_be_had_changes_nothing),
+		     test_without_exception_nothing_reaches_the_kernel),
+		CASE(test_interface_has_the_links_addresses),
+		CASE(test_kernel_frames_leave_unchanged),
+		CASE(test_idle_kernel_is_polled_rarely),
+		WITH(setup_slow, test_both_directions_are_rate_limited),
+		CASE(test_kernel_that_accepts_no_frames_is_harmless),
+		CASE(test_busy_port_leaves_frames_in_the_kernel),
+		CASE(test_chosen_ports_are_not_the_kernels),
+		cmocka_unit_test(test_interface_in_use_fails_the_opening),
+		WITH(setup_without,
+		     test_exception_is_added_and_removed_at_run_time),
+		CASE(test_changed_rule_keeps_its_interface),
+		CASE(test_invalid_rule_changes_nothing),
 		CASE(test_a_late_shard_keeps_the_interface_open),
 	};
 

@@ -75,7 +75,7 @@ static double share(const char *cc, enum rival_kind kind, unsigned rtt_ms,
 }
 
 /* The model itself: alone it fills the path. */
-static void test_a_rival_alone_has_all(void **state)
+static void test_rival_alone_fills_the_path(void **state)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		struct bottleneck path = path_of(10, 2);
@@ -131,7 +131,7 @@ static void test_bbr_is_not_starved_by_version_1(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_rival_alone_has_all),
+		T(test_rival_alone_fills_the_path),
 		T(test_cubic_shares_with_cubic),
 		T(test_bbr_shares_a_deep_queue_with_version_1),
 		T(test_bbr_is_not_starved_by_version_1),

@@ -66,7 +66,7 @@ static void flood(unsigned n)
 	drain();
 }
 
-static void test_many_take_a_cache_line_each(void **state)
+static void test_half_open_record_is_a_cache_line(void **state)
 {
 	uint64_t before = net_mem_bytes(), bytes;
 
@@ -82,7 +82,7 @@ static void test_many_take_a_cache_line_each(void **state)
 	assert_in_range(net_mem_bytes(), before, before + MIB);
 }
 
-static void test_a_sixteenth_of_the_memory_is_for_them(void **state)
+static void test_half_open_records_use_a_sixteenth_of_the_memory(void **state)
 {
 	uint64_t budget = net_mem_bytes() + net_budget_elsewhere() + 16 * MIB;
 
@@ -95,7 +95,7 @@ static void test_a_sixteenth_of_the_memory_is_for_them(void **state)
 	net_half_open_reset_all();
 }
 
-static void test_one_that_finds_no_memory_gets_a_cookie(void **state)
+static void test_syn_without_memory_gets_a_cookie(void **state)
 {
 	net_mem_fail_after(2); /* the first is its source's */
 	begin();
@@ -110,7 +110,7 @@ static void test_one_that_finds_no_memory_gets_a_cookie(void **state)
 
 /* The buckets are fewer, so that chains are long; the order is another. */
 /* The cookie's answer is late; its SYN has come again, and found room. */
-static void test_a_cookie_sent_before_is_taken_all_the_same(void **state)
+static void test_earlier_cookie_is_accepted(void **state)
 {
 	struct peer first;
 
@@ -131,7 +131,7 @@ static void test_a_cookie_sent_before_is_taken_all_the_same(void **state)
 	assert_int_equal(listener->pending, 0);
 }
 
-static void test_many_find_their_own(void **state)
+static void test_records_are_found_in_long_chains(void **state)
 {
 	static uint32_t rcv[4000];
 	struct segment s;
@@ -167,7 +167,7 @@ static void test_many_find_their_own(void **state)
 }
 
 /* To two listeners from the same port, whatever bucket they fall into. */
-static void test_a_bucket_tells_its_own_apart(void **state)
+static void test_records_of_a_bucket_are_distinguished(void **state)
 {
 	uint32_t mask = net_here()->half_opens.bucket_mask, rcv[2];
 	struct peer to[2] = {{1000, 7, 5, 0, 65535}, {1000, 8, 500, 0, 65535}};
@@ -205,7 +205,7 @@ static void *dial(void *arg)
 	return NULL;
 }
 
-static void test_each_has_a_place_among_the_connections(void **state)
+static void test_half_open_records_count_as_connections(void **state)
 {
 	struct segment s;
 
@@ -231,7 +231,7 @@ static void test_each_has_a_place_among_the_connections(void **state)
 
 /* ---- time ---- */
 
-static void test_its_answer_comes_four_times_more(void **state)
+static void test_syn_ack_is_sent_four_times_more(void **state)
 {
 	static const unsigned after_ms[] = {1000, 3000, 7000, 15000};
 	struct segment first = begin(), s;
@@ -259,7 +259,7 @@ static void test_its_answer_comes_four_times_more(void **state)
 	expect(&s, PEER_RST, peer.rcv, 0, 0);
 }
 
-static void test_the_same_syn_is_answered_and_begins_the_wait_anew(void **state)
+static void test_repeated_syn_is_answered_and_restarts_the_timer(void **state)
 {
 	struct segment first = begin(), s;
 
@@ -274,7 +274,7 @@ static void test_the_same_syn_is_answered_and_begins_the_wait_anew(void **state)
 }
 
 /* The first, the last and one between leave; whoever is left is answered. */
-static void test_one_that_leaves_takes_no_other_with_it(void **state)
+static void test_removed_record_leaves_the_others(void **state)
 {
 	static const uint16_t leaves[] = {1000, 1002, 1005};
 	struct segment s;
@@ -302,7 +302,7 @@ static void test_one_that_leaves_takes_no_other_with_it(void **state)
 	expect_gone();
 }
 
-static void test_a_round_answers_a_bounded_number_again(void **state)
+static void test_syn_acks_resent_in_a_round_are_bounded(void **state)
 {
 	unsigned n, sent = 0;
 
@@ -330,7 +330,7 @@ static void test_a_round_answers_a_bounded_number_again(void **state)
 }
 
 /* An answer that could not leave is not one more of four. */
-static void test_a_busy_port_costs_no_answer(void **state)
+static void test_busy_port_does_not_count_as_an_answer(void **state)
 {
 	struct segment s;
 	unsigned sent = 0;
@@ -354,7 +354,7 @@ static void test_a_busy_port_costs_no_answer(void **state)
 	assert_non_null(find(1000));
 }
 
-static void test_an_answer_without_memory_comes_soon(void **state)
+static void test_syn_ack_without_memory_is_retried_soon(void **state)
 {
 	serve(echo_views);
 	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
@@ -396,7 +396,7 @@ static void test_a_reset_must_have_the_next_number(void **state)
 	expect_gone();
 }
 
-static void test_a_window_that_is_not_scaled_is_smaller(void **state)
+static void test_window_without_scaling_is_smaller(void **state)
 {
 	struct segment s;
 
@@ -508,7 +508,7 @@ static void expect6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack)
 }
 
 /* The same ports, to two addresses of ours. */
-static void test_ipv6_has_records_as_small(void **state)
+static void test_ipv6_record_is_a_cache_line(void **state)
 {
 	uint32_t rcv[2];
 
@@ -549,25 +549,25 @@ static void test_ipv6_has_records_as_small(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MANY(test_many_take_a_cache_line_each, listen_for_many),
-		MANY(test_a_sixteenth_of_the_memory_is_for_them,
+		MANY(test_half_open_record_is_a_cache_line, listen_for_many),
+		MANY(test_half_open_records_use_a_sixteenth_of_the_memory,
 		     listen_for_many),
-		T(test_one_that_finds_no_memory_gets_a_cookie),
-		T(test_a_cookie_sent_before_is_taken_all_the_same),
-		MANY(test_many_find_their_own, peer_listen_many),
-		T(test_a_bucket_tells_its_own_apart),
-		T(test_each_has_a_place_among_the_connections),
-		T(test_its_answer_comes_four_times_more),
-		T(test_the_same_syn_is_answered_and_begins_the_wait_anew),
-		T(test_one_that_leaves_takes_no_other_with_it),
-		MANY(test_a_round_answers_a_bounded_number_again,
+		T(test_syn_without_memory_gets_a_cookie),
+		T(test_earlier_cookie_is_accepted),
+		MANY(test_records_are_found_in_long_chains, peer_listen_many),
+		T(test_records_of_a_bucket_are_distinguished),
+		T(test_half_open_records_count_as_connections),
+		T(test_syn_ack_is_sent_four_times_more),
+		T(test_repeated_syn_is_answered_and_restarts_the_timer),
+		T(test_removed_record_leaves_the_others),
+		MANY(test_syn_acks_resent_in_a_round_are_bounded,
 		     peer_listen_many),
-		T(test_a_busy_port_costs_no_answer),
-		T(test_an_answer_without_memory_comes_soon),
+		T(test_busy_port_does_not_count_as_an_answer),
+		T(test_syn_ack_without_memory_is_retried_soon),
 		T(test_a_reset_must_have_the_next_number),
-		T(test_a_window_that_is_not_scaled_is_smaller),
+		T(test_window_without_scaling_is_smaller),
 		T(test_a_wrong_ack_is_reset_and_changes_nothing),
-		MANY(test_ipv6_has_records_as_small, listen6),
+		MANY(test_ipv6_record_is_a_cache_line, listen6),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static void set_isn(uint32_t isn)
 	assert_int_equal(net_isn(&local, 7, &remote, 1000), isn);
 }
 
-static void test_numbers_of_both_sides_wrap(void **state)
+static void test_sequence_numbers_of_both_sides_wrap(void **state)
 {
 	struct segment s;
 
@@ -42,7 +42,7 @@ static void test_numbers_of_both_sides_wrap(void **state)
 	assert_memory_equal(s.data, "hello", 5);
 }
 
-static void test_its_ack_makes_the_connection_alone(void **state)
+static void test_bare_ack_makes_the_connection(void **state)
 {
 	const struct net_conn *conn;
 
@@ -74,7 +74,7 @@ static void test_its_ack_makes_the_connection_alone(void **state)
 	assert_false(coro_timer_armed(&conn->timer));
 }
 
-static void test_a_tiny_window_is_reckoned_larger(void **state)
+static void test_tiny_window_is_treated_as_larger(void **state)
 {
 	peer_send_raw(&(struct segment){.src = 1000,
 					.dst = 7,
@@ -158,7 +158,7 @@ static void test_data_and_the_end_come_with_the_third_segment(void **state)
 	assert_int_equal(ended, 1);
 }
 
-static void test_the_second_piece_comes_first(void **state)
+static void test_pieces_out_of_order_complete_the_handshake(void **state)
 {
 	begin();
 	serve(echo_views);
@@ -169,7 +169,7 @@ static void test_the_second_piece_comes_first(void **state)
 	expect_echo("hello", 5);
 }
 
-static void test_what_overlaps_the_syn_is_taken(void **state)
+static void test_data_that_overlaps_the_syn_is_accepted(void **state)
 {
 	begin();
 	serve(echo_views);
@@ -178,7 +178,7 @@ static void test_what_overlaps_the_syn_is_taken(void **state)
 }
 
 /* Its numbers, seen from zero, lie in the past. */
-static void test_a_window_that_opens_later_is_seen(void **state)
+static void test_later_window_update_is_used(void **state)
 {
 	set_isn(0x90000000u);
 	peer_open(&peer, 0x8fffffffu, all_options, 4);
@@ -192,7 +192,7 @@ static void test_a_window_that_opens_later_is_seen(void **state)
 	assert_int_equal(find(1000)->pcb.snd_wnd, 700);
 }
 
-static void test_a_mss_beyond_ours_is_cut(void **state)
+static void test_mss_beyond_ours_is_reduced(void **state)
 {
 	struct {
 		struct tcp_hdr tcp;
@@ -220,7 +220,7 @@ static void test_a_fixed_number_is_used_once(void **state)
 }
 
 /* Karn; and slow start ends early, as after any timeout. */
-static void test_an_answer_sent_twice_measures_nothing(void **state)
+static void test_resent_syn_ack_gives_no_rtt_sample(void **state)
 {
 	const struct net_conn *conn;
 	struct segment s;
@@ -243,7 +243,7 @@ static void test_an_answer_sent_twice_measures_nothing(void **state)
 	assert_true(find(1001)->pcb.ssthresh > 1u << 29);
 }
 
-static void test_a_syn_sent_twice_measures_nothing(void **state)
+static void test_repeated_syn_gives_no_rtt_sample(void **state)
 {
 	begin();
 	say(PEER_SYN, NEAR_WRAP, 0, "");
@@ -256,7 +256,7 @@ static void test_a_syn_sent_twice_measures_nothing(void **state)
 	assert_int_equal(find(1000)->ext->rtos, 0);
 }
 
-static void test_without_memory_it_stays_half_open(void **state)
+static void test_ack_without_memory_leaves_it_half_open(void **state)
 {
 	begin();
 	serve(echo_views);
@@ -272,7 +272,7 @@ static void test_without_memory_it_stays_half_open(void **state)
 	assert_int_equal(net_listener_clients(listener), 1);
 }
 
-static void test_while_memory_is_short_its_window_is_the_syns(void **state)
+static void test_short_memory_keeps_the_window_of_the_syn_ack(void **state)
 {
 	struct segment s;
 
@@ -292,7 +292,7 @@ static void test_while_memory_is_short_its_window_is_the_syns(void **state)
 
 /* ---- its listener ---- */
 
-static void test_a_listener_that_closes_refuses_it(void **state)
+static void test_closed_listener_refuses_the_ack(void **state)
 {
 	uint64_t live = net_mem_live_bytes();
 
@@ -308,7 +308,7 @@ static void test_a_listener_that_closes_refuses_it(void **state)
 	assert_int_equal(net_mem_live_bytes(), live);
 }
 
-static void test_a_listener_that_closes_answers_no_more(void **state)
+static void test_closed_listener_resends_no_syn_ack(void **state)
 {
 	begin();
 	net_listener_close(listener);
@@ -318,7 +318,7 @@ static void test_a_listener_that_closes_answers_no_more(void **state)
 	assert_int_equal(net_here()->n_sources, 0);
 }
 
-static void test_a_listener_that_drains_takes_what_has_begun(void **state)
+static void test_draining_listener_completes_the_handshake(void **state)
 {
 	begin();
 	assert_int_equal(net_listener_drain(listener), 1);
@@ -332,7 +332,7 @@ static void test_a_listener_that_drains_takes_what_has_begun(void **state)
 	expect(NULL, PEER_RST | PEER_ACK, 0, 6, 0);
 }
 
-static void test_a_stack_that_closes_resets_it(void **state)
+static void test_closing_stack_resets_the_handshake(void **state)
 {
 	begin();
 	net_half_open_reset_all();
@@ -340,7 +340,7 @@ static void test_a_stack_that_closes_resets_it(void **state)
 	expect_gone();
 }
 
-static void test_one_that_dies_is_no_client(void **state)
+static void test_expired_handshake_is_not_counted_as_a_client(void **state)
 {
 	struct segment s;
 
@@ -373,28 +373,28 @@ static void test_one_that_dies_is_no_client(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_numbers_of_both_sides_wrap),
-		T(test_its_ack_makes_the_connection_alone),
-		T(test_a_tiny_window_is_reckoned_larger),
+		T(test_sequence_numbers_of_both_sides_wrap),
+		T(test_bare_ack_makes_the_connection),
+		T(test_tiny_window_is_treated_as_larger),
 		T(test_data_comes_with_the_third_segment),
 		T(test_data_comes_without_prediction),
 		T(test_data_comes_in_pieces),
 		T(test_the_end_comes_with_the_third_segment),
 		T(test_data_and_the_end_come_with_the_third_segment),
-		T(test_the_second_piece_comes_first),
-		T(test_what_overlaps_the_syn_is_taken),
-		T(test_a_window_that_opens_later_is_seen),
-		T(test_a_mss_beyond_ours_is_cut),
+		T(test_pieces_out_of_order_complete_the_handshake),
+		T(test_data_that_overlaps_the_syn_is_accepted),
+		T(test_later_window_update_is_used),
+		T(test_mss_beyond_ours_is_reduced),
 		T(test_a_fixed_number_is_used_once),
-		T(test_an_answer_sent_twice_measures_nothing),
-		T(test_a_syn_sent_twice_measures_nothing),
-		T(test_without_memory_it_stays_half_open),
-		T(test_while_memory_is_short_its_window_is_the_syns),
-		T(test_a_listener_that_closes_refuses_it),
-		T(test_a_listener_that_closes_answers_no_more),
-		T(test_a_listener_that_drains_takes_what_has_begun),
-		T(test_a_stack_that_closes_resets_it),
-		T(test_one_that_dies_is_no_client),
+		T(test_resent_syn_ack_gives_no_rtt_sample),
+		T(test_repeated_syn_gives_no_rtt_sample),
+		T(test_ack_without_memory_leaves_it_half_open),
+		T(test_short_memory_keeps_the_window_of_the_syn_ack),
+		T(test_closed_listener_refuses_the_ack),
+		T(test_closed_listener_resends_no_syn_ack),
+		T(test_draining_listener_completes_the_handshake),
+		T(test_closing_stack_resets_the_handshake),
+		T(test_expired_handshake_is_not_counted_as_a_client),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,7 +53,7 @@ static void forget_sent(void)
 
 /* ---- frames ---- */
 
-static void test_one_unread_byte_each_leaves_frames_to_receive(void **state)
+static void test_unread_bytes_leave_frames_to_receive(void **state)
 {
 	struct peer first, peer;
 	struct segment s;
@@ -158,7 +158,7 @@ static void keep_views(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_greediest_holder_is_reset_when_copies_do_not_help(void **state)
+static void test_largest_holder_of_frames_is_reset(void **state)
 {
 	struct peer peers[3];
 	struct segment s;
@@ -245,7 +245,7 @@ static void test_a_byte_unread_costs_about_a_byte(void **state)
 	expect_bytes(first, 20000);
 }
 
-static void test_pieces_of_any_size_stay_in_order(void **state)
+static void test_pieces_are_merged_in_order(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -362,7 +362,7 @@ static void test_a_released_view_makes_room_for_another(void **state)
 	assert_int_equal(result, 600);
 }
 
-static void test_many_views_of_one_connection_hold_few_frames(void **state)
+static void test_views_of_one_connection_hold_few_frames(void **state)
 {
 	struct peer peer;
 
@@ -418,7 +418,7 @@ static void forget_and_close(struct net_conn *conn, void *arg)
 	net_close(conn);
 }
 
-static void test_a_handler_that_closes_may_forget_as_well(void **state)
+static void test_views_of_a_closing_handler_are_released(void **state)
 {
 	struct peer peer;
 
@@ -482,7 +482,7 @@ static void *accept_and_take(void *arg)
 	return NULL;
 }
 
-static void test_without_a_handler_closing_reclaims(void **state)
+static void test_close_outside_a_handler_releases_views(void **state)
 {
 	struct peer peer;
 
@@ -504,21 +504,21 @@ static void test_without_a_handler_closing_reclaims(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_one_unread_byte_each_leaves_frames_to_receive),
+		T(test_unread_bytes_leave_frames_to_receive),
 		T(test_without_memory_for_a_copy_a_segment_is_dropped),
 		T(test_held_frames_are_copied_when_a_pool_is_empty),
-		T(test_greediest_holder_is_reset_when_copies_do_not_help),
+		T(test_largest_holder_of_frames_is_reset),
 		T(test_a_byte_unread_costs_about_a_byte),
-		T(test_pieces_of_any_size_stay_in_order),
+		T(test_pieces_are_merged_in_order),
 		T(test_without_memory_to_merge_bytes_stay_in_frames),
 		T(test_forgotten_views_come_back_when_the_handler_returns),
 		T(test_views_are_bounded_and_few_hold_frames),
 		T(test_a_released_view_makes_room_for_another),
-		T(test_many_views_of_one_connection_hold_few_frames),
+		T(test_views_of_one_connection_hold_few_frames),
 		T(test_a_view_given_back_twice_is_recognised),
-		T(test_a_handler_that_closes_may_forget_as_well),
+		T(test_views_of_a_closing_handler_are_released),
 		T(test_a_view_may_be_sent_elsewhere_after_its_connection),
-		T(test_without_a_handler_closing_reclaims),
+		T(test_close_outside_a_handler_releases_views),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,7 +71,7 @@ static void empty_rounds(unsigned n)
 		net_stack_round(stack);
 }
 
-static void test_naps_after_a_spell_of_empty_rounds(void **state)
+static void test_naps_after_many_empty_rounds(void **state)
 {
 	empty_rounds(SPELL);
 	assert_int_equal(naps, 0);
@@ -82,7 +82,7 @@ static void test_naps_after_a_spell_of_empty_rounds(void **state)
 	assert_int_equal(naps, 0);
 }
 
-static void test_yields_to_who_wants_the_core(void **state)
+static void test_yields_to_a_competing_thread(void **state)
 {
 	others_ns = 20 * US;
 	for (unsigned i = 0; i < 100; i++) {
@@ -96,7 +96,7 @@ static void test_yields_to_who_wants_the_core(void **state)
 }
 
 /* A yield nobody takes costs little, but not nothing. */
-static void test_alone_it_yields_seldom(void **state)
+static void test_yields_rarely_if_alone(void **state)
 {
 	others_ns = US;
 	empty_rounds(SPELL);
@@ -111,7 +111,7 @@ static void test_alone_it_yields_seldom(void **state)
 }
 
 /* A tenth of the time is what a program that never rests gets of ours. */
-static void test_does_not_yield_to_who_keeps_the_core(void **state)
+static void test_yields_a_tenth_of_the_time_to_a_greedy_thread(void **state)
 {
 	int64_t began_ns = fake_now_ns;
 	unsigned taken = 0;
@@ -133,7 +133,7 @@ static void *sleeper(void *arg)
 }
 
 /* A timer that is due by the end of a nap comes first. */
-static void test_neither_before_a_timer(void **state)
+static void test_neither_naps_nor_yields_before_a_timer(void **state)
 {
 	others_ns = 20 * US;
 	assert_int_equal(coro_spawn(stack->sched, NULL, sleeper, NULL, NULL),
@@ -152,7 +152,7 @@ static void test_neither_before_a_timer(void **state)
 	assert_int_equal(naps, 1);
 }
 
-static void test_busy_polling_does_neither(void **state)
+static void test_busy_polling_neither_naps_nor_yields(void **state)
 {
 	stack->adaptive = false;
 	empty_rounds(10 * SPELL);
@@ -171,7 +171,7 @@ static void send_to_ourselves(void)
 	fake_on_flush = NULL;
 }
 
-static void test_packet_for_ourselves_is_received_before_a_nap(void **state)
+static void test_looped_packet_is_received_before_a_nap(void **state)
 {
 	empty_rounds(SPELL + 1);
 	assert_int_equal(naps, 1);
@@ -186,13 +186,13 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, adaptive_setup, peer_teardown)
 	static const struct CMUnitTest tests[] = {
-		T(test_naps_after_a_spell_of_empty_rounds),
-		T(test_yields_to_who_wants_the_core),
-		T(test_alone_it_yields_seldom),
-		T(test_does_not_yield_to_who_keeps_the_core),
-		T(test_neither_before_a_timer),
-		T(test_busy_polling_does_neither),
-		T(test_packet_for_ourselves_is_received_before_a_nap),
+		T(test_naps_after_many_empty_rounds),
+		T(test_yields_to_a_competing_thread),
+		T(test_yields_rarely_if_alone),
+		T(test_yields_a_tenth_of_the_time_to_a_greedy_thread),
+		T(test_neither_naps_nor_yields_before_a_timer),
+		T(test_busy_polling_neither_naps_nor_yields),
+		T(test_looped_packet_is_received_before_a_nap),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,7 +41,7 @@ static void say(const char *text)
 }
 
 /* The SYN asked for SACK, a shift of 4 and an MSS of 1000; RTT 20 ms. */
-static void test_what_was_agreed(void **state)
+static void test_agreed_options_are_reported(void **state)
 {
 	struct net_tcp_info i;
 
@@ -78,7 +78,7 @@ static void test_what_was_agreed(void **state)
 }
 
 /* Ten leave; 1, 2 and 3 arrive: 0 is lost, and is sent again at once. */
-static void test_a_loss_and_its_repair(void **state)
+static void test_loss_and_repair_are_reported(void **state)
 {
 	unsigned sent[16];
 	struct net_tcp_info i;
@@ -124,7 +124,7 @@ static void test_a_loss_and_its_repair(void **state)
 }
 
 /* 0 comes late, after 1 and 2, and was not sent again. */
-static void test_another_order_is_seen_once(void **state)
+static void test_reordering_is_counted_once(void **state)
 {
 	unsigned sent[16];
 
@@ -141,7 +141,7 @@ static void test_another_order_is_seen_once(void **state)
 }
 
 /* The peer says by D-SACK that it has segment 1 twice. */
-static void test_what_came_twice_is_told(void **state)
+static void test_dsack_is_counted(void **state)
 {
 	unsigned sent[16];
 
@@ -158,7 +158,7 @@ static void test_what_came_twice_is_told(void **state)
 }
 
 /* A probe at 40 ms, a timeout 140 later, another 280 after that. */
-static void test_timeouts(void **state)
+static void test_timeouts_are_counted(void **state)
 {
 	struct net_tcp_info i;
 
@@ -187,7 +187,7 @@ static void test_timeouts(void **state)
 	net_abort(ours);
 }
 
-static void test_what_comes_in(void **state)
+static void test_received_segments_are_counted(void **state)
 {
 	struct net_tcp_info i;
 
@@ -266,7 +266,7 @@ static void test_states_have_linuxs_numbers(void **state)
 	net_abort(ours);
 }
 
-static void test_one_that_does_not_count_says_so(void **state)
+static void test_connection_without_counters_reports_them_absent(void **state)
 {
 	struct net_tcp_info i;
 
@@ -286,7 +286,7 @@ static void test_one_that_does_not_count_says_so(void **state)
 }
 
 /* What all of them may cost by default. */
-static void test_counting_costs_little(void **state)
+static void test_counters_use_bounded_memory(void **state)
 {
 	struct net_opts opts;
 
@@ -310,7 +310,7 @@ static void take_all(void)
 }
 
 /* Linux's chronographs: 200 ms behind a window, 50 ms until the ACK comes. */
-static void test_what_holds_it_up(void **state)
+static void test_times_by_limiting_factor_are_counted(void **state)
 {
 	struct net_tcp_info i;
 	uint16_t wnd;
@@ -344,7 +344,7 @@ static void test_what_holds_it_up(void **state)
 
 /* More than the congestion window: the path's matter, though the peer's is
  * small as well. */
-static void test_cwnd_is_not_the_peers_window(void **state)
+static void test_cwnd_limit_is_not_counted_as_the_peers_window(void **state)
 {
 	struct net_tcp_info i;
 
@@ -359,7 +359,7 @@ static void test_cwnd_is_not_the_peers_window(void **state)
 }
 
 /* All that the buffer holds is under way, and somebody has more. */
-static void test_a_full_buffer_holds_up(void **state)
+static void test_time_of_a_full_send_buffer_is_counted(void **state)
 {
 	struct net_tcp_info i;
 
@@ -384,20 +384,20 @@ static void test_a_full_buffer_holds_up(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_what_was_agreed),
-		T(test_a_loss_and_its_repair),
-		T(test_another_order_is_seen_once),
-		T(test_what_came_twice_is_told),
-		T(test_timeouts),
-		T(test_what_comes_in),
+		T(test_agreed_options_are_reported),
+		T(test_loss_and_repair_are_reported),
+		T(test_reordering_is_counted_once),
+		T(test_dsack_is_counted),
+		T(test_timeouts_are_counted),
+		T(test_received_segments_are_counted),
 		T(test_a_zero_window_is_probed),
 		T(test_rates_are_in_bytes_a_second),
 		T(test_states_have_linuxs_numbers),
-		T(test_one_that_does_not_count_says_so),
-		T(test_counting_costs_little),
-		T(test_what_holds_it_up),
-		T(test_cwnd_is_not_the_peers_window),
-		T(test_a_full_buffer_holds_up),
+		T(test_connection_without_counters_reports_them_absent),
+		T(test_counters_use_bounded_memory),
+		T(test_times_by_limiting_factor_are_counted),
+		T(test_cwnd_limit_is_not_counted_as_the_peers_window),
+		T(test_time_of_a_full_send_buffer_is_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

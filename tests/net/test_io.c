@@ -88,7 +88,7 @@ static void expect_left(const char *text)
 	assert_memory_equal(got, text, strlen(text));
 }
 
-static void test_until_leaves_what_follows(void **state)
+static void test_until_leaves_later_bytes(void **state)
 {
 	connect_peer();
 	peer_says("one\ntwo\nthr");
@@ -190,7 +190,7 @@ static void try_text_in_pieces(void)
 	expect_left(text);
 }
 
-static void test_until_finds_what_memmem_finds(void **state)
+static void test_until_finds_the_same_as_memmem(void **state)
 {
 	connect_peer();
 	for (seed = 1; seed < 300; seed++) {
@@ -202,7 +202,7 @@ static void test_until_finds_what_memmem_finds(void **state)
 	net_close(accepted);
 }
 
-static void test_until_starts_in_the_middle_of_a_segment(void **state)
+static void test_until_starts_within_a_segment(void **state)
 {
 	connect_peer();
 	peer_says(";a;b;");
@@ -271,7 +271,7 @@ static void test_until_ends_when_reading_is_shut_down(void **state)
 	net_close(accepted);
 }
 
-static void test_until_refuses_nonsense(void **state)
+static void test_until_refuses_invalid_arguments(void **state)
 {
 	char buf[100];
 
@@ -313,7 +313,7 @@ static void test_until_gives_up_when_the_window_is_full(void **state)
 
 /* ---- vectors ---- */
 
-static void test_recvv_fills_one_after_the_other(void **state)
+static void test_recvv_fills_buffers_in_order(void **state)
 {
 	char a[3], c[8];
 	struct iovec iov[] = {{a, sizeof(a)}, {NULL, 0}, {c, sizeof(c)}};
@@ -328,7 +328,7 @@ static void test_recvv_fills_one_after_the_other(void **state)
 	net_close(accepted);
 }
 
-static void test_vectors_that_are_none_are_refused(void **state)
+static void test_invalid_vectors_are_refused(void **state)
 {
 	static struct iovec many[NET_IOV_MAX + 1];
 	struct iovec over[] = {{got, LONG_MAX}, {got, 1}};
@@ -352,7 +352,7 @@ static void test_vectors_that_are_none_are_refused(void **state)
 	net_close(accepted);
 }
 
-static void test_sendv_gathers_what_goes_into_one_segment(void **state)
+static void test_sendv_gathers_buffers_into_one_segment(void **state)
 {
 	struct iovec iov[] = {{"he", 2}, {NULL, 0}, {"llo", 3}};
 	struct segment s;
@@ -405,7 +405,7 @@ static unsigned drain(void)
 	return at;
 }
 
-static void test_sendv_takes_what_there_is_room_for(void **state)
+static void test_sendv_accepts_as_much_as_fits(void **state)
 {
 	start_sendv(true);
 	assert_int_equal(ended, 1);
@@ -462,22 +462,22 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_until_leaves_what_follows),
+		T(test_until_leaves_later_bytes),
 		T(test_until_waits_for_the_delimiter),
 		T(test_delimiter_straddles_segments_a_byte_each),
 		T(test_delimiter_that_repeats_itself_is_found),
-		T(test_until_finds_what_memmem_finds),
-		T(test_until_starts_in_the_middle_of_a_segment),
+		T(test_until_finds_the_same_as_memmem),
+		T(test_until_starts_within_a_segment),
 		T(test_until_without_room_is_emsgsize_and_loses_nothing),
 		T(test_until_at_the_end_is_enodata_then_0),
 		T(test_until_errors_leave_the_bytes),
 		T(test_until_ends_when_reading_is_shut_down),
-		T(test_until_refuses_nonsense),
+		T(test_until_refuses_invalid_arguments),
 		T(test_until_gives_up_when_the_window_is_full),
-		T(test_recvv_fills_one_after_the_other),
-		T(test_vectors_that_are_none_are_refused),
-		T(test_sendv_gathers_what_goes_into_one_segment),
-		T(test_sendv_takes_what_there_is_room_for),
+		T(test_recvv_fills_buffers_in_order),
+		T(test_invalid_vectors_are_refused),
+		T(test_sendv_gathers_buffers_into_one_segment),
+		T(test_sendv_accepts_as_much_as_fits),
 		T(test_sendv_all_parks_and_sends_the_rest),
 		T(test_window_closes_for_a_slow_reader_and_opens_again),
 	};

@@ -43,7 +43,7 @@ static void expect_wait(int value)
 	ended = 0;
 }
 
-static void test_woken_while_the_loop_turns(void **state)
+static void test_descriptor_wakes_a_coroutine(void **state)
 {
 	wait_later();
 	assert_int_equal(ended, 0);
@@ -51,7 +51,7 @@ static void test_woken_while_the_loop_turns(void **state)
 	expect_wait(POLLIN);
 }
 
-static void test_deadline(void **state)
+static void test_deadline_ends_the_wait(void **state)
 {
 	until = fake_now_ns + 10 * INT64_C(1000000);
 	wait_later();
@@ -66,7 +66,7 @@ static void *stops(void *arg)
 	return NULL;
 }
 
-static void test_ends_when_the_stack_stops(void **state)
+static void test_wait_ends_when_the_stack_stops(void **state)
 {
 	wait_later();
 	net_spawn(stack, "stops", stops, NULL);
@@ -75,7 +75,7 @@ static void test_ends_when_the_stack_stops(void **state)
 	assert_int_equal(result, -ECANCELED);
 }
 
-static void test_is_refused_once_the_stack_stops(void **state)
+static void test_wait_is_refused_once_the_stack_stops(void **state)
 {
 	net_stack_stop(stack);
 	assert_int_equal(net_spawn(stack, "waits", waits, NULL), 0);
@@ -85,7 +85,7 @@ static void test_is_refused_once_the_stack_stops(void **state)
 }
 
 /* A handler that forgot to be woken does not outlive the stack. */
-static void test_stack_closes_under_it(void **state)
+static void test_stack_closes_during_a_wait(void **state)
 {
 	wait_later();
 	assert_int_equal(coro_fd_waiting(net_here()->sched), 1);
@@ -143,11 +143,11 @@ static int teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_woken_while_the_loop_turns),
-		T(test_deadline),
-		T(test_ends_when_the_stack_stops),
-		T(test_is_refused_once_the_stack_stops),
-		T(test_stack_closes_under_it),
+		T(test_descriptor_wakes_a_coroutine),
+		T(test_deadline_ends_the_wait),
+		T(test_wait_ends_when_the_stack_stops),
+		T(test_wait_is_refused_once_the_stack_stops),
+		T(test_stack_closes_during_a_wait),
 		T(test_blocking_function_runs_elsewhere),
 	};
 

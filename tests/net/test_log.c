@@ -152,7 +152,7 @@ static void test_bytes_are_written_as_they_are(void **state)
 	assert_string_equal(text, "\rabc");
 }
 
-static void test_what_a_peer_puts_into_a_line_stays_in_it(void **state)
+static void test_control_characters_in_a_line_are_replaced(void **state)
 {
 	net_log("name '%s'", "a\nb\x1b[2Jc\x7f");
 	read_until("'\n");
@@ -177,7 +177,7 @@ static void test_long_line_is_cut(void **state)
 	assert_string_equal(text + text_len - 3, "xx\n");
 }
 
-static void test_full_pipe_stops_nobody(void **state)
+static void test_full_pipe_blocks_no_caller(void **state)
 {
 	uint64_t before = net_log_dropped();
 	size_t filled = fill();
@@ -194,7 +194,7 @@ static void test_full_pipe_stops_nobody(void **state)
 	assert_int_equal(read_lines(10001), net_log_dropped() - before);
 }
 
-static void test_slow_reader_gets_whole_lines_in_order(void **state)
+static void test_slow_reader_gets_complete_lines_in_order(void **state)
 {
 	uint64_t before = net_log_dropped();
 	unsigned i, dropped;
@@ -230,7 +230,7 @@ static void wait_for_dropped(uint64_t n)
 		usleep(1000);
 }
 
-static void test_closed_pipe_loses_lines_and_no_more(void **state)
+static void test_closed_pipe_only_loses_lines(void **state)
 {
 	uint64_t before = net_log_dropped();
 	int ends[2];
@@ -311,7 +311,7 @@ static void test_sigpipe_ends_no_process(void **state)
 	assert_int_equal(WTERMSIG(status), SIGPIPE);
 }
 
-static void test_sigpipe_of_the_program_is_kept(void **state)
+static void test_sigpipe_action_of_the_program_is_kept(void **state)
 {
 	struct sigaction now;
 
@@ -331,7 +331,7 @@ static void say_as_child(void)
 	net_log("the child");
 }
 
-static void test_child_of_a_fork_writes_by_itself(void **state)
+static void test_forked_child_writes_its_own_lines(void **state)
 {
 	assert_int_equal(WEXITSTATUS(status_of(say_as_child)), 7);
 	read_until("the child\n");
@@ -368,7 +368,7 @@ static void test_lines_for_the_journal_have_a_priority(void **state)
 	unsetenv("JOURNAL_STREAM");
 }
 
-static void test_storm_is_a_line_a_second(void **state)
+static void test_repeated_lines_are_limited_to_one_a_second(void **state)
 {
 	fake_now_ns = 5 * NS_PER_S;
 	say_storm(1000);
@@ -398,17 +398,17 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_line_gets_its_newline),
 		CASE(test_bytes_are_written_as_they_are),
-		CASE(test_what_a_peer_puts_into_a_line_stays_in_it),
+		CASE(test_control_characters_in_a_line_are_replaced),
 		CASE(test_long_line_is_cut),
-		CASE(test_full_pipe_stops_nobody),
-		CASE(test_slow_reader_gets_whole_lines_in_order),
+		CASE(test_full_pipe_blocks_no_caller),
+		CASE(test_slow_reader_gets_complete_lines_in_order),
 		CASE(test_nonblocking_description_tears_no_line),
-		CASE(test_closed_pipe_loses_lines_and_no_more),
+		CASE(test_closed_pipe_only_loses_lines),
 		CASE(test_sigpipe_ends_no_process),
-		CASE(test_sigpipe_of_the_program_is_kept),
-		CASE(test_child_of_a_fork_writes_by_itself),
+		CASE(test_sigpipe_action_of_the_program_is_kept),
+		CASE(test_forked_child_writes_its_own_lines),
 		CASE(test_lines_for_the_journal_have_a_priority),
-		CASE(test_storm_is_a_line_a_second),
+		CASE(test_repeated_lines_are_limited_to_one_a_second),
 	};
 
 	return cmocka_run_group_tests_name("log", tests, NULL, NULL);

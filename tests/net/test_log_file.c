@@ -95,7 +95,7 @@ static void test_lines_have_time_and_level(void **state)
 	assert_string_equal(net_log_where(where, sizeof(where)), path);
 }
 
-static void test_a_file_is_appended_to(void **state)
+static void test_log_file_is_appended_to(void **state)
 {
 	open_log(path);
 	net_log("one");
@@ -156,7 +156,7 @@ static void on_reopen(void *arg)
 	++*(unsigned *)arg;
 }
 
-static void test_other_logs_join_in(void **state)
+static void test_other_logs_are_notified_of_a_reopen(void **state)
 {
 	open_log(NULL);
 	reopened = 0;
@@ -172,7 +172,7 @@ static void test_other_logs_join_in(void **state)
 	assert_int_equal(reopened, 8);
 }
 
-static void test_a_file_that_cannot_be_opened_anew_serves_on(void **state)
+static void test_log_continues_if_the_file_cannot_be_reopened(void **state)
 {
 	open_log(path);
 	assert_int_equal(rename(path, moved), 0);
@@ -191,7 +191,7 @@ static void test_a_file_that_cannot_be_opened_anew_serves_on(void **state)
 	assert_matches(text_in(path), "^" TIME " notice new\n$");
 }
 
-static void test_wrong_places_are_refused(void **state)
+static void test_unusable_log_files_are_refused(void **state)
 {
 	char where[64], below[80];
 
@@ -217,7 +217,7 @@ static void wait_for_dropped(uint64_t n)
 		usleep(1000);
 }
 
-static void test_a_full_disk_stops_nobody(void **state)
+static void test_full_disk_blocks_no_caller(void **state)
 {
 	uint64_t before = net_log_dropped();
 
@@ -263,7 +263,7 @@ static int open_fifo(void)
 	return reader;
 }
 
-static void test_a_reader_that_stops_stops_nobody(void **state)
+static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 {
 	uint64_t before = net_log_dropped();
 	unsigned lines, missing;
@@ -325,7 +325,7 @@ static void limit_files(rlim_t bytes)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static void test_a_torn_line_is_ended(void **state)
+static void test_partial_line_is_terminated(void **state)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old;
 	uint64_t before;
@@ -351,7 +351,7 @@ static void test_a_torn_line_is_ended(void **state)
 }
 
 /* "journal" is stderr with priorities, whatever is behind it. */
-static void test_the_journal_has_priorities_without_a_time(void **state)
+static void test_journal_lines_have_a_priority_and_no_time(void **state)
 {
 	static const char *const names[] = {"emergency", "alert",   "critical",
 					    "error",	 "warning", "notice"};
@@ -386,17 +386,17 @@ int main(void)
 #define CASE(test_) cmocka_unit_test_setup_teardown(test_, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		CASE(test_lines_have_time_and_level),
-		CASE(test_a_file_is_appended_to),
+		CASE(test_log_file_is_appended_to),
 		CASE(test_rotation_loses_no_line),
 		CASE(test_sigusr1_reopens_while_the_log_is_open),
-		CASE(test_other_logs_join_in),
-		CASE(test_a_file_that_cannot_be_opened_anew_serves_on),
-		CASE(test_wrong_places_are_refused),
-		CASE(test_a_full_disk_stops_nobody),
-		CASE(test_a_reader_that_stops_stops_nobody),
+		CASE(test_other_logs_are_notified_of_a_reopen),
+		CASE(test_log_continues_if_the_file_cannot_be_reopened),
+		CASE(test_unusable_log_files_are_refused),
+		CASE(test_full_disk_blocks_no_caller),
+		CASE(test_stopped_fifo_reader_blocks_no_caller),
 		CASE(test_rotation_ends_waiting_for_a_stopped_reader),
-		CASE(test_a_torn_line_is_ended),
-		CASE(test_the_journal_has_priorities_without_a_time),
+		CASE(test_partial_line_is_terminated),
+		CASE(test_journal_lines_have_a_priority_and_no_time),
 	};
 	int failed;
 

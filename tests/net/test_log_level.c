@@ -78,7 +78,7 @@ static unsigned level_of(const char *type)
 	return found.level;
 }
 
-static void test_components_are_types_of_rte_log(void **state)
+static void test_components_are_rte_log_types(void **state)
 {
 	static const char *const types[] = {
 		"coronet.program", "coronet.api",     "coronet.conn",
@@ -92,7 +92,7 @@ static void test_components_are_types_of_rte_log(void **state)
 		assert_int_equal(level_of(types[i]), NET_LOG_NOTICE);
 }
 
-static void test_a_level_lets_its_lines_and_graver_ones_pass(void **state)
+static void test_level_passes_its_own_and_more_severe_lines(void **state)
 {
 	for (unsigned at = 1; at <= 8; at++) {
 		char number[] = {(char)('0' + at), '\0'};
@@ -111,7 +111,7 @@ static void test_a_level_lets_its_lines_and_graver_ones_pass(void **state)
 	assert_string_equal(lines(), "");
 }
 
-static void test_calls_have_their_levels(void **state)
+static void test_log_calls_have_levels(void **state)
 {
 	static struct net_log_limit limit;
 
@@ -137,7 +137,7 @@ static void test_calls_have_their_levels(void **state)
 	assert_string_equal(lines(), "the end\n");
 }
 
-static void test_patterns_set_what_they_fit(void **state)
+static void test_patterns_set_matching_components(void **state)
 {
 	assert_int_equal(set("coronet.[cd]*=debug,lib.eal=error"), 0);
 	assert_int_equal(level_of("coronet.conn"), NET_LOG_DEBUG);
@@ -156,7 +156,7 @@ static void test_patterns_set_what_they_fit(void **state)
 	assert_int_equal(level_of("coronet.conn"), NET_LOG_NOTICE);
 }
 
-static void test_wrong_levels_say_so_and_change_nothing(void **state)
+static void test_wrong_levels_are_refused(void **state)
 {
 	static const struct wrong {
 		const char *text, *says;
@@ -197,7 +197,7 @@ static void test_wrong_levels_say_so_and_change_nothing(void **state)
 		net_log_set_levels("none=debug", false, err, sizeof(err)), 0);
 }
 
-static void test_a_program_names_its_component(void **state)
+static void test_program_has_its_own_component(void **state)
 {
 	static const char *const wrong[] = {"",
 					    "mine",
@@ -225,12 +225,12 @@ int main(void)
 {
 #define CASE(test_) cmocka_unit_test_setup_teardown(test_, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		CASE(test_components_are_types_of_rte_log),
-		CASE(test_a_level_lets_its_lines_and_graver_ones_pass),
-		CASE(test_calls_have_their_levels),
-		CASE(test_patterns_set_what_they_fit),
-		CASE(test_wrong_levels_say_so_and_change_nothing),
-		CASE(test_a_program_names_its_component),
+		CASE(test_components_are_rte_log_types),
+		CASE(test_level_passes_its_own_and_more_severe_lines),
+		CASE(test_log_calls_have_levels),
+		CASE(test_patterns_set_matching_components),
+		CASE(test_wrong_levels_are_refused),
+		CASE(test_program_has_its_own_component),
 	};
 
 	return cmocka_run_group_tests_name("log_level", tests, NULL, NULL);

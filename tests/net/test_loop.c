@@ -116,7 +116,7 @@ static void expect_error_at(const char *at, int err)
 	assert_int_equal(result, err);
 }
 
-static void test_own_address_is_reached_inside(void **state)
+static void test_own_address_is_reached_without_frames(void **state)
 {
 	expect_echo_at("10.0.0.1:7");
 	expect_echo_at("[fd00::1]:7");
@@ -124,7 +124,7 @@ static void test_own_address_is_reached_inside(void **state)
 }
 
 /* From its own address, and from one of the first link. */
-static void test_address_of_another_link_is_reached_inside(void **state)
+static void test_other_links_address_is_reached_without_frames(void **state)
 {
 	expect_echo_at("10.1.0.1:7");
 	expect_echo_at("[fd01::1]:7");
@@ -363,8 +363,8 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_own_address_is_reached_inside),
-		T(test_address_of_another_link_is_reached_inside),
+		T(test_own_address_is_reached_without_frames),
+		T(test_other_links_address_is_reached_without_frames),
 		T(test_closed_port_refuses_at_once),
 		T(test_shard_that_dials_has_both_ends),
 		T(test_loopback_prefix_never_leaves),

@@ -68,7 +68,7 @@ static uint32_t connect_small(struct peer *peer, uint16_t wnd, size_t bytes)
  * A segment that has to be split for a small window: FIN and PSH belong to its
  * end alone (libvma 908).
  */
-static void test_fin_stays_at_the_end_of_a_split_segment(void **state)
+static void test_split_segment_keeps_its_fin_at_the_end(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -238,7 +238,7 @@ static void send_lent(struct net_conn *conn, void *arg)
 
 /* The pbufs of a queue whose segments are chains, after splits: as many leave
  * as came (ambrop72/badvpn 85). */
-static void test_queue_of_split_chains_is_counted_right(void **state)
+static void test_pbufs_of_split_chains_are_counted(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -348,7 +348,7 @@ static void test_overlapping_pieces_make_the_stream(void **state)
 
 /* A longer piece in place of one that waits out of order does not reach beyond
  * the window (lwip-tcpip/lwip 3). */
-static void test_longer_piece_out_of_order_stays_in_the_window(void **state)
+static void test_longer_piece_out_of_order_is_cut_to_the_window(void **state)
 {
 	struct peer peer;
 	uint32_t at = 0;
@@ -414,14 +414,14 @@ test_two_shut_windows_do_not_answer_each_other_for_ever(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_fin_stays_at_the_end_of_a_split_segment),
+		T(test_split_segment_keeps_its_fin_at_the_end),
 		T(test_window_smaller_than_the_next_segment_is_used),
 		T(test_stream_goes_on_behind_a_split_segment),
 		T(test_fin_is_acknowledged_after_its_data),
 		T(test_segment_held_by_the_port_is_sent_again_later),
-		T(test_queue_of_split_chains_is_counted_right),
+		T(test_pbufs_of_split_chains_are_counted),
 		T(test_overlapping_pieces_make_the_stream),
-		T(test_longer_piece_out_of_order_stays_in_the_window),
+		T(test_longer_piece_out_of_order_is_cut_to_the_window),
 		T(test_two_shut_windows_do_not_answer_each_other_for_ever),
 	};
 

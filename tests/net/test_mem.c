@@ -33,7 +33,7 @@ static void give_back(unsigned n)
 		net_mem_free(objects[i]);
 }
 
-static void test_chunks_of_one_class_serve_another(void **state)
+static void test_free_chunks_serve_another_class(void **state)
 {
 	uint64_t before = net_mem_bytes(), most;
 
@@ -48,7 +48,7 @@ static void test_chunks_of_one_class_serve_another(void **state)
 	give_back(2000);
 }
 
-static void test_objects_freed_in_any_order_are_all_used_again(void **state)
+static void test_freed_objects_are_reused(void **state)
 {
 	uint64_t most;
 
@@ -82,7 +82,7 @@ static void test_growth_stops_at_the_bound(void **state)
 	give_back(100);
 }
 
-static void test_pages_of_free_chunks_go_back(void **state)
+static void test_pages_of_free_chunks_are_returned(void **state)
 {
 	unsigned trimmed = 0;
 
@@ -112,7 +112,7 @@ static void test_the_nth_allocation_fails(void **state)
 }
 
 /* Over several regions, and after chunks have lost their pages. */
-static void test_a_reference_leads_back(void **state)
+static void test_reference_yields_its_object(void **state)
 {
 	static uint32_t refs[MANY];
 
@@ -138,7 +138,7 @@ static void hold(struct net_conn *conn, void *arg)
 }
 
 /* lwIP tells of the connection it gives up; nobody must take that for his. */
-static void test_a_syn_that_finds_no_memory_harms_nobody(void **state)
+static void test_syn_without_memory_leaves_connections_alone(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 1000};
 
@@ -208,12 +208,12 @@ static void refuse_the_second(bool polled)
 	net_listener_close(listener);
 }
 
-static void test_who_is_refused_memory_waits_for_an_ack(void **state)
+static void test_writer_without_memory_waits_for_an_ack(void **state)
 {
 	refuse_the_second(false);
 }
 
-static void test_a_poll_for_room_waits_for_it_too(void **state)
+static void test_poll_for_room_waits_for_an_ack(void **state)
 {
 	refuse_the_second(true);
 }
@@ -221,15 +221,15 @@ static void test_a_poll_for_room_waits_for_it_too(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_chunks_of_one_class_serve_another),
-		T(test_objects_freed_in_any_order_are_all_used_again),
+		T(test_free_chunks_serve_another_class),
+		T(test_freed_objects_are_reused),
 		T(test_growth_stops_at_the_bound),
-		T(test_pages_of_free_chunks_go_back),
-		T(test_a_reference_leads_back),
+		T(test_pages_of_free_chunks_are_returned),
+		T(test_reference_yields_its_object),
 		T(test_the_nth_allocation_fails),
-		T(test_a_syn_that_finds_no_memory_harms_nobody),
-		T(test_who_is_refused_memory_waits_for_an_ack),
-		T(test_a_poll_for_room_waits_for_it_too),
+		T(test_syn_without_memory_leaves_connections_alone),
+		T(test_writer_without_memory_waits_for_an_ack),
+		T(test_poll_for_room_waits_for_an_ack),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

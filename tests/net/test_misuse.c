@@ -277,7 +277,7 @@ static void does_what_it_may(struct net_conn *conn, void *arg)
 	_exit(net_stack_stopping(stack) ? 3 : 4);
 }
 
-static void test_another_thread_may_log_and_stop(void **state)
+static void test_other_threads_may_log_and_stop(void **state)
 {
 	int status = in_child(does_what_it_may);
 
@@ -324,7 +324,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_memory_on_a_shared_stack_is_refused),
 		cmocka_unit_test(test_calls_from_another_thread_are_named),
-		cmocka_unit_test(test_another_thread_may_log_and_stop),
+		cmocka_unit_test(test_other_threads_may_log_and_stop),
 		cmocka_unit_test(test_a_crash_names_handler_and_peer),
 	};
 

@@ -154,7 +154,7 @@ static void test_a_probe_is_answered(void **state)
 	assert_int_equal(arp_entries(), 0);
 }
 
-static void test_what_is_not_for_us_teaches_nothing(void **state)
+static void test_arp_for_others_is_not_learnt(void **state)
 {
 	say_arp(1, fake_peer_mac, FRIEND, FRIEND + 1);
 	say_arp(2, fake_peer_mac, FRIEND, US);	   /* never asked */
@@ -165,7 +165,7 @@ static void test_what_is_not_for_us_teaches_nothing(void **state)
 }
 
 /* A failover tells those who knew the old one. */
-static void test_a_gratuitous_arp_updates_what_is_known(void **state)
+static void test_gratuitous_arp_updates_a_known_neighbour(void **state)
 {
 	static const uint8_t other[6] = {2, 9, 9, 9, 9, 9};
 
@@ -176,7 +176,7 @@ static void test_a_gratuitous_arp_updates_what_is_known(void **state)
 	assert_memory_equal(mac_of(FRIEND), other, 6);
 }
 
-static void test_nobody_else_has_our_address(void **state)
+static void test_arp_with_our_address_is_ignored(void **state)
 {
 	say_arp(1, fake_peer_mac, US, US);
 	say_arp(2, fake_peer_mac, US, FRIEND);
@@ -187,7 +187,7 @@ static void test_nobody_else_has_our_address(void **state)
 	assert_int_equal(net_here()->stats.rx_refused, 3);
 }
 
-static void test_strangers_fill_a_quarter_of_the_table(void **state)
+static void test_unknown_neighbours_use_a_quarter_of_the_table(void **state)
 {
 	unsigned answered = 0;
 
@@ -209,7 +209,7 @@ static void test_strangers_fill_a_quarter_of_the_table(void **state)
 }
 
 /* SYNs from addresses that nobody has: their answers wait for nobody. */
-static void test_made_up_neighbours_leave_the_living(void **state)
+static void test_fake_neighbours_do_not_displace_live_ones(void **state)
 {
 	unsigned asked = 0, answered = 0;
 
@@ -234,7 +234,7 @@ static void test_made_up_neighbours_leave_the_living(void **state)
 
 /* What is not asked for is told where somebody wants to know, within a limit.
  */
-static void test_neighbours_that_are_not_asked_for_are_told(void **state)
+static void test_unresolved_neighbours_are_logged(void **state)
 {
 	uint64_t held = net_log_suppressed();
 	char line[128] = "", err[300];
@@ -274,7 +274,7 @@ static void test_a_new_neighbour_gets_through_a_flood(void **state)
 	assert_true(answered);
 }
 
-static void test_a_question_answered_makes_room(void **state)
+static void test_answered_requests_make_room(void **state)
 {
 	for (unsigned i = 0; i < 140; i++) { /* more than may be open */
 		send_syn(0x0a000200 + i, 1000);
@@ -289,7 +289,7 @@ static void test_a_question_answered_makes_room(void **state)
 }
 
 /* Longer than ARP waits for it; the segment is lost, the MAC is not. */
-static void test_a_late_answer_is_taken(void **state)
+static void test_late_arp_reply_is_learnt(void **state)
 {
 	send_syn(FRIEND, 1000);
 	for (unsigned i = 0; i < 8; i++) {
@@ -301,7 +301,7 @@ static void test_a_late_answer_is_taken(void **state)
 	assert_memory_equal(mac_of(FRIEND), fake_peer_mac, 6);
 }
 
-static void test_an_old_mac_is_not_believed_for_ever(void **state)
+static void test_mac_address_expires(void **state)
 {
 	unsigned segments = 0;
 
@@ -389,7 +389,7 @@ static void check_advertisement(const uint8_t *to, const uint8_t *mac)
 			 0xffff);
 }
 
-static void test_strangers_fill_half_of_the_nd_table(void **state)
+static void test_unknown_neighbours_use_half_of_the_nd_table(void **state)
 {
 	count_sent(0);
 	for (unsigned i = 0; i < 500; i++) {
@@ -428,7 +428,7 @@ static void send_syn6(const uint8_t *from, uint16_t port)
 	run_rounds(2);
 }
 
-static void test_made_up_neighbours6_leave_the_living(void **state)
+static void test_fake_ipv6_neighbours_do_not_displace_live_ones(void **state)
 {
 	unsigned answered = 0;
 
@@ -456,7 +456,7 @@ static void test_made_up_neighbours6_leave_the_living(void **state)
 }
 
 /* What header prediction may send to without asking lwIP. */
-static void test_a_neighbour6_is_known_while_it_is_reachable(void **state)
+static void test_ipv6_neighbour_is_known_while_reachable(void **state)
 {
 	static const uint8_t mac[6] = {2, 0, 0, 0, 0, 9};
 	struct nd6_neighbor_cache_entry *entry;
@@ -491,7 +491,7 @@ static void test_a_neighbour6_is_known_while_it_is_reachable(void **state)
 	assert_null(net_neighbour_known6(&ip));
 }
 
-static void test_nobody_else_has_our_address6(void **state)
+static void test_nd_with_our_address_is_ignored(void **state)
 {
 	say_nd(135, us6, us6, us6, fake_peer_mac);
 	say_nd(136, friend6, us6, us6, fake_peer_mac);
@@ -499,7 +499,7 @@ static void test_nobody_else_has_our_address6(void **state)
 	assert_int_equal(net_here()->stats.rx_refused, 2);
 }
 
-static void test_an_advertisement_nobody_asked_for_is_nothing(void **state)
+static void test_unsolicited_advertisement_is_ignored(void **state)
 {
 	say_nd(136, friend6, us6, friend6, fake_peer_mac);
 	assert_null(entry_of(friend6));
@@ -526,7 +526,7 @@ static int setup_gateway(void **state)
 }
 
 /* Who does not answer is far away; the neighbour in between does. */
-static void test_a_gateway_is_the_neighbour_of_all_beyond_it(void **state)
+static void test_dial_beyond_an_unresolved_gateway_is_ehostunreach(void **state)
 {
 	say_nd(135, friend6, us6, us6, fake_peer_mac);
 	result = 0;
@@ -601,23 +601,23 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_a_request_is_answered_and_learned),
 		T(test_a_probe_is_answered),
-		T(test_what_is_not_for_us_teaches_nothing),
-		T(test_a_gratuitous_arp_updates_what_is_known),
-		T(test_nobody_else_has_our_address),
-		T(test_strangers_fill_a_quarter_of_the_table),
-		T(test_made_up_neighbours_leave_the_living),
-		T(test_neighbours_that_are_not_asked_for_are_told),
+		T(test_arp_for_others_is_not_learnt),
+		T(test_gratuitous_arp_updates_a_known_neighbour),
+		T(test_arp_with_our_address_is_ignored),
+		T(test_unknown_neighbours_use_a_quarter_of_the_table),
+		T(test_fake_neighbours_do_not_displace_live_ones),
+		T(test_unresolved_neighbours_are_logged),
 		T(test_a_new_neighbour_gets_through_a_flood),
-		T(test_a_question_answered_makes_room),
-		T(test_a_late_answer_is_taken),
-		T(test_an_old_mac_is_not_believed_for_ever),
-		T(test_strangers_fill_half_of_the_nd_table),
-		T(test_made_up_neighbours6_leave_the_living),
-		T(test_a_neighbour6_is_known_while_it_is_reachable),
-		T(test_nobody_else_has_our_address6),
-		T(test_an_advertisement_nobody_asked_for_is_nothing),
+		T(test_answered_requests_make_room),
+		T(test_late_arp_reply_is_learnt),
+		T(test_mac_address_expires),
+		T(test_unknown_neighbours_use_half_of_the_nd_table),
+		T(test_fake_ipv6_neighbours_do_not_displace_live_ones),
+		T(test_ipv6_neighbour_is_known_while_reachable),
+		T(test_nd_with_our_address_is_ignored),
+		T(test_unsolicited_advertisement_is_ignored),
 		cmocka_unit_test_setup_teardown(
-			test_a_gateway_is_the_neighbour_of_all_beyond_it,
+			test_dial_beyond_an_unresolved_gateway_is_ehostunreach,
 			setup_gateway, peer_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_without_ip6_addresses_ip6_is_ignored, peer_listen,

@@ -17,7 +17,7 @@
 
 /* ---- what is told ---- */
 
-static void test_newest_block_goes_first_and_four_are_told(void **state)
+static void test_newest_sack_block_is_first_of_four(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(1000, 1100, 0);
@@ -50,7 +50,7 @@ static void test_without_sack_a_hole_draws_plain_acks(void **state)
 	ahead_expect_held(0);
 }
 
-static void test_blocks_go_as_holes_are_filled(void **state)
+static void test_sack_blocks_disappear_as_holes_are_filled(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(1000, 1100, 0);
@@ -92,7 +92,7 @@ static void discard(struct net_conn *c, void *arg)
  * A queue that overflows loses each second segment: a window has room for so
  * many ranges. Segments of the least length that counts as full, 512 bytes.
  */
-static void test_each_second_segment_of_a_window_may_be_missing(void **state)
+static void test_every_second_segment_of_a_window_may_be_lost(void **state)
 {
 	const uint32_t wnd = 3u << 20, ranges = wnd / 1024;
 	unsigned failed = 0;
@@ -125,7 +125,7 @@ static void test_each_second_segment_of_a_window_may_be_missing(void **state)
 }
 
 /* Single bytes are another matter: they are as many as full segments. */
-static void test_a_window_of_single_bytes_makes_no_more_ranges(void **state)
+static void test_ranges_of_single_bytes_are_bounded(void **state)
 {
 	ahead_connect(discard, true);
 	for (uint32_t i = 0; i < 300; i++) {
@@ -171,7 +171,7 @@ static void test_pieces_in_any_order_make_the_stream(void **state)
 }
 
 /* An ACK that goes out with data has no room for them. */
-static void test_blocks_are_told_beside_data(void **state)
+static void test_sack_blocks_are_sent_while_data_is_sent(void **state)
 {
 	struct segment s;
 
@@ -220,7 +220,7 @@ static void take_both(uint32_t left, uint32_t right, unsigned *data,
  * data leaves at once, and is told by an ACK of its own in the same round all
  * the same. So is what fills a part of the hole.
  */
-static void test_a_stream_the_other_way_does_not_delay_blocks(void **state)
+static void test_outgoing_stream_does_not_delay_sack_blocks(void **state)
 {
 	unsigned data = 0, told = 0;
 
@@ -243,7 +243,7 @@ static void test_a_stream_the_other_way_does_not_delay_blocks(void **state)
 	run_rounds(2);
 }
 
-static void test_what_comes_twice_is_told(void **state)
+static void test_duplicate_data_is_reported_by_dsack(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(1000, 1500, 0);
@@ -264,7 +264,7 @@ static void test_what_comes_twice_is_told(void **state)
 	ahead_expect_held(2);
 }
 
-static void test_what_comes_twice_is_told_when_nothing_is_held(void **state)
+static void test_duplicate_is_reported_by_dsack_without_held_data(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(0, 100, 0);
@@ -312,7 +312,7 @@ static void test_small_pieces_that_follow_are_packed(void **state)
 	ahead_expect_held(0);
 }
 
-static void test_bytes_behind_the_window_are_not_kept(void **state)
+static void test_bytes_beyond_the_window_are_not_kept(void **state)
 {
 	struct tcp_pcb *pcb;
 	uint32_t edge;
@@ -345,7 +345,7 @@ static void read_no_more(struct net_conn *c, void *arg)
 }
 
 /* Where reading was shut down, bytes are gone and the window is open. */
-static void test_bytes_for_nobody_leave_the_window_open(void **state)
+static void test_discarded_bytes_leave_the_window_open(void **state)
 {
 	uint32_t wnd;
 
@@ -361,7 +361,7 @@ static void test_bytes_for_nobody_leave_the_window_open(void **state)
 }
 
 /* What has been handed over and is not read takes its part of the window. */
-static void test_the_window_is_taken_by_what_is_unread(void **state)
+static void test_unread_bytes_reduce_the_window(void **state)
 {
 	uint32_t wnd, edge;
 
@@ -392,21 +392,21 @@ int main(void)
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, ahead_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_newest_block_goes_first_and_four_are_told),
+		T(test_newest_sack_block_is_first_of_four),
 		T(test_without_sack_a_hole_draws_plain_acks),
-		T(test_blocks_go_as_holes_are_filled),
-		T(test_each_second_segment_of_a_window_may_be_missing),
-		T(test_a_window_of_single_bytes_makes_no_more_ranges),
+		T(test_sack_blocks_disappear_as_holes_are_filled),
+		T(test_every_second_segment_of_a_window_may_be_lost),
+		T(test_ranges_of_single_bytes_are_bounded),
 		T(test_pieces_in_any_order_make_the_stream),
-		T(test_blocks_are_told_beside_data),
-		T(test_a_stream_the_other_way_does_not_delay_blocks),
-		T(test_what_comes_twice_is_told),
-		T(test_what_comes_twice_is_told_when_nothing_is_held),
+		T(test_sack_blocks_are_sent_while_data_is_sent),
+		T(test_outgoing_stream_does_not_delay_sack_blocks),
+		T(test_duplicate_data_is_reported_by_dsack),
+		T(test_duplicate_is_reported_by_dsack_without_held_data),
 		T(test_overlaps_are_kept_once),
 		T(test_small_pieces_that_follow_are_packed),
-		T(test_bytes_behind_the_window_are_not_kept),
-		T(test_bytes_for_nobody_leave_the_window_open),
-		T(test_the_window_is_taken_by_what_is_unread),
+		T(test_bytes_beyond_the_window_are_not_kept),
+		T(test_discarded_bytes_leave_the_window_open),
+		T(test_unread_bytes_reduce_the_window),
 		T(test_bytes_at_a_shut_window_are_not_kept),
 	};
 

@@ -17,7 +17,8 @@
 
 /* ---- FIN ---- */
 
-static void test_fin_ahead_ends_the_stream_when_the_hole_is_filled(void **state)
+static void
+test_fin_out_of_order_ends_the_stream_once_the_hole_is_filled(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(1000, 1100, PEER_FIN);
@@ -30,7 +31,7 @@ static void test_fin_ahead_ends_the_stream_when_the_hole_is_filled(void **state)
 	assert_null(ahead_conn->pcb.rcv_sacks);
 }
 
-static void test_fin_ahead_without_data(void **state)
+static void test_fin_out_of_order_may_have_no_data(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(1000, 1000, PEER_FIN);
@@ -44,7 +45,7 @@ static void test_fin_ahead_without_data(void **state)
 }
 
 /* A FIN at one number is not taken back by one at another. */
-static void test_second_fin_elsewhere_counts_for_nothing(void **state)
+static void test_second_fin_at_another_number_is_ignored(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(1000, 1100, PEER_FIN);
@@ -58,7 +59,7 @@ static void test_second_fin_elsewhere_counts_for_nothing(void **state)
 }
 
 /* Who first says that it ends, and then goes on, has not ended there. */
-static void test_data_over_a_fin_ahead_counts(void **state)
+static void test_data_beyond_a_fin_out_of_order_replaces_it(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	ahead_put(500, 600, PEER_FIN);
@@ -77,7 +78,7 @@ static void read_and_stay(struct net_conn *c, void *arg)
 	coro_sleep_ns(1000000000);
 }
 
-static void test_data_behind_a_fin_goes(void **state)
+static void test_data_behind_a_fin_is_dropped(void **state)
 {
 	ahead_connect(read_and_stay, true);
 	ahead_put(1000, 1100, 0);
@@ -104,7 +105,7 @@ static void send_much(struct net_conn *c, void *arg)
 	ahead_read_all(c, arg);
 }
 
-static void test_ack_and_window_of_data_ahead_count(void **state)
+static void test_ack_and_window_of_data_out_of_order_are_used(void **state)
 {
 	struct peer at;
 	struct segment s;
@@ -123,7 +124,7 @@ static void test_ack_and_window_of_data_ahead_count(void **state)
 	ahead_expect_held(1);
 }
 
-static void test_window_alone_of_data_ahead_counts(void **state)
+static void test_window_of_data_out_of_order_is_used(void **state)
 {
 	struct peer at;
 	struct segment s;
@@ -142,7 +143,7 @@ static void test_window_alone_of_data_ahead_counts(void **state)
 }
 
 /* Both ways something is lost: what the peer holds comes with its data. */
-static void test_sack_blocks_of_data_ahead_count(void **state)
+static void test_sack_blocks_of_data_out_of_order_are_used(void **state)
 {
 	uint32_t options[3] = {lwip_htonl(0x0101050a)};
 	struct segment s = {.src = 1000,
@@ -169,7 +170,7 @@ static void test_sack_blocks_of_data_ahead_count(void **state)
 }
 
 /* A handshake's last ACK is lost, and so is the first data behind it. */
-static void test_data_ahead_ends_a_handshake(void **state)
+static void test_data_out_of_order_completes_a_handshake(void **state)
 {
 	struct segment s;
 
@@ -189,7 +190,7 @@ static void test_data_ahead_ends_a_handshake(void **state)
 }
 
 /* Keepalive and its count of probes: whoever sends is there. */
-static void test_data_ahead_is_a_sign_of_life(void **state)
+static void test_data_out_of_order_resets_the_probe_counts(void **state)
 {
 	ahead_connect(ahead_read_all, true);
 	run_ms(3000);
@@ -203,7 +204,7 @@ static void test_data_ahead_is_a_sign_of_life(void **state)
 }
 
 /* RFC 5681 2: a segment with data is no duplicate ACK. */
-static void test_data_ahead_is_no_duplicate_ack(void **state)
+static void test_data_out_of_order_is_no_duplicate_ack(void **state)
 {
 	struct segment s;
 
@@ -220,7 +221,7 @@ static void test_data_ahead_is_no_duplicate_ack(void **state)
 
 /* ---- ends ---- */
 
-static void test_after_close_data_ahead_is_not_kept(void **state)
+static void test_data_out_of_order_is_not_kept_after_close(void **state)
 {
 	ahead_connect(ahead_read_nothing, true);
 	ahead_put(1000, 1100, 0);
@@ -228,7 +229,7 @@ static void test_after_close_data_ahead_is_not_kept(void **state)
 	assert_int_equal(net_here()->ooseq_held, 0);
 }
 
-static void test_reset_frees_what_is_held(void **state)
+static void test_reset_frees_held_data(void **state)
 {
 	struct peer reset;
 	struct segment s;
@@ -248,7 +249,7 @@ static void test_reset_frees_what_is_held(void **state)
 }
 
 /* Each allocation in turn fails: then nothing is kept, and nothing is lost. */
-static void test_without_memory_it_is_as_if_it_had_not_come(void **state)
+static void test_data_out_of_order_without_memory_is_dropped(void **state)
 {
 	struct segment s;
 
@@ -274,20 +275,20 @@ int main(void)
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, ahead_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_fin_ahead_ends_the_stream_when_the_hole_is_filled),
-		T(test_fin_ahead_without_data),
-		T(test_second_fin_elsewhere_counts_for_nothing),
-		T(test_data_over_a_fin_ahead_counts),
-		T(test_data_behind_a_fin_goes),
-		T(test_ack_and_window_of_data_ahead_count),
-		T(test_window_alone_of_data_ahead_counts),
-		T(test_sack_blocks_of_data_ahead_count),
-		T(test_data_ahead_ends_a_handshake),
-		T(test_data_ahead_is_a_sign_of_life),
-		T(test_data_ahead_is_no_duplicate_ack),
-		T(test_after_close_data_ahead_is_not_kept),
-		T(test_reset_frees_what_is_held),
-		T(test_without_memory_it_is_as_if_it_had_not_come),
+		T(test_fin_out_of_order_ends_the_stream_once_the_hole_is_filled),
+		T(test_fin_out_of_order_may_have_no_data),
+		T(test_second_fin_at_another_number_is_ignored),
+		T(test_data_beyond_a_fin_out_of_order_replaces_it),
+		T(test_data_behind_a_fin_is_dropped),
+		T(test_ack_and_window_of_data_out_of_order_are_used),
+		T(test_window_of_data_out_of_order_is_used),
+		T(test_sack_blocks_of_data_out_of_order_are_used),
+		T(test_data_out_of_order_completes_a_handshake),
+		T(test_data_out_of_order_resets_the_probe_counts),
+		T(test_data_out_of_order_is_no_duplicate_ack),
+		T(test_data_out_of_order_is_not_kept_after_close),
+		T(test_reset_frees_held_data),
+		T(test_data_out_of_order_without_memory_is_dropped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -29,7 +29,7 @@ static int parse(int argc, char **argv)
 	return net_parse_args(NULL, argc, argv, &opts, NULL);
 }
 
-static void test_everything_has_a_default(void **state)
+static void test_every_option_has_a_default(void **state)
 {
 	char *argv[] = {"x", NULL};
 
@@ -40,7 +40,7 @@ static void test_everything_has_a_default(void **state)
 	assert_int_equal(opts.poll, NET_POLL_AUTO);
 }
 
-static void test_an_address_is_on_the_link_before_it(void **state)
+static void test_address_applies_to_the_preceding_link(void **state)
 {
 	char *argv[] = {"x",	  "--addr=10.7.0.1/16", "--link=tap:t0",
 			"--addr", "10.8.0.1/16",	"--link=tap:t1",
@@ -55,7 +55,7 @@ static void test_an_address_is_on_the_link_before_it(void **state)
 	assert_int_equal(opts.addr_links[3], 1);
 }
 
-static void test_options_are_taken(void **state)
+static void test_options_are_parsed(void **state)
 {
 	char *argv[] = {"x",
 			"--link",
@@ -129,7 +129,7 @@ static int capture_of(const char *text, struct net_capture *out)
 	return err;
 }
 
-static void test_captures_are_read(void **state)
+static void test_capture_options_are_parsed(void **state)
 {
 	static const char *const wrong[] = {
 		"",	      ",packets=1",  "a,packets=0",
@@ -157,7 +157,7 @@ static void test_captures_are_read(void **state)
 		assert_int_equal(capture_of(wrong[i], &capture), -EINVAL);
 }
 
-static void test_an_exception_is_of_the_link_before_it(void **state)
+static void test_exception_applies_to_the_preceding_link(void **state)
 {
 	char *argv[] = {"x",	       "--link=tap:t0", "--link=tap:t1",
 			"--exception", "tap:k1,tcp=22", NULL};
@@ -178,7 +178,7 @@ static void test_words_after_two_dashes_are_left_for_eal(void **state)
 	assert_string_equal(opts.eal_args[0], "--log-level=8");
 }
 
-static void test_lcores_are_lists_of_ranges(void **state)
+static void test_lcore_ranges_are_parsed(void **state)
 {
 	char *argv[] = {"x", "--lcore=9", "--lcores=2-5,8", "--shards=3", NULL};
 	char *one[] = {"x", "--lcores=2-5,8", "--lcore=9", NULL};
@@ -241,7 +241,7 @@ static int parse_memory(void *text)
 	return parse(2, argv) == 0 ? 0 : 3;
 }
 
-static void test_a_size_needs_a_unit_and_sense(void **state)
+static void test_size_needs_a_unit_and_a_valid_value(void **state)
 {
 	static const char *const good[] = {"1M", "1024K", "2G", "65536G"};
 	static const char *const bad[] = {"",
@@ -278,7 +278,7 @@ static int write_config(const char *text)
 	return fclose(f);
 }
 
-static void test_configuration_file_is_read_in_place(void **state)
+static void test_configuration_file_is_read_in_option_order(void **state)
 {
 	char *argv[] = {"x", "--mtu=1400", "--config", path, "--lcore=0", NULL};
 
@@ -369,7 +369,7 @@ static int parse_config_status(void *text)
 	return parse_config(text) == 0 ? 0 : 3;
 }
 
-static void test_every_option_can_be_in_a_file(void **state)
+static void test_every_option_may_be_in_a_file(void **state)
 {
 	assert_int_equal(parse_config("root = /srv\nmtu = 1400\nloud\n"), 0);
 	assert_string_equal(own.root, "/srv");
@@ -405,7 +405,7 @@ static void test_only_a_blank_makes_a_hash_a_comment(void **state)
 	assert_string_equal(own.root, "/a");
 }
 
-static void test_quotes_keep_a_value_whole(void **state)
+static void test_quoted_value_may_have_blanks(void **state)
 {
 	assert_int_equal(parse_config("root = \"/a #b = 'c' \"  # x\n"), 0);
 	assert_string_equal(own.root, "/a #b = 'c' ");
@@ -462,7 +462,7 @@ static int parse_words_after_config(void *unused)
 	return parse_own(5, argv);
 }
 
-static void test_word_of_the_command_line_has_no_place(void **state)
+static void test_error_in_a_command_line_word_names_no_line(void **state)
 {
 	struct in_child child;
 
@@ -508,25 +508,27 @@ static void test_stack_without_link_or_address_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_everything_has_a_default),
-		cmocka_unit_test(test_an_address_is_on_the_link_before_it),
-		cmocka_unit_test(test_options_are_taken),
-		cmocka_unit_test(test_captures_are_read),
-		cmocka_unit_test(test_an_exception_is_of_the_link_before_it),
-		cmocka_unit_test(test_a_size_needs_a_unit_and_sense),
+		cmocka_unit_test(test_every_option_has_a_default),
+		cmocka_unit_test(test_address_applies_to_the_preceding_link),
+		cmocka_unit_test(test_options_are_parsed),
+		cmocka_unit_test(test_capture_options_are_parsed),
+		cmocka_unit_test(test_exception_applies_to_the_preceding_link),
+		cmocka_unit_test(test_size_needs_a_unit_and_a_valid_value),
 		cmocka_unit_test(test_words_after_two_dashes_are_left_for_eal),
-		cmocka_unit_test(test_configuration_file_is_read_in_place),
+		cmocka_unit_test(
+			test_configuration_file_is_read_in_option_order),
 		cmocka_unit_test(test_broken_configuration_names_file_and_line),
-		cmocka_unit_test(test_every_option_can_be_in_a_file),
+		cmocka_unit_test(test_every_option_may_be_in_a_file),
 		cmocka_unit_test(test_switches_are_on_or_off),
 		cmocka_unit_test(test_only_a_blank_makes_a_hash_a_comment),
-		cmocka_unit_test(test_quotes_keep_a_value_whole),
+		cmocka_unit_test(test_quoted_value_may_have_blanks),
 		cmocka_unit_test(test_unknown_option_names_file_and_line),
 		cmocka_unit_test(test_wrong_value_names_file_and_line),
-		cmocka_unit_test(test_word_of_the_command_line_has_no_place),
+		cmocka_unit_test(
+			test_error_in_a_command_line_word_names_no_line),
 		cmocka_unit_test(test_too_many_options_are_an_error),
 		cmocka_unit_test(test_missing_configuration_is_an_error),
-		cmocka_unit_test(test_lcores_are_lists_of_ranges),
+		cmocka_unit_test(test_lcore_ranges_are_parsed),
 		cmocka_unit_test(test_wrong_lcores_are_named),
 		cmocka_unit_test(test_stack_without_link_or_address_is_refused),
 	};

@@ -65,7 +65,7 @@ static void note_flush(void)
 }
 
 /* What a round's coroutines send leaves before its timers run, and theirs. */
-static void test_an_answer_does_not_wait_for_timers(void **state)
+static void test_answer_leaves_before_timers_run(void **state)
 {
 	struct peer late, asks;
 
@@ -163,7 +163,7 @@ static void test_a_full_port_is_shared(void **state)
 	fake_tx_budget = -1;
 }
 
-static void test_bytes_that_cannot_go_yet_are_few(void **state)
+static void test_unsent_bytes_are_bounded(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -193,7 +193,7 @@ static void test_bytes_that_cannot_go_yet_are_few(void **state)
 }
 
 /* Who appends to lwIP's queues does not walk them: lwip/ends.c. */
-static void test_where_queues_end_is_remembered(void **state)
+static void test_ends_of_queues_are_remembered(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -218,7 +218,7 @@ static void test_where_queues_end_is_remembered(void **state)
 	assert_int_equal(net_seg_end(net_unsent_last(pcb)), pcb->snd_lbb);
 }
 
-static void test_a_closed_window_leaves_the_whole_buffer(void **state)
+static void test_closed_window_leaves_the_full_send_buffer(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -238,7 +238,7 @@ static void test_a_closed_window_leaves_the_whole_buffer(void **state)
 	assert_int_equal(taken[0], peer.rcv - first + TCP_SND_BUF);
 }
 
-static void test_slow_start_counts_what_one_ack_covers(void **state)
+static void test_slow_start_counts_acknowledged_bytes(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -345,13 +345,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		listening(test_a_burst_is_acknowledged_once),
-		listening(test_an_answer_does_not_wait_for_timers),
+		listening(test_answer_leaves_before_timers_run),
 		listening(test_a_full_port_loses_nothing),
 		listening(test_a_full_port_is_shared),
-		listening(test_bytes_that_cannot_go_yet_are_few),
-		listening(test_where_queues_end_is_remembered),
-		listening(test_a_closed_window_leaves_the_whole_buffer),
-		listening(test_slow_start_counts_what_one_ack_covers),
+		listening(test_unsent_bytes_are_bounded),
+		listening(test_ends_of_queues_are_remembered),
+		listening(test_closed_window_leaves_the_full_send_buffer),
+		listening(test_slow_start_counts_acknowledged_bytes),
 		listening(test_ended_connections_do_not_overflow_the_queue),
 	};
 

@@ -143,17 +143,17 @@ static void cap_is_kept_and_used(double cap, unsigned per_mille)
 	let_go();
 }
 
-static void test_a_cap_is_kept_and_used(void **state)
+static void test_pacing_cap_is_kept_and_used(void **state)
 {
 	cap_is_kept_and_used(1000000, 0);
 }
 
-static void test_a_small_cap_is_kept_and_used(void **state)
+static void test_small_pacing_cap_is_kept_and_used(void **state)
 {
 	cap_is_kept_and_used(20000, 0); /* a segment each 50 ms */
 }
 
-static void test_a_cap_is_kept_while_repairing(void **state)
+static void test_pacing_cap_is_kept_during_recovery(void **state)
 {
 	struct bottleneck path = {.rate = 1e8,
 				  .delay_ns = 10 * NS_MS,
@@ -229,7 +229,7 @@ static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
  * The probe for a lost tail is one segment, however wide the window is; while
  * something waits for its time there is none.
  */
-static void test_a_probe_does_not_break_the_dam(void **state)
+static void test_tail_loss_probe_obeys_pacing(void **state)
 {
 	struct bottleneck path = {
 		.rate = 1e8, .delay_ns = 5 * NS_MS, .queue = 1e6};
@@ -247,7 +247,7 @@ static void test_a_probe_does_not_break_the_dam(void **state)
 }
 
 /* lwIP sends by itself when it is told to close. */
-static void test_closing_does_not_break_the_dam(void **state)
+static void test_close_obeys_pacing(void **state)
 {
 	struct bottleneck path = {
 		.rate = 1e8, .delay_ns = 5 * NS_MS, .queue = 1e6};
@@ -272,7 +272,7 @@ static void test_closing_does_not_break_the_dam(void **state)
 	run_rounds(2);
 }
 
-static void test_a_cap_holds_for_small_writes_too(void **state)
+static void test_pacing_cap_holds_for_small_writes(void **state)
 {
 	struct bottleneck path = {
 		.rate = 1e8, .delay_ns = 2 * NS_MS, .queue = 1e6};
@@ -289,7 +289,7 @@ static void test_a_cap_holds_for_small_writes_too(void **state)
 	let_go();
 }
 
-static void test_what_a_cap_held_back_leaves_when_it_goes(void **state)
+static void test_paced_segments_leave_when_the_cap_is_removed(void **state)
 {
 	struct bottleneck path = {
 		.rate = 1e8, .delay_ns = 10 * NS_MS, .queue = 1e6};
@@ -309,7 +309,7 @@ static void test_what_a_cap_held_back_leaves_when_it_goes(void **state)
 }
 
 /* Its block goes when what it had left over is used up, not before. */
-static void test_a_capped_connection_at_rest_has_no_block(void **state)
+static void test_idle_capped_connection_has_no_recovery_state(void **state)
 {
 	struct bottleneck path = {
 		.rate = 1e8, .delay_ns = 10 * NS_MS, .queue = 1e6};
@@ -371,7 +371,7 @@ static void test_small_exchanges_are_not_paced(void **state)
 	let_go();
 }
 
-static void test_calls_refuse_what_is_not_there(void **state)
+static void test_pacing_calls_refuse_invalid_arguments(void **state)
 {
 	assert_int_equal(net_set_pacing_rate(NULL, 1), -EBADF);
 	assert_int_equal(net_set_cc(NULL, "cubic"), -EBADF);
@@ -432,7 +432,7 @@ static uint32_t window_after(unsigned segs)
  * Between the ACKs the pace lets little go, so the second one finds a window
  * that is not in use any more. It was, when what it acknowledges left.
  */
-static void test_a_full_window_grows_while_the_pace_refills_it(void **state)
+static void test_full_window_grows_while_pacing_refills_it(void **state)
 {
 	assert_int_equal(window_after(24), 21 * MSS);
 	assert_int_equal(window_after(16), 20 * MSS);
@@ -443,7 +443,7 @@ static void test_a_full_window_grows_while_the_pace_refills_it(void **state)
  * segments lets four leave at once; a thread that comes late then finds five or
  * six more that the pace would have let go meanwhile.
  */
-static void test_an_ack_for_many_segments_makes_no_burst(void **state)
+static void test_ack_of_many_segments_causes_no_burst(void **state)
 {
 	fill_window(32);
 	assert_int_equal(sent_now(), 20);
@@ -476,21 +476,21 @@ static void test_a_burst_may_leave_after_a_pause(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_cap_is_kept_and_used),
-		T(test_a_small_cap_is_kept_and_used),
-		T(test_a_cap_is_kept_while_repairing),
+		T(test_pacing_cap_is_kept_and_used),
+		T(test_small_pacing_cap_is_kept_and_used),
+		T(test_pacing_cap_is_kept_during_recovery),
 		T(test_no_interval_has_more_than_its_rate_and_a_burst),
-		T(test_a_probe_does_not_break_the_dam),
-		T(test_closing_does_not_break_the_dam),
-		T(test_a_cap_holds_for_small_writes_too),
-		T(test_what_a_cap_held_back_leaves_when_it_goes),
-		T(test_a_capped_connection_at_rest_has_no_block),
+		T(test_tail_loss_probe_obeys_pacing),
+		T(test_close_obeys_pacing),
+		T(test_pacing_cap_holds_for_small_writes),
+		T(test_paced_segments_leave_when_the_cap_is_removed),
+		T(test_idle_capped_connection_has_no_recovery_state),
 		T(test_slow_start_is_paced_at_twice_the_window),
 		T(test_short_round_trips_are_not_paced),
 		T(test_small_exchanges_are_not_paced),
-		T(test_calls_refuse_what_is_not_there),
-		T(test_a_full_window_grows_while_the_pace_refills_it),
-		T(test_an_ack_for_many_segments_makes_no_burst),
+		T(test_pacing_calls_refuse_invalid_arguments),
+		T(test_full_window_grows_while_pacing_refills_it),
+		T(test_ack_of_many_segments_causes_no_burst),
 		T(test_a_burst_may_leave_after_a_pause),
 	};
 

@@ -45,7 +45,7 @@ static void test_needs_fragments_lowers_a_living_connection(void **state)
 }
 
 /* A router older than RFC 1191 reports no MTU. */
-static void test_without_an_mtu_the_plateaus_are_tried(void **state)
+static void test_plateaus_are_tried_without_a_reported_mtu(void **state)
 {
 	far.mtu = 1100;
 	serve(far_feed);
@@ -56,7 +56,7 @@ static void test_without_an_mtu_the_plateaus_are_tried(void **state)
 	assert_int_equal(far.largest, 1006);
 }
 
-static void test_what_is_impossible_is_raised_to_the_floor(void **state)
+static void test_too_small_mtu_is_raised_to_the_floor(void **state)
 {
 	static const unsigned mtus[] = {40, 61, 68, 0xffffffff};
 
@@ -80,7 +80,7 @@ static void test_what_is_impossible_is_raised_to_the_floor(void **state)
 	assert_int_equal(far.largest, 552);
 }
 
-static void test_what_quotes_nothing_under_way_is_refused(void **state)
+static void test_icmp_error_without_a_segment_in_flight_is_refused(void **state)
 {
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		far.v6 = v6;
@@ -107,7 +107,7 @@ static void test_what_quotes_nothing_under_way_is_refused(void **state)
 
 /* Messages are refused that quote another port, a sequence number outside the
  * flight, a packet that fits, a fragment, or UDP. */
-static void test_only_a_living_connection_is_meant(void **state)
+static void test_icmp_error_must_quote_a_connection(void **state)
 {
 	uint8_t packet[40];
 
@@ -165,7 +165,7 @@ static void test_small_steps_end_at_the_floor(void **state)
 	assert_in_range(steps, 2, 10);
 }
 
-static void test_new_connections_begin_with_it(void **state)
+static void test_new_connections_start_with_the_path_mtu(void **state)
 {
 	far.mtu = 1300;
 	serve(far_feed);
@@ -183,7 +183,7 @@ static void test_new_connections_begin_with_it(void **state)
 	assert_int_equal(far.largest, 1500);
 }
 
-static void test_it_is_forgotten_after_ten_minutes(void **state)
+static void test_path_mtu_expires_after_ten_minutes(void **state)
 {
 	struct net_conn *first;
 
@@ -247,7 +247,7 @@ static void test_df_is_set_until_the_floor(void **state)
 	assert_false(far.df); /* routers may fragment such short packets */
 }
 
-static void test_pmtud_off_believes_nobody_and_lets_routers_cut(void **state)
+static void test_pmtud_off_ignores_icmp_and_sets_no_df(void **state)
 {
 	serve(far_feed);
 	far_connect(1000, far_full_mss());
@@ -279,23 +279,23 @@ static void finds_black_hole(bool v6, unsigned mtu, unsigned guess,
 	assert_int_equal(far.too_long, 0);
 }
 
-static void test_a_silent_path_is_found_out6(void **state)
+static void test_black_hole_is_detected_over_ipv6(void **state)
 {
 	finds_black_hole(true, 1300, 1280, 5000);
 }
 
-static void test_a_silent_path_is_found_out4(void **state)
+static void test_black_hole_is_detected_over_ipv4(void **state)
 {
 	finds_black_hole(false, 1400, 1280, 5000);
 }
 
-static void test_a_narrow_silent_path_takes_more_steps(void **state)
+static void test_narrow_black_hole_takes_more_steps(void **state)
 {
 	finds_black_hole(false, 1000, 576, 10000);
 }
 
 /* A peer that is merely away looks like a black hole, so a guess expires. */
-static void test_a_guess_lasts_a_minute(void **state)
+static void test_guessed_mtu_expires_after_a_minute(void **state)
 {
 	ip_addr_t ip = IPADDR4_INIT_BYTES(10, 0, 0, 2);
 
@@ -332,7 +332,7 @@ static void test_small_segments_are_not_cut(void **state)
 
 /* ---- the floor under every MSS ---- */
 
-static void test_no_handshake_gives_less_than_the_floor(void **state)
+static void test_mss_of_a_handshake_is_raised_to_the_floor(void **state)
 {
 	serve(far_feed);
 	far_to_send = 2000;
@@ -353,25 +353,25 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_too_big_lowers_a_living_connection),
 		T(test_needs_fragments_lowers_a_living_connection),
-		T(test_without_an_mtu_the_plateaus_are_tried),
-		T(test_what_is_impossible_is_raised_to_the_floor),
-		T(test_what_quotes_nothing_under_way_is_refused),
-		T(test_only_a_living_connection_is_meant),
+		T(test_plateaus_are_tried_without_a_reported_mtu),
+		T(test_too_small_mtu_is_raised_to_the_floor),
+		T(test_icmp_error_without_a_segment_in_flight_is_refused),
+		T(test_icmp_error_must_quote_a_connection),
 		T(test_small_steps_end_at_the_floor),
-		T(test_new_connections_begin_with_it),
-		T(test_it_is_forgotten_after_ten_minutes),
+		T(test_new_connections_start_with_the_path_mtu),
+		T(test_path_mtu_expires_after_ten_minutes),
 		T(test_the_peers_mss_stays_the_bound),
 		T(test_many_destinations_do_not_grow_the_cache),
 		T(test_df_is_set_until_the_floor),
 		cmocka_unit_test_setup_teardown(
-			test_pmtud_off_believes_nobody_and_lets_routers_cut,
+			test_pmtud_off_ignores_icmp_and_sets_no_df,
 			far_setup_pmtud_off, far_teardown),
-		T(test_a_silent_path_is_found_out6),
-		T(test_a_silent_path_is_found_out4),
-		T(test_a_narrow_silent_path_takes_more_steps),
-		T(test_a_guess_lasts_a_minute),
+		T(test_black_hole_is_detected_over_ipv6),
+		T(test_black_hole_is_detected_over_ipv4),
+		T(test_narrow_black_hole_takes_more_steps),
+		T(test_guessed_mtu_expires_after_a_minute),
 		T(test_small_segments_are_not_cut),
-		T(test_no_handshake_gives_less_than_the_floor),
+		T(test_mss_of_a_handshake_is_raised_to_the_floor),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,7 @@ static void send_lent(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_lent_memory_is_cut_and_given_back(void **state)
+static void test_lent_memory_is_split_and_returned(void **state)
 {
 	given_back = false;
 	fake_lends = true;
@@ -97,7 +97,7 @@ static void send_both_kinds(struct net_conn *conn, void *arg)
 
 /* lwIP remembers how much room the last segment has. Once that segment is cut,
  * the room is gone, and lwIP must not write behind lent memory. */
-static void test_what_is_lent_is_not_written_to(void **state)
+static void test_lent_memory_is_not_written_to(void **state)
 {
 	fake_lends = true;
 	far.mtu = 800;
@@ -116,7 +116,7 @@ static void test_what_is_lent_is_not_written_to(void **state)
 }
 
 /* The MTU falls while part of the stream is under way. */
-static void test_it_works_while_a_repair_runs(void **state)
+static void test_mtu_may_fall_during_a_recovery(void **state)
 {
 	far.mtu = 0;
 	serve(far_feed);
@@ -128,7 +128,7 @@ static void test_it_works_while_a_repair_runs(void **state)
 	assert_in_range(far_conn->pcb.mss, 512, 1160);
 }
 
-static void test_what_the_peer_holds_is_not_sent_again(void **state)
+static void test_sacked_bytes_are_not_resent_after_a_split(void **state)
 {
 	uint8_t packet[40];
 	unsigned mss = far_full_mss();
@@ -171,7 +171,7 @@ static unsigned waiting(void)
 
 /* A piece has no room at its end, so bytes written later get their own memory.
  */
-static void test_small_writes_go_on_behind_pieces(void **state)
+static void test_small_writes_follow_split_segments(void **state)
 {
 	far_to_send = 30000;
 	far.wnd = 3000;
@@ -222,11 +222,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_fin_stays_on_the_last_piece),
-		T(test_lent_memory_is_cut_and_given_back),
-		T(test_what_is_lent_is_not_written_to),
-		T(test_it_works_while_a_repair_runs),
-		T(test_what_the_peer_holds_is_not_sent_again),
-		T(test_small_writes_go_on_behind_pieces),
+		T(test_lent_memory_is_split_and_returned),
+		T(test_lent_memory_is_not_written_to),
+		T(test_mtu_may_fall_during_a_recovery),
+		T(test_sacked_bytes_are_not_resent_after_a_split),
+		T(test_small_writes_follow_split_segments),
 		T(test_short_memory_delays_and_loses_nothing),
 	};
 

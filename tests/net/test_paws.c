@@ -92,7 +92,7 @@ static void test_segments_with_a_timestamp_are_predicted(void **state)
 	expect_got("datamore");
 }
 
-static void test_what_must_be_judged_is_not_predicted(void **state)
+static void test_segments_that_need_checks_are_not_predicted(void **state)
 {
 	uint8_t options[] = {8, 10, 0, 0, 4, 0, 0, 0, 0, 0, 1, 1};
 	struct segment s = {.src = 1000,
@@ -125,7 +125,7 @@ static void test_what_must_be_judged_is_not_predicted(void **state)
 
 /* ---- what is echoed ---- */
 
-static void test_the_newest_is_echoed(void **state)
+static void test_newest_timestamp_is_echoed(void **state)
 {
 	connect_reading();
 	stamp += 10;
@@ -152,7 +152,7 @@ static void test_a_delayed_ack_echoes_the_earliest(void **state)
 	expect_ack(stamp);
 }
 
-static void test_what_is_out_of_order_is_not_echoed(void **state)
+static void test_timestamp_out_of_order_is_not_echoed(void **state)
 {
 	struct segment s;
 
@@ -167,7 +167,7 @@ static void test_what_is_out_of_order_is_not_echoed(void **state)
 }
 
 /* What came before, and comes again with a newer one, is outside the window. */
-static void test_a_duplicate_is_not_echoed(void **state)
+static void test_timestamp_of_a_duplicate_is_not_echoed(void **state)
 {
 	connect_reading();
 	stamped_send(PEER_ACK, "a");
@@ -178,7 +178,7 @@ static void test_a_duplicate_is_not_echoed(void **state)
 	expect_ack(stamp);
 }
 
-static void test_a_reset_changes_nothing(void **state)
+static void test_timestamp_of_a_reset_is_not_echoed(void **state)
 {
 	connect_reading();
 	stamped_send_at(stamped.snd + 5, PEER_RST, "", stamp + 50);
@@ -199,7 +199,7 @@ static void test_old_data_is_dropped_and_answered(void **state)
 	expect_got("new");
 }
 
-static void test_old_acks_say_nothing(void **state)
+static void test_ack_with_an_old_timestamp_is_ignored(void **state)
 {
 	uint16_t wnd;
 
@@ -213,7 +213,7 @@ static void test_old_acks_say_nothing(void **state)
 	assert_int_equal(ours->pcb.snd_wnd, wnd);
 }
 
-static void test_an_old_fin_ends_nothing(void **state)
+static void test_fin_with_an_old_timestamp_is_ignored(void **state)
 {
 	connect_reading();
 	stamped_send_at(stamped.snd, PEER_ACK | PEER_FIN, "", stamp - 1);
@@ -245,7 +245,7 @@ static void test_timestamps_wrap(void **state)
  * 5.3 R1 from any place: what is older, by less than half of all numbers, is
  * dropped, and nothing else is. The peer's clock goes round several times.
  */
-static void test_only_what_is_older_is_dropped(void **state)
+static void test_only_segments_with_older_timestamps_are_dropped(void **state)
 {
 	uint32_t recent = 0xfffffff0, random = 1, delta, value;
 	unsigned taken = 0, wraps = 0;
@@ -272,7 +272,7 @@ static void test_only_what_is_older_is_dropped(void **state)
 }
 
 /* RFC 7323 5.5 */
-static void test_after_24_days_any_timestamp_is_taken(void **state)
+static void test_any_timestamp_is_accepted_after_24_days(void **state)
 {
 	connect_reading();
 	fake_now_ns += 23 * DAY_NS;
@@ -299,7 +299,7 @@ static void test_a_reset_needs_no_timestamp(void **state)
 	assert_int_equal(result, -ECONNRESET);
 }
 
-static void test_a_reset_may_have_an_old_one(void **state)
+static void test_reset_may_have_an_old_timestamp(void **state)
 {
 	connect_reading();
 	stamped_send_at(stamped.snd, PEER_RST, "", stamp - 1);
@@ -308,7 +308,7 @@ static void test_a_reset_may_have_an_old_one(void **state)
 }
 
 /* RFC 7323 3.2: in silence. */
-static void test_a_segment_without_is_dropped(void **state)
+static void test_segment_without_a_timestamp_is_dropped(void **state)
 {
 	connect_reading();
 	bare_send_at(stamped.snd, PEER_ACK, "bare");
@@ -322,7 +322,7 @@ static void test_a_segment_without_is_dropped(void **state)
 }
 
 /* RFC 5961 4: the peer may have been restarted, and offer nothing. */
-static void test_a_syn_without_is_challenged(void **state)
+static void test_syn_without_a_timestamp_is_challenged(void **state)
 {
 	connect_reading();
 	bare_send_at(stamped.snd + 5000, PEER_SYN, "");
@@ -333,7 +333,7 @@ static void test_a_syn_without_is_challenged(void **state)
 	assert_int_equal(ended, 0);
 }
 
-static void test_half_open_connections_judge_too(void **state)
+static void test_half_open_connections_check_timestamps(void **state)
 {
 	struct segment s;
 
@@ -357,7 +357,7 @@ static void test_half_open_connections_judge_too(void **state)
 }
 
 /* The SYN again asks for its answer, and says nothing else. */
-static void test_a_syn_sent_again_changes_nothing(void **state)
+static void test_repeated_syn_updates_no_timestamp(void **state)
 {
 	struct segment s;
 
@@ -376,7 +376,7 @@ static void test_a_syn_sent_again_changes_nothing(void **state)
 }
 
 /* Its header says 32 bytes, and there are 24: the rest is another frame's. */
-static void test_a_header_that_is_cut_off_is_refused(void **state)
+static void test_truncated_header_is_refused(void **state)
 {
 	uint8_t frame[14 + 20 + 32] = {0}, *ip = frame + 14, *tcp = ip + 20;
 
@@ -406,7 +406,7 @@ static void test_a_header_that_is_cut_off_is_refused(void **state)
 }
 
 /* A segment is refused whole, as with other options of a wrong length. */
-static void test_options_of_a_wrong_length_are_refused(void **state)
+static void test_options_with_a_wrong_length_are_refused(void **state)
 {
 	static const uint8_t lengths[] = {0, 1, 2, 9, 11, 12, 13, 255};
 	uint8_t options[12] = {8};
@@ -467,7 +467,7 @@ static void test_a_record_answers_with_a_timestamp(void **state)
 	expect_ack(stamp);
 }
 
-static void test_a_records_clock_goes_on(void **state)
+static void test_time_wait_record_continues_the_clock(void **state)
 {
 	struct segment s;
 	uint32_t before;
@@ -483,7 +483,7 @@ static void test_a_records_clock_goes_on(void **state)
 }
 
 /* Its time does not begin anew by what is old, or has none. */
-static void test_a_record_judges_too(void **state)
+static void test_time_wait_record_checks_timestamps(void **state)
 {
 	reach_record();
 	run_ms(600);
@@ -498,7 +498,7 @@ static void test_a_record_judges_too(void **state)
 }
 
 /* Whatever the time is when it becomes one. */
-static void test_a_records_first_challenge_is_not_late(void **state)
+static void test_first_challenge_of_a_record_is_not_limited(void **state)
 {
 	for (unsigned i = 0; i < 4; i++) {
 		reach_record();
@@ -508,7 +508,7 @@ static void test_a_records_first_challenge_is_not_late(void **state)
 	}
 }
 
-static void test_a_record_without_gives_none(void **state)
+static void test_record_without_timestamps_sends_none(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -544,13 +544,13 @@ static bool opens(uint32_t seq, bool has, uint32_t value)
 }
 
 /* RFC 6191 2, where the old connection had timestamps. */
-static void test_a_later_timestamp_opens_anew(void **state)
+static void test_later_timestamp_reopens_time_wait(void **state)
 {
 	reach_record();
 	assert_true(opens(stamped.snd - 1000, true, stamp + 1));
 }
 
-static void test_an_older_timestamp_does_not(void **state)
+static void test_older_timestamp_does_not_reopen_time_wait(void **state)
 {
 	reach_record();
 	assert_false(opens(stamped.snd + 1000, true, stamp - 1));
@@ -583,7 +583,7 @@ static void test_without_a_timestamp_the_number_counts(void **state)
 }
 
 /* And where it had none, one that has cannot be taken for old. */
-static void test_the_first_timestamp_opens_anew(void **state)
+static void test_first_timestamp_reopens_time_wait(void **state)
 {
 	struct peer peer;
 
@@ -603,7 +603,7 @@ static void keep(struct net_conn *conn, void *arg)
 }
 
 /* The same of what is still a connection, as somebody holds it. */
-static void test_a_held_connection_in_time_wait_is_opened_anew(void **state)
+static void test_held_connection_in_time_wait_is_reopened(void **state)
 {
 	struct segment s;
 
@@ -632,37 +632,37 @@ int main(void)
 #define BOTH(name) T(name), LONG(name)
 	const struct CMUnitTest tests[] = {
 		T(test_segments_with_a_timestamp_are_predicted),
-		T(test_what_must_be_judged_is_not_predicted),
-		BOTH(test_the_newest_is_echoed),
+		T(test_segments_that_need_checks_are_not_predicted),
+		BOTH(test_newest_timestamp_is_echoed),
 		BOTH(test_a_delayed_ack_echoes_the_earliest),
-		BOTH(test_what_is_out_of_order_is_not_echoed),
-		BOTH(test_a_duplicate_is_not_echoed),
-		T(test_a_reset_changes_nothing),
+		BOTH(test_timestamp_out_of_order_is_not_echoed),
+		BOTH(test_timestamp_of_a_duplicate_is_not_echoed),
+		T(test_timestamp_of_a_reset_is_not_echoed),
 		BOTH(test_old_data_is_dropped_and_answered),
-		T(test_old_acks_say_nothing),
-		T(test_an_old_fin_ends_nothing),
+		T(test_ack_with_an_old_timestamp_is_ignored),
+		T(test_fin_with_an_old_timestamp_is_ignored),
 		BOTH(test_timestamps_wrap),
-		BOTH(test_only_what_is_older_is_dropped),
-		BOTH(test_after_24_days_any_timestamp_is_taken),
+		BOTH(test_only_segments_with_older_timestamps_are_dropped),
+		BOTH(test_any_timestamp_is_accepted_after_24_days),
 		T(test_a_reset_needs_no_timestamp),
-		T(test_a_reset_may_have_an_old_one),
-		BOTH(test_a_segment_without_is_dropped),
-		T(test_a_syn_without_is_challenged),
-		T(test_half_open_connections_judge_too),
-		T(test_a_syn_sent_again_changes_nothing),
-		T(test_a_header_that_is_cut_off_is_refused),
-		T(test_options_of_a_wrong_length_are_refused),
+		T(test_reset_may_have_an_old_timestamp),
+		BOTH(test_segment_without_a_timestamp_is_dropped),
+		T(test_syn_without_a_timestamp_is_challenged),
+		T(test_half_open_connections_check_timestamps),
+		T(test_repeated_syn_updates_no_timestamp),
+		T(test_truncated_header_is_refused),
+		T(test_options_with_a_wrong_length_are_refused),
 		T(test_a_record_answers_with_a_timestamp),
-		T(test_a_records_clock_goes_on),
-		T(test_a_record_judges_too),
-		T(test_a_records_first_challenge_is_not_late),
-		T(test_a_record_without_gives_none),
-		T(test_a_later_timestamp_opens_anew),
-		T(test_an_older_timestamp_does_not),
+		T(test_time_wait_record_continues_the_clock),
+		T(test_time_wait_record_checks_timestamps),
+		T(test_first_challenge_of_a_record_is_not_limited),
+		T(test_record_without_timestamps_sends_none),
+		T(test_later_timestamp_reopens_time_wait),
+		T(test_older_timestamp_does_not_reopen_time_wait),
 		T(test_the_same_timestamp_needs_a_later_number),
 		T(test_without_a_timestamp_the_number_counts),
-		T(test_the_first_timestamp_opens_anew),
-		T(test_a_held_connection_in_time_wait_is_opened_anew),
+		T(test_first_timestamp_reopens_time_wait),
+		T(test_held_connection_in_time_wait_is_reopened),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,7 @@ static void test_reset_after_probes_is_in_the_window(void **state)
 	expect(&s, PEER_RST | PEER_ACK, peer.rcv, peer.snd, 0);
 }
 
-static void test_probes_back_off_and_tick_nothing(void **state)
+static void test_probes_back_off_without_lwip_ticks(void **state)
 {
 	struct segment s;
 	unsigned probes = 0;
@@ -339,7 +339,7 @@ static void test_answers_stay_in_a_shrunk_window(void **state)
 }
 
 /* Bytes of a window that scaling cuts off are not a window that shrinks. */
-static void test_rounding_of_a_scaled_window_is_no_shrinking(void **state)
+static void test_rounded_scaled_window_does_not_count_as_shrunk(void **state)
 {
 	static const uint8_t scale7[] = {2, 4, 2, 24, 1, 3, 3, 7};
 	struct segment s, syn = {.src = 1000,
@@ -373,7 +373,7 @@ static void test_rounding_of_a_scaled_window_is_no_shrinking(void **state)
 }
 
 /* A retransmission goes into the window, and no further than its first part. */
-static void test_part_of_a_window_is_used(void **state)
+static void test_partial_window_is_used(void **state)
 {
 	connect_to(send_and_close, 3000, 65535);
 	shrink_window(MSS + 100);
@@ -409,7 +409,7 @@ static void test_fin_waits_for_a_window(void **state)
 	assert_int_equal(take_and_answer(), 2 * MSS + 1);
 }
 
-static void test_fin_beyond_the_last_byte_of_the_window_goes_alone(void **state)
+static void test_fin_beyond_the_window_is_sent_alone(void **state)
 {
 	struct segment s;
 	unsigned len = 0;
@@ -513,7 +513,7 @@ static unsigned ask(unsigned n, unsigned pause_ms)
 	return answers;
 }
 
-static void test_every_probe_of_our_window_is_answered(void **state)
+static void test_every_window_probe_is_answered(void **state)
 {
 	connect_to(send_and_wait, 0, 65535);
 	assert_int_equal(ask(10, 120), 10);
@@ -533,7 +533,7 @@ static void test_probe_is_answered_when_memory_is_short(void **state)
 }
 
 /* A window smaller than a segment needs memory to cut one. */
-static void test_short_memory_backs_no_probe_off(void **state)
+static void test_short_memory_does_not_back_off_probes(void **state)
 {
 	unsigned ms = 0;
 	struct segment s;
@@ -564,7 +564,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(test_probe_carries_no_new_number),
 		T(test_reset_after_probes_is_in_the_window),
-		T(test_probes_back_off_and_tick_nothing),
+		T(test_probes_back_off_without_lwip_ticks),
 		T(test_peer_that_answers_probes_is_kept),
 		T(test_silent_peer_is_given_up),
 		T(test_peer_that_shrinks_its_window_to_zero_is_kept),
@@ -572,16 +572,16 @@ int main(int argc, char **argv)
 		T(test_shrunk_window_does_not_lower_the_mss),
 		T(test_silent_peer_with_a_shrunk_window_is_given_up),
 		T(test_answers_stay_in_a_shrunk_window),
-		T(test_rounding_of_a_scaled_window_is_no_shrinking),
-		T(test_part_of_a_window_is_used),
+		T(test_rounded_scaled_window_does_not_count_as_shrunk),
+		T(test_partial_window_is_used),
 		T(test_fin_waits_for_a_window),
-		T(test_fin_beyond_the_last_byte_of_the_window_goes_alone),
+		T(test_fin_beyond_the_window_is_sent_alone),
 		T(test_full_segment_with_fin_is_sent_again),
 		T(test_split_without_memory_is_tried_again_soon),
 		T(test_timeout_after_one_without_memory_sends),
-		T(test_every_probe_of_our_window_is_answered),
+		T(test_every_window_probe_is_answered),
 		T(test_probe_is_answered_when_memory_is_short),
-		T(test_short_memory_backs_no_probe_off),
+		T(test_short_memory_does_not_back_off_probes),
 	};
 
 	if (argc > 1)

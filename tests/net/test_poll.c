@@ -84,7 +84,7 @@ static void close_two(void)
 	assert_null(net_here()->pollers);
 }
 
-static void test_poll_tells_which_connection_has_bytes(void **state)
+static void test_poll_reports_the_readable_connection(void **state)
 {
 	connect_two();
 	poll_later();
@@ -161,7 +161,7 @@ static void test_poll_without_items_sleeps(void **state)
 	expect_poll(0);
 }
 
-static void test_poll_tells_the_peers_end_to_who_asks(void **state)
+static void test_poll_reports_the_peers_fin_if_requested(void **state)
 {
 	connect_two();
 	items[0].events = NET_READABLE | NET_PEER_CLOSED;
@@ -174,7 +174,7 @@ static void test_poll_tells_the_peers_end_to_who_asks(void **state)
 	close_two();
 }
 
-static void test_poll_tells_a_reset_unasked(void **state)
+static void test_poll_reports_a_reset_always(void **state)
 {
 	connect_two();
 	items[0].events = items[1].events = 0;
@@ -185,7 +185,7 @@ static void test_poll_tells_a_reset_unasked(void **state)
 	close_two();
 }
 
-static void test_poll_tells_a_cancel(void **state)
+static void test_poll_reports_a_cancel(void **state)
 {
 	connect_two();
 	poll_later();
@@ -195,7 +195,7 @@ static void test_poll_tells_a_cancel(void **state)
 	close_two();
 }
 
-static void test_poll_tells_a_closed_handle(void **state)
+static void test_poll_reports_a_closed_handle(void **state)
 {
 	connect_two();
 	poll_later();
@@ -220,7 +220,7 @@ static void fill(struct net_conn *conn)
 	}
 }
 
-static void test_poll_tells_room_when_the_peer_acknowledges(void **state)
+static void test_poll_reports_room_after_an_ack(void **state)
 {
 	struct segment s;
 
@@ -256,7 +256,7 @@ static void test_reading_poller_sleeps_through_acknowledgements(void **state)
 
 /* ---- listeners ---- */
 
-static void test_poll_tells_what_can_be_accepted(void **state)
+static void test_poll_reports_an_acceptable_connection(void **state)
 {
 	struct net_poll_item item = {.listener = listener,
 				     .events = NET_READABLE};
@@ -271,7 +271,7 @@ static void test_poll_tells_what_can_be_accepted(void **state)
 	assert_int_equal(net_accept(listener, &conns[0]), -EPERM);
 }
 
-static void test_poll_tells_a_closed_listener(void **state)
+static void test_poll_reports_a_closed_listener(void **state)
 {
 	items[0] = (struct net_poll_item){.listener = listener,
 					  .events = NET_READABLE};
@@ -292,7 +292,7 @@ static void poll_channel(size_t capacity, unsigned events)
 	poll_later();
 }
 
-static void test_poll_tells_a_value_in_a_channel(void **state)
+static void test_poll_reports_a_value_in_a_channel(void **state)
 {
 	int value = 7;
 
@@ -306,7 +306,7 @@ static void test_poll_tells_a_value_in_a_channel(void **state)
 	close_two();
 }
 
-static void test_poll_tells_room_in_a_channel(void **state)
+static void test_poll_reports_room_in_a_channel(void **state)
 {
 	int value = 7;
 
@@ -329,7 +329,7 @@ static void *send_body(void *arg)
 	return (void *)(long)coro_chan_send(chan, &value);
 }
 
-static void test_poll_tells_a_sender_that_waits(void **state)
+static void test_poll_reports_a_waiting_sender(void **state)
 {
 	int value = 0;
 
@@ -344,7 +344,7 @@ static void test_poll_tells_a_sender_that_waits(void **state)
 	close_two();
 }
 
-static void test_poll_tells_a_closed_channel(void **state)
+static void test_poll_reports_a_closed_channel(void **state)
 {
 	poll_channel(1, NET_READABLE | NET_PEER_CLOSED);
 	coro_chan_close(chan);
@@ -367,7 +367,7 @@ static void *many_body(void *arg)
 	return NULL;
 }
 
-static void test_many_poll_one_beside_its_reader(void **state)
+static void test_many_pollers_and_a_reader_share_a_connection(void **state)
 {
 	connect_two();
 	woken = 0;
@@ -393,7 +393,7 @@ static void *full_body(void *arg)
 	return NULL;
 }
 
-static void test_poll_takes_so_many_items_and_no_more(void **state)
+static void test_poll_items_are_bounded(void **state)
 {
 	connect_two();
 	net_spawn(stack, "poller", full_body, NULL);
@@ -405,7 +405,7 @@ static void test_poll_takes_so_many_items_and_no_more(void **state)
 	close_two();
 }
 
-static void test_poll_refuses_nonsense(void **state)
+static void test_poll_refuses_invalid_items(void **state)
 {
 	struct net_poll_item two = {.conn = (void *)1, .listener = listener};
 	struct net_poll_item unknown = {.events = 0x100};
@@ -443,28 +443,28 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_poll_tells_which_connection_has_bytes),
+		T(test_poll_reports_the_readable_connection),
 		T(test_poll_is_level_triggered),
 		T(test_poll_ends_at_its_deadline_with_0),
 		T(test_poll_obeys_the_coroutines_deadline),
 		T(test_poll_is_cancelled),
 		T(test_poll_ends_when_the_stack_stops),
 		T(test_poll_without_items_sleeps),
-		T(test_poll_tells_the_peers_end_to_who_asks),
-		T(test_poll_tells_a_reset_unasked),
-		T(test_poll_tells_a_cancel),
-		T(test_poll_tells_a_closed_handle),
-		T(test_poll_tells_room_when_the_peer_acknowledges),
+		T(test_poll_reports_the_peers_fin_if_requested),
+		T(test_poll_reports_a_reset_always),
+		T(test_poll_reports_a_cancel),
+		T(test_poll_reports_a_closed_handle),
+		T(test_poll_reports_room_after_an_ack),
 		T(test_reading_poller_sleeps_through_acknowledgements),
-		T(test_poll_tells_what_can_be_accepted),
-		T(test_poll_tells_a_closed_listener),
-		T(test_poll_tells_a_value_in_a_channel),
-		T(test_poll_tells_room_in_a_channel),
-		T(test_poll_tells_a_sender_that_waits),
-		T(test_poll_tells_a_closed_channel),
-		T(test_many_poll_one_beside_its_reader),
-		T(test_poll_takes_so_many_items_and_no_more),
-		T(test_poll_refuses_nonsense),
+		T(test_poll_reports_an_acceptable_connection),
+		T(test_poll_reports_a_closed_listener),
+		T(test_poll_reports_a_value_in_a_channel),
+		T(test_poll_reports_room_in_a_channel),
+		T(test_poll_reports_a_waiting_sender),
+		T(test_poll_reports_a_closed_channel),
+		T(test_many_pollers_and_a_reader_share_a_connection),
+		T(test_poll_items_are_bounded),
+		T(test_poll_refuses_invalid_items),
 		T(test_destroyed_poller_leaves_nothing_behind),
 	};
 

@@ -99,7 +99,8 @@ static void test_ip_id_repeats_only_after_all_others(void **state)
 	}
 }
 
-static void test_ip_id_tells_nothing_of_other_destinations(void **state)
+static void
+test_ip_id_of_one_destination_does_not_depend_on_others(void **state)
 {
 	unsigned apart = 0;
 
@@ -159,7 +160,7 @@ static void test_isn_grows_with_the_clock(void **state)
 	assert_int_equal(isn_for(4000) - first, 1000);
 }
 
-static void test_isn_of_other_ports_is_not_near(void **state)
+static void test_isns_of_different_ports_are_unrelated(void **state)
 {
 	uint32_t base = isn_for(4000);
 	unsigned near = 0;
@@ -186,7 +187,7 @@ static void send_islands(const struct peer *peer, unsigned n, unsigned len)
 	}
 }
 
-static void test_bytes_out_of_order_pin_no_frames(void **state)
+static void test_bytes_out_of_order_hold_no_frames(void **state)
 {
 	struct peer peer;
 
@@ -200,7 +201,7 @@ static void test_bytes_out_of_order_pin_no_frames(void **state)
 	assert_int_equal(net_here()->ooseq_held, 0);
 }
 
-static void test_frames_out_of_order_have_a_budget_of_all(void **state)
+static void test_frames_out_of_order_have_a_common_budget(void **state)
 {
 	unsigned budget = FAKE_MAX_FRAMES / 4;
 	struct peer peer, honest, hole;
@@ -287,7 +288,7 @@ static void test_second_segment_is_acknowledged_at_once(void **state)
 	assert_false(coro_timer_armed(&only_conn()->timer));
 }
 
-static void test_keepalive_holds_no_other_timer_up(void **state)
+static void test_keepalive_delays_no_other_timer(void **state)
 {
 	struct peer peer;
 
@@ -389,7 +390,7 @@ static void test_two_jumbo_segments_leave_at_first(void **state)
 	assert_int_equal(first_flight(1001, 4000), 3 * 4000);
 }
 
-static void test_without_window_scaling_windows_are_as_they_say(void **state)
+static void test_windows_are_not_scaled_without_the_option(void **state)
 {
 	unsigned bytes = 0;
 	struct segment s;
@@ -523,22 +524,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_ip_id_repeats_only_after_all_others),
-		T(test_ip_id_tells_nothing_of_other_destinations),
+		T(test_ip_id_of_one_destination_does_not_depend_on_others),
 		T(test_numbers_begin_at_random),
 		T(test_isn_grows_with_the_clock),
-		T(test_isn_of_other_ports_is_not_near),
-		T(test_bytes_out_of_order_pin_no_frames),
-		T(test_frames_out_of_order_have_a_budget_of_all),
+		T(test_isns_of_different_ports_are_unrelated),
+		T(test_bytes_out_of_order_hold_no_frames),
+		T(test_frames_out_of_order_have_a_common_budget),
 		T(test_while_memory_is_short_few_pieces_are_kept),
 		T(test_no_connection_takes_the_whole_budget),
 		T(test_second_segment_is_acknowledged_at_once),
-		T(test_keepalive_holds_no_other_timer_up),
+		T(test_keepalive_delays_no_other_timer),
 		T(test_rto_floor_is_at_most_200_ms),
 		T(test_ten_segments_leave_at_first),
 		cmocka_unit_test_setup_teardown(
 			test_two_jumbo_segments_leave_at_first, jumbo_listen,
 			peer_teardown),
-		T(test_without_window_scaling_windows_are_as_they_say),
+		T(test_windows_are_not_scaled_without_the_option),
 		T(test_window_that_opens_a_little_breaks_no_segment),
 		cmocka_unit_test_setup_teardown(
 			test_absent_mss_over_ipv6_is_1220, peer_listen6,

@@ -63,7 +63,7 @@ static void arrived(unsigned segs, uint32_t sent_ms)
 	assert_in_range((uint64_t)rs.rate, (uint64_t)(low), (uint64_t)(high))
 
 /* Ten segments leave at once and arrive after 20 ms: 500 kB/s. */
-static void test_a_flight_of_ten_in_twenty_ms(void **state)
+static void test_rate_of_a_flight_is_bytes_per_round_trip(void **state)
 {
 	begin();
 	sent(10);
@@ -82,7 +82,7 @@ static void test_a_flight_of_ten_in_twenty_ms(void **state)
  * others at 1030: since they left nothing had arrived before, so that all ten
  * count, over 30 ms.
  */
-static void test_an_interval_begins_at_the_last_delivery_before(void **state)
+static void test_interval_starts_at_the_previous_delivery(void **state)
 {
 	begin();
 	sent(5);
@@ -102,7 +102,7 @@ static void test_an_interval_begins_at_the_last_delivery_before(void **state)
  * leaves at 1051, and both are acknowledged at 1071: two segments in the 51 ms
  * that sending took, not in the 21 since the late ACK.
  */
-static void test_compressed_acks_are_no_rate(void **state)
+static void test_compressed_acks_do_not_raise_the_rate(void **state)
 {
 	begin();
 	sent(2);
@@ -117,7 +117,7 @@ static void test_compressed_acks_are_no_rate(void **state)
 }
 
 /* What the application limits counts for the bandwidth if it is more. */
-static void test_limited_samples_only_raise_the_bandwidth(void **state)
+static void test_app_limited_samples_only_raise_the_bandwidth(void **state)
 {
 	struct net_bbr *bbr;
 
@@ -141,7 +141,7 @@ static void test_limited_samples_only_raise_the_bandwidth(void **state)
 	end();
 }
 
-static void test_less_than_a_round_trip_is_no_sample(void **state)
+static void test_interval_below_a_round_trip_is_no_sample(void **state)
 {
 	begin();
 	sent(10);
@@ -154,7 +154,7 @@ static void test_less_than_a_round_trip_is_no_sample(void **state)
 }
 
 /* What the application limits is marked until all of it has arrived. */
-static void test_what_the_application_limits_is_marked(void **state)
+static void test_app_limited_samples_are_marked(void **state)
 {
 	begin();
 	sent(4);
@@ -175,7 +175,7 @@ static void test_what_the_application_limits_is_marked(void **state)
 	end();
 }
 
-static void test_a_full_window_is_not_the_applications_limit(void **state)
+static void test_full_window_is_not_app_limited(void **state)
 {
 	begin();
 	sent(10);
@@ -199,7 +199,7 @@ static void test_a_pause_does_not_count(void **state)
 	end();
 }
 
-static void test_losses_since_it_was_sent_are_told(void **state)
+static void test_sample_reports_losses_since_the_segment_left(void **state)
 {
 	begin();
 	sent(10);
@@ -217,7 +217,7 @@ static void test_losses_since_it_was_sent_are_told(void **state)
 }
 
 /* Thirty-two marks a round trip, for four of them: older ones are forgotten. */
-static void test_marks_are_few(void **state)
+static void test_marks_are_bounded(void **state)
 {
 	begin();
 	for (unsigned us = 0; us < NET_MS(200); us += 20) {
@@ -237,7 +237,7 @@ static void test_marks_are_few(void **state)
 }
 
 /* The clock wraps after 73 minutes, and cannot compare beyond half of that. */
-static void test_marks_from_before_a_long_pause_are_forgotten(void **state)
+static void test_marks_expire_in_a_long_pause(void **state)
 {
 	begin();
 	for (uint32_t ms = 1000; ms < 1050; ms += 10) {
@@ -255,7 +255,7 @@ static void test_marks_from_before_a_long_pause_are_forgotten(void **state)
 	end();
 }
 
-static void test_probe_of_the_round_trip_ends_in_a_long_pause(void **state)
+static void test_probe_rtt_ends_in_a_long_pause(void **state)
 {
 	struct net_bbr *bbr;
 
@@ -279,18 +279,18 @@ static void test_probe_of_the_round_trip_ends_in_a_long_pause(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_flight_of_ten_in_twenty_ms),
-		T(test_an_interval_begins_at_the_last_delivery_before),
-		T(test_compressed_acks_are_no_rate),
-		T(test_limited_samples_only_raise_the_bandwidth),
-		T(test_less_than_a_round_trip_is_no_sample),
-		T(test_what_the_application_limits_is_marked),
-		T(test_a_full_window_is_not_the_applications_limit),
+		T(test_rate_of_a_flight_is_bytes_per_round_trip),
+		T(test_interval_starts_at_the_previous_delivery),
+		T(test_compressed_acks_do_not_raise_the_rate),
+		T(test_app_limited_samples_only_raise_the_bandwidth),
+		T(test_interval_below_a_round_trip_is_no_sample),
+		T(test_app_limited_samples_are_marked),
+		T(test_full_window_is_not_app_limited),
 		T(test_a_pause_does_not_count),
-		T(test_losses_since_it_was_sent_are_told),
-		T(test_marks_are_few),
-		T(test_marks_from_before_a_long_pause_are_forgotten),
-		T(test_probe_of_the_round_trip_ends_in_a_long_pause),
+		T(test_sample_reports_losses_since_the_segment_left),
+		T(test_marks_are_bounded),
+		T(test_marks_expire_in_a_long_pause),
+		T(test_probe_rtt_ends_in_a_long_pause),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

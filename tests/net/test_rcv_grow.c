@@ -118,7 +118,7 @@ static uint32_t window(void)
 	return net_rcv_max(&conn->pcb);
 }
 
-static void test_a_sender_that_fills_the_window_gets_more(void **state)
+static void test_window_grows_for_a_sender_that_fills_it(void **state)
 {
 	unsigned trips = 0;
 
@@ -192,12 +192,12 @@ static uint32_t window_of_a_late_reader(uint32_t unread)
 }
 
 /* A larger window would only make its queue longer. */
-static void test_a_reader_that_is_the_bottleneck_gets_no_more(void **state)
+static void test_window_does_not_grow_for_a_slow_reader(void **state)
 {
 	assert_int_equal(window_of_a_late_reader(FIRST_WND / 3), FIRST_WND);
 }
 
-static void test_a_reader_a_little_late_is_no_bottleneck(void **state)
+static void test_window_grows_for_a_slightly_late_reader(void **state)
 {
 	assert_int_equal(window_of_a_late_reader(FIRST_WND / 16), 6u << 20);
 }
@@ -206,7 +206,7 @@ static void test_a_reader_a_little_late_is_no_bottleneck(void **state)
  * A segment of each trip is lost and comes two trips later, as one does that is
  * missed a round trip after it was sent: a third of the window is read in each.
  */
-static void test_a_sender_that_loses_some_gets_more(void **state)
+static void test_window_grows_despite_some_losses(void **state)
 {
 	uint32_t lost[3], next;
 	unsigned trips = 0;
@@ -235,7 +235,7 @@ static void send_behind_a_hole(uint32_t most)
 	send_for_a_trip(most);
 }
 
-static void test_what_waits_for_a_hole_counts_at_once(void **state)
+static void test_bytes_behind_a_hole_grow_the_window_at_once(void **state)
 {
 	connect_with(true);
 	send_for_a_trip(4 * SEG); /* the window is scaled from here on */
@@ -252,7 +252,7 @@ static void test_what_waits_for_a_hole_counts_at_once(void **state)
 }
 
 /* Single bytes, far apart, reserve no more of the window than they are. */
-static void test_a_hole_before_little_makes_nothing_grow(void **state)
+static void test_few_bytes_behind_a_hole_do_not_grow_the_window(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 100; i++) {
@@ -262,7 +262,8 @@ static void test_a_hole_before_little_makes_nothing_grow(void **state)
 	assert_int_equal(window(), FIRST_WND);
 }
 
-static void test_a_hole_before_a_reader_that_is_late_does_not(void **state)
+static void
+test_hole_before_a_slow_reader_does_not_grow_the_window(void **state)
 {
 	connect_with(true);
 	send_for_a_trip(4 * SEG);
@@ -277,7 +278,7 @@ static void test_a_hole_before_a_reader_that_is_late_does_not(void **state)
 }
 
 /* As one that was made from a cookie. */
-static void test_without_a_round_trip_a_window_is_the_measure(void **state)
+static void test_window_grows_without_an_rtt_sample(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 4; i++) {
@@ -287,7 +288,8 @@ static void test_without_a_round_trip_a_window_is_the_measure(void **state)
 	assert_in_range(window(), 2 * FIRST_WND, 6u << 20);
 }
 
-static void test_without_a_round_trip_a_slow_sender_gets_no_more(void **state)
+static void
+test_window_does_not_grow_for_a_slow_sender_without_an_rtt(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 60; i++) {
@@ -298,7 +300,7 @@ static void test_without_a_round_trip_a_slow_sender_gets_no_more(void **state)
 	assert_int_equal(window(), FIRST_WND);
 }
 
-static void test_one_that_sends_less_does_not(void **state)
+static void test_window_does_not_grow_for_a_slower_sender(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 40; i++)
@@ -309,7 +311,7 @@ static void test_one_that_sends_less_does_not(void **state)
 	assert_int_equal(window(), 2 * FIRST_WND);
 }
 
-static void test_what_nobody_reads_makes_nothing_grow(void **state)
+static void test_unread_bytes_do_not_grow_the_window(void **state)
 {
 	connect_with(true);
 	reads = false;
@@ -327,7 +329,7 @@ static void test_what_nobody_reads_makes_nothing_grow(void **state)
 	assert_int_equal(window(), FIRST_WND);
 }
 
-static void test_an_idle_spell_counts_for_nothing(void **state)
+static void test_idle_time_does_not_grow_the_window(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 20; i++) {
@@ -337,7 +339,7 @@ static void test_an_idle_spell_counts_for_nothing(void **state)
 	assert_int_equal(window(), FIRST_WND);
 }
 
-static void test_without_scaling_it_stays(void **state)
+static void test_window_without_scaling_does_not_grow(void **state)
 {
 	connect_with(false);
 	for (unsigned i = 0; i < 20; i++)
@@ -346,7 +348,7 @@ static void test_without_scaling_it_stays(void **state)
 	assert_in_range(edge - peer.snd, 65000, 65535);
 }
 
-static void test_while_memory_is_short_it_stays(void **state)
+static void test_window_does_not_grow_while_memory_is_short(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 20; i++) {
@@ -362,7 +364,7 @@ static void test_while_memory_is_short_it_stays(void **state)
 }
 
 /* A window that opens as memory comes back is nothing that was read. */
-static void test_after_memory_was_short_it_stays(void **state)
+static void test_window_does_not_grow_as_memory_comes_back(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 3; i++)
@@ -385,7 +387,7 @@ static void close_it(struct net_conn *c, void *arg)
 	read_all(c, arg);
 }
 
-static void test_a_grown_one_closes_with_a_fin(void **state)
+static void test_connection_with_a_grown_window_closes_with_a_fin(void **state)
 {
 	struct segment s;
 
@@ -402,7 +404,8 @@ static void test_a_grown_one_closes_with_a_fin(void **state)
 	assert_int_equal(ended, 1);
 }
 
-static void test_a_grown_one_with_unread_bytes_resets(void **state)
+static void
+test_connection_with_a_grown_window_resets_if_bytes_are_unread(void **state)
 {
 	struct segment s;
 
@@ -432,7 +435,7 @@ static void test_a_grown_one_with_unread_bytes_resets(void **state)
 #define MS_US(ms) ((ms)*1000000u >> 10) /* in units of srtt_us / 8 */
 
 /* As a satellite's or an ocean's: all of --rmem-max is needed. */
-static void test_a_long_path_gets_all_of_it(void **state)
+static void test_window_reaches_its_maximum_on_a_long_path(void **state)
 {
 	unsigned trips = 0;
 
@@ -448,7 +451,7 @@ static void test_a_long_path_gets_all_of_it(void **state)
  * doubled before it needs it, until that is as large as it may become. What it
  * knows of the window when its segment comes here left us a round trip ago.
  */
-static void test_slow_start_over_a_long_path_is_not_held_up(void **state)
+static void test_window_does_not_limit_slow_start_on_a_long_path(void **state)
 {
 	uint32_t known[100];
 
@@ -479,7 +482,7 @@ static void test_slow_start_over_a_long_path_is_not_held_up(void **state)
  * path does not need waits before it, and each round trip is measured with
  * that. A larger window would only make the queue longer.
  */
-static void test_a_queue_of_its_own_makes_nothing_grow(void **state)
+static void test_self_induced_queue_does_not_grow_the_window(void **state)
 {
 	rtt_ms = 1;
 	connect_with(true);
@@ -495,7 +498,7 @@ static void test_a_queue_of_its_own_makes_nothing_grow(void **state)
  * The handshake took 200 ms, as one does for which addresses have to be looked
  * up; the path takes 5 ms. Windows that arrive faster tell.
  */
-static void test_a_slow_handshake_is_no_long_path(void **state)
+static void test_slow_handshake_does_not_count_as_a_long_path(void **state)
 {
 	rtt_ms = 200;
 	connect_with(true);
@@ -508,7 +511,7 @@ static void test_a_slow_handshake_is_no_long_path(void **state)
 }
 
 /* What took no longer than a trip can be is none, however much it was. */
-static void test_a_window_at_most_is_no_round_trip(void **state)
+static void test_rtt_sample_is_bounded_by_a_window(void **state)
 {
 	rtt_ms = 50;
 	connect_with(true);
@@ -532,29 +535,29 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_usual, peer_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_a_sender_that_fills_the_window_gets_more),
+		T(test_window_grows_for_a_sender_that_fills_it),
 		T(test_a_reader_that_is_always_behind_does_not_hold_it_up),
-		T(test_a_reader_that_is_the_bottleneck_gets_no_more),
-		T(test_a_reader_a_little_late_is_no_bottleneck),
-		T(test_a_sender_that_loses_some_gets_more),
-		T(test_what_waits_for_a_hole_counts_at_once),
-		T(test_a_hole_before_little_makes_nothing_grow),
-		T(test_a_hole_before_a_reader_that_is_late_does_not),
-		T(test_without_a_round_trip_a_window_is_the_measure),
-		T(test_without_a_round_trip_a_slow_sender_gets_no_more),
-		T(test_one_that_sends_less_does_not),
-		T(test_what_nobody_reads_makes_nothing_grow),
-		T(test_an_idle_spell_counts_for_nothing),
-		T(test_without_scaling_it_stays),
-		T(test_while_memory_is_short_it_stays),
-		T(test_after_memory_was_short_it_stays),
-		T(test_a_grown_one_closes_with_a_fin),
-		T(test_a_grown_one_with_unread_bytes_resets),
-		T(test_a_long_path_gets_all_of_it),
-		T(test_slow_start_over_a_long_path_is_not_held_up),
-		T(test_a_queue_of_its_own_makes_nothing_grow),
-		T(test_a_slow_handshake_is_no_long_path),
-		T(test_a_window_at_most_is_no_round_trip),
+		T(test_window_does_not_grow_for_a_slow_reader),
+		T(test_window_grows_for_a_slightly_late_reader),
+		T(test_window_grows_despite_some_losses),
+		T(test_bytes_behind_a_hole_grow_the_window_at_once),
+		T(test_few_bytes_behind_a_hole_do_not_grow_the_window),
+		T(test_hole_before_a_slow_reader_does_not_grow_the_window),
+		T(test_window_grows_without_an_rtt_sample),
+		T(test_window_does_not_grow_for_a_slow_sender_without_an_rtt),
+		T(test_window_does_not_grow_for_a_slower_sender),
+		T(test_unread_bytes_do_not_grow_the_window),
+		T(test_idle_time_does_not_grow_the_window),
+		T(test_window_without_scaling_does_not_grow),
+		T(test_window_does_not_grow_while_memory_is_short),
+		T(test_window_does_not_grow_as_memory_comes_back),
+		T(test_connection_with_a_grown_window_closes_with_a_fin),
+		T(test_connection_with_a_grown_window_resets_if_bytes_are_unread),
+		T(test_window_reaches_its_maximum_on_a_long_path),
+		T(test_window_does_not_limit_slow_start_on_a_long_path),
+		T(test_self_induced_queue_does_not_grow_the_window),
+		T(test_slow_handshake_does_not_count_as_a_long_path),
+		T(test_rtt_sample_is_bounded_by_a_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

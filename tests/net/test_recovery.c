@@ -33,7 +33,7 @@ static struct net_recovery_info info(void)
 	return out;
 }
 
-static void test_three_sacked_resend_the_first_alone(void **state)
+static void test_three_sacked_segments_resend_only_the_first(void **state)
 {
 	begin(true, WINDOW * MSS);
 	ACK_SACK(0, 1, 2);
@@ -44,7 +44,7 @@ static void test_three_sacked_resend_the_first_alone(void **state)
 	assert_int_equal(info().retransmits, 1);
 }
 
-static void test_what_is_sent_again_is_not_sent_twice(void **state)
+static void test_retransmission_is_sent_once(void **state)
 {
 	begin(true, WINDOW * MSS);
 	ACK_SACK(0, 1, 4);
@@ -58,7 +58,7 @@ static void test_what_is_sent_again_is_not_sent_twice(void **state)
 	assert_int_equal(info().retransmits, 1);
 }
 
-static void test_every_hole_is_filled_and_nothing_else(void **state)
+static void test_only_holes_are_resent(void **state)
 {
 	unsigned sent[WINDOW], n;
 
@@ -107,7 +107,7 @@ static void test_a_lost_retransmission_is_found_without_a_timeout(void **state)
 	assert_int_equal(info().retransmits, 2);
 }
 
-static void test_the_first_resent_is_the_first_missed_again(void **state)
+static void test_retransmissions_are_marked_lost_in_sending_order(void **state)
 {
 	begin(true, 2 * WINDOW * MSS);
 	ACK_SACK(0, 1, 5);
@@ -137,7 +137,7 @@ static void test_a_segment_the_driver_holds_is_resent_later(void **state)
 	EXPECT_SENT(0);
 }
 
-static void test_segments_acknowledged_while_lost_are_forgotten(void **state)
+static void test_late_acked_segments_are_not_resent(void **state)
 {
 	begin(true, WINDOW * MSS);
 	ACK_SACK(0, 9, 10); /* 0 to 8 are late, not lost */
@@ -199,7 +199,7 @@ static void test_hostile_blocks_change_nothing(void **state)
 	assert_false(ours->repairing); /* not one was taken for a block */
 }
 
-static void test_half_a_segment_sacked_is_none(void **state)
+static void test_partially_sacked_segment_is_not_marked(void **state)
 {
 	begin(true, WINDOW * MSS);
 	const uint32_t halves[] = {base + 1500, base + 4500};
@@ -298,7 +298,7 @@ static void test_third_duplicate_ack_resends_the_first(void **state)
 	peer_expect_nothing();
 }
 
-static void test_progress_begins_the_count_anew(void **state)
+static void test_progress_resets_the_duplicate_count(void **state)
 {
 	begin(NO_SACK, WINDOW * MSS);
 	ACK(0);
@@ -324,7 +324,7 @@ static void test_partial_ack_resends_the_next(void **state)
 	assert_int_equal(info().retransmits, 2);
 }
 
-static void test_sack_blocks_nobody_agreed_on_are_ignored(void **state)
+static void test_sack_blocks_without_agreement_are_ignored(void **state)
 {
 	begin(NO_SACK, WINDOW * MSS);
 	ACK_SACK(0, 1, 9);
@@ -335,7 +335,7 @@ static void test_sack_blocks_nobody_agreed_on_are_ignored(void **state)
 
 /* ---- the window ---- */
 
-static void test_loss_costs_three_tenths_of_the_window(void **state)
+static void test_loss_reduces_the_window_by_three_tenths(void **state)
 {
 	uint32_t before;
 
@@ -354,7 +354,7 @@ static void test_loss_costs_three_tenths_of_the_window(void **state)
 			WINDOW * MSS * 9 / 10);
 }
 
-static void test_a_repair_is_no_burst(void **state)
+static void test_recovery_sends_no_burst(void **state)
 {
 	unsigned sent[64], n = 0;
 
@@ -371,7 +371,7 @@ static void test_a_repair_is_no_burst(void **state)
 	assert_in_range(n, 5, 8);
 }
 
-static void test_dsack_takes_the_loss_back(void **state)
+static void test_dsack_undoes_the_reduction(void **state)
 {
 	uint32_t before;
 
@@ -386,7 +386,7 @@ static void test_dsack_takes_the_loss_back(void **state)
 	assert_true(info().ssthresh_bytes >= before);
 }
 
-static void test_what_is_not_used_does_not_grow(void **state)
+static void test_unused_window_does_not_grow(void **state)
 {
 	begin(true, WINDOW * MSS);
 	ACK(WINDOW);
@@ -531,30 +531,30 @@ static void test_a_stream_survives_another_seed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_three_sacked_resend_the_first_alone),
-		T(test_what_is_sent_again_is_not_sent_twice),
-		T(test_every_hole_is_filled_and_nothing_else),
+		T(test_three_sacked_segments_resend_only_the_first),
+		T(test_retransmission_is_sent_once),
+		T(test_only_holes_are_resent),
 		T(test_a_retransmission_carries_the_newest_ack),
 		T(test_a_lost_retransmission_is_found_without_a_timeout),
-		T(test_the_first_resent_is_the_first_missed_again),
+		T(test_retransmissions_are_marked_lost_in_sending_order),
 		T(test_a_segment_the_driver_holds_is_resent_later),
-		T(test_segments_acknowledged_while_lost_are_forgotten),
+		T(test_late_acked_segments_are_not_resent),
 		T(test_late_segments_are_lost_after_a_quarter_rtt),
 		T(test_reordering_widens_the_window),
 		T(test_hostile_blocks_change_nothing),
-		T(test_half_a_segment_sacked_is_none),
+		T(test_partially_sacked_segment_is_not_marked),
 		T(test_dsack_is_no_loss),
 		T(test_overlapping_blocks_count_once),
 		T(test_malformed_option_lengths_are_survived),
 		T(test_reneging_is_survived),
 		T(test_third_duplicate_ack_resends_the_first),
-		T(test_progress_begins_the_count_anew),
+		T(test_progress_resets_the_duplicate_count),
 		T(test_partial_ack_resends_the_next),
-		T(test_sack_blocks_nobody_agreed_on_are_ignored),
-		T(test_loss_costs_three_tenths_of_the_window),
-		T(test_a_repair_is_no_burst),
-		T(test_dsack_takes_the_loss_back),
-		T(test_what_is_not_used_does_not_grow),
+		T(test_sack_blocks_without_agreement_are_ignored),
+		T(test_loss_reduces_the_window_by_three_tenths),
+		T(test_recovery_sends_no_burst),
+		T(test_dsack_undoes_the_reduction),
+		T(test_unused_window_does_not_grow),
 		T(test_the_send_buffer_follows_the_window),
 		T(test_a_stream_survives_loss_and_reordering),
 		T(test_a_stream_survives_loss_without_sack),

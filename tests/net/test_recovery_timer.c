@@ -76,7 +76,7 @@ static void test_a_lost_tail_is_probed_after_two_rtt(void **state)
 }
 
 /* The tail was late: nothing has been cut, so nothing is given back. */
-static void test_a_needless_probe_ends_no_slow_start(void **state)
+static void test_spurious_probe_does_not_end_slow_start(void **state)
 {
 	repair_connect(true, 3 * MSS);
 	EXPECT_SENT(0, 1, 2);
@@ -93,7 +93,7 @@ static void test_a_needless_probe_ends_no_slow_start(void **state)
  * and 132.5, and 137.2 and 208.75. Their sum, with RTTVAR twice, is 555; RFC
  * 8985 waits 2 * 137.2 + 200 = 474, whatever the peer's ACKs took before.
  */
-static void test_a_probe_waits_no_longer_than_the_rfcs(void **state)
+static void test_probe_timeout_does_not_exceed_rfc_8985(void **state)
 {
 	unsigned sent[1];
 
@@ -113,7 +113,7 @@ static void test_a_probe_waits_no_longer_than_the_rfcs(void **state)
 	}
 }
 
-static void test_probe_finds_the_loss_of_several(void **state)
+static void test_probe_detects_the_loss_of_several_segments(void **state)
 {
 	unsigned sent[8];
 
@@ -128,7 +128,7 @@ static void test_probe_finds_the_loss_of_several(void **state)
 	assert_int_equal(info().retransmits, 3);
 }
 
-static void test_probe_is_new_data_if_there_is_any(void **state)
+static void test_probe_sends_new_data_if_there_is_any(void **state)
 {
 	unsigned sent[16];
 
@@ -140,7 +140,7 @@ static void test_probe_is_new_data_if_there_is_any(void **state)
 }
 
 /* The peer asks again: its question was answered, the answer is lost. */
-static void test_a_question_asked_again_is_answered_at_once(void **state)
+static void test_repeated_request_triggers_a_probe_at_once(void **state)
 {
 	struct segment again = {.src = 1000,
 				.dst = 7,
@@ -180,7 +180,7 @@ static void test_one_probe_then_the_timeout(void **state)
 	assert_int_equal(sent[0], 0);
 }
 
-static void test_lwips_own_timeout_never_comes(void **state)
+static void test_lwip_retransmission_timer_never_fires(void **state)
 {
 	unsigned sent[16];
 
@@ -226,7 +226,7 @@ static void test_a_silent_peer_is_given_up(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_timeout_resends_only_what_is_not_sacked(void **state)
+static void test_timeout_resends_only_unsacked_segments(void **state)
 {
 	unsigned sent[16], seen[10] = {0};
 
@@ -268,7 +268,7 @@ static void test_after_a_timeout_the_window_is_one_segment(void **state)
 	EXPECT_SENT(1, 2); /* slow start */
 }
 
-static void test_resent_segments_measure_nothing(void **state)
+static void test_retransmissions_give_no_rtt_sample(void **state)
 {
 	struct net_recovery_info was;
 	unsigned sent[8];
@@ -283,7 +283,7 @@ static void test_resent_segments_measure_nothing(void **state)
 	assert_int_equal(info().rttvar_ns, was.rttvar_ns);
 }
 
-static void test_a_probe_too_many_makes_the_next_wait_longer(void **state)
+static void test_spurious_probe_lengthens_the_probe_timeout(void **state)
 {
 	unsigned sent[8];
 
@@ -303,7 +303,7 @@ static void test_a_probe_too_many_makes_the_next_wait_longer(void **state)
 }
 
 /* Each answer is later than any probe expects, and no DSACK tells. */
-static void test_a_peer_that_acks_late_is_learnt(void **state)
+static void test_delayed_acks_lengthen_the_probe_timeout(void **state)
 {
 	unsigned sent[8], probes = 0;
 
@@ -348,7 +348,7 @@ static void test_an_idle_connection_starts_small_again(void **state)
 	ack_raw(base + 1, 0, NULL);
 }
 
-static void test_at_rest_nothing_is_armed(void **state)
+static void test_idle_connection_has_no_armed_timer(void **state)
 {
 	unsigned sent[8];
 
@@ -361,7 +361,7 @@ static void test_at_rest_nothing_is_armed(void **state)
 	assert_false(ours->repairing); /* and no block was needed */
 }
 
-static void test_the_block_goes_when_all_has_been_well(void **state)
+static void test_recovery_state_is_freed_after_acks_without_loss(void **state)
 {
 	unsigned sent[8];
 
@@ -382,7 +382,7 @@ static void test_the_block_goes_when_all_has_been_well(void **state)
 	assert_int_equal(info().retransmits, 1);
 }
 
-static void test_the_block_goes_by_itself_too(void **state)
+static void test_recovery_state_is_freed_on_an_idle_connection(void **state)
 {
 	unsigned sent[8];
 
@@ -432,12 +432,12 @@ static void lose_every_second_head(bool sack)
 	}
 }
 
-static void test_waiting_for_a_repair_is_no_round_trip(void **state)
+static void test_wait_for_a_repair_is_no_rtt_sample(void **state)
 {
 	lose_every_second_head(NO_SACK);
 }
 
-static void test_nor_is_it_with_sack(void **state)
+static void test_wait_for_a_repair_is_no_rtt_sample_with_sack(void **state)
 {
 	lose_every_second_head(true);
 }
@@ -457,7 +457,7 @@ static unsigned resent_without_memory(unsigned ms)
 }
 
 /* A peer without SACK may acknowledge in pieces what waited behind a hole. */
-static void test_nor_is_what_waited_behind_one(void **state)
+static void test_data_behind_a_repair_gives_no_rtt_sample(void **state)
 {
 	unsigned sent[64], ms = 0;
 
@@ -479,7 +479,7 @@ static void test_nor_is_what_waited_behind_one(void **state)
 }
 
 /* What a timeout sends again has waited long enough: no pace holds it back. */
-static void test_a_timeout_waits_for_no_pace(void **state)
+static void test_timeout_is_not_paced(void **state)
 {
 	static uint8_t data[2 * MSS];
 	unsigned sent[8], n = 0, ms = 0;
@@ -526,30 +526,30 @@ int main(void)
 		T(test_handshake_gives_the_first_rtt),
 		T(test_rtt_follows_the_path),
 		T(test_a_lost_tail_is_probed_after_two_rtt),
-		T(test_a_needless_probe_ends_no_slow_start),
-		T(test_a_probe_waits_no_longer_than_the_rfcs),
-		T(test_probe_finds_the_loss_of_several),
-		T(test_probe_is_new_data_if_there_is_any),
-		T(test_a_question_asked_again_is_answered_at_once),
+		T(test_spurious_probe_does_not_end_slow_start),
+		T(test_probe_timeout_does_not_exceed_rfc_8985),
+		T(test_probe_detects_the_loss_of_several_segments),
+		T(test_probe_sends_new_data_if_there_is_any),
+		T(test_repeated_request_triggers_a_probe_at_once),
 		T(test_one_probe_then_the_timeout),
-		T(test_lwips_own_timeout_never_comes),
+		T(test_lwip_retransmission_timer_never_fires),
 		T(test_timeouts_back_off_to_a_minute),
 		T(test_a_silent_peer_is_given_up),
-		T(test_timeout_resends_only_what_is_not_sacked),
+		T(test_timeout_resends_only_unsacked_segments),
 		T(test_after_a_timeout_the_window_is_one_segment),
-		T(test_resent_segments_measure_nothing),
-		T(test_waiting_for_a_repair_is_no_round_trip),
-		T(test_nor_is_it_with_sack),
-		T(test_nor_is_what_waited_behind_one),
-		T(test_a_timeout_waits_for_no_pace),
+		T(test_retransmissions_give_no_rtt_sample),
+		T(test_wait_for_a_repair_is_no_rtt_sample),
+		T(test_wait_for_a_repair_is_no_rtt_sample_with_sack),
+		T(test_data_behind_a_repair_gives_no_rtt_sample),
+		T(test_timeout_is_not_paced),
 		T(test_a_timeout_without_memory_does_not_stall),
-		T(test_a_probe_too_many_makes_the_next_wait_longer),
-		T(test_a_peer_that_acks_late_is_learnt),
+		T(test_spurious_probe_lengthens_the_probe_timeout),
+		T(test_delayed_acks_lengthen_the_probe_timeout),
 		T(test_a_full_pool_delays_a_resend_but_loses_none),
 		T(test_an_idle_connection_starts_small_again),
-		T(test_at_rest_nothing_is_armed),
-		T(test_the_block_goes_when_all_has_been_well),
-		T(test_the_block_goes_by_itself_too),
+		T(test_idle_connection_has_no_armed_timer),
+		T(test_recovery_state_is_freed_after_acks_without_loss),
+		T(test_recovery_state_is_freed_on_an_idle_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

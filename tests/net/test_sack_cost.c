@@ -65,7 +65,7 @@ static unsigned count_sacked(void)
 	return n;
 }
 
-static void test_blocks_that_mark_nothing_cost_little(void **state)
+static void test_sack_blocks_that_mark_nothing_are_cheap(void **state)
 {
 	uint32_t edges[8], end;
 
@@ -85,7 +85,7 @@ static void test_blocks_that_mark_nothing_cost_little(void **state)
 }
 
 /* The same block again and again is one that has been walked to already. */
-static void test_a_long_walk_goes_on_with_the_next_ack(void **state)
+static void test_long_sack_walk_continues_with_the_next_ack(void **state)
 {
 	unsigned acks = 0;
 
@@ -100,7 +100,7 @@ static void test_a_long_walk_goes_on_with_the_next_ack(void **state)
 }
 
 /* A block that grows and shrinks in turn marks nothing the second time. */
-static void test_blocks_that_flap_cost_little(void **state)
+static void test_alternating_sack_blocks_are_cheap(void **state)
 {
 	fill_the_window();
 	for (unsigned i = 0; i < 50; i++) {
@@ -127,7 +127,7 @@ static bool is_sacked(unsigned n)
 }
 
 /* The newest is another one each time, and too far away to be walked to. */
-static void test_newest_block_leaves_steps_to_the_others(void **state)
+static void test_newest_sack_block_leaves_steps_for_the_others(void **state)
 {
 	fill_the_window();
 	for (unsigned i = 1; i < 10; i++) {
@@ -137,7 +137,7 @@ static void test_newest_block_leaves_steps_to_the_others(void **state)
 }
 
 /* Blocks whose left edges are new each time: walks go on behind each other. */
-static void test_walks_go_on_for_blocks_that_are_new(void **state)
+static void test_sack_walks_continue_for_new_blocks(void **state)
 {
 	unsigned marked = 0;
 
@@ -156,11 +156,11 @@ static void test_walks_go_on_for_blocks_that_are_new(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_blocks_that_mark_nothing_cost_little),
-		T(test_a_long_walk_goes_on_with_the_next_ack),
-		T(test_blocks_that_flap_cost_little),
-		T(test_newest_block_leaves_steps_to_the_others),
-		T(test_walks_go_on_for_blocks_that_are_new),
+		T(test_sack_blocks_that_mark_nothing_are_cheap),
+		T(test_long_sack_walk_continues_with_the_next_ack),
+		T(test_alternating_sack_blocks_are_cheap),
+		T(test_newest_sack_block_leaves_steps_for_the_others),
+		T(test_sack_walks_continue_for_new_blocks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

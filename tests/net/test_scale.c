@@ -39,7 +39,7 @@ static bool answers(uint16_t port)
 	return false;
 }
 
-static void test_each_of_many_listeners_is_found_until_closed(void **state)
+static void test_many_listeners_are_found_until_closed(void **state)
 {
 	struct net_listener *many[MANY];
 
@@ -58,7 +58,7 @@ static void test_each_of_many_listeners_is_found_until_closed(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_listener_of_the_address_goes_before_that_of_all(void **state)
+static void test_listener_of_an_address_takes_precedence(void **state)
 {
 	struct net_listener *of_all, *of_one;
 	unsigned all = 0, one = 0;
@@ -81,7 +81,7 @@ static void test_listener_of_the_address_goes_before_that_of_all(void **state)
 }
 
 /* 0.0.0.0 and :: beside each other, and neither beside both at once. */
-static void test_listeners_of_a_family(void **state)
+static void test_listeners_of_both_families_share_a_port(void **state)
 {
 	struct net_listener *v4, *v6, *both;
 	unsigned clients = 0, others = 0;
@@ -171,7 +171,7 @@ static void test_watched_connection_echoes_without_a_coroutine(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_watched_connection_learns_of_a_reset(void **state)
+static void test_watch_reports_a_reset(void **state)
 {
 	struct peer peer;
 
@@ -182,7 +182,7 @@ static void test_watched_connection_learns_of_a_reset(void **state)
 	assert_null(seen.conn);
 }
 
-static void test_watched_connection_learns_that_the_peer_is_gone(void **state)
+static void test_watch_reports_a_silent_peer(void **state)
 {
 	struct peer peer;
 
@@ -198,7 +198,7 @@ static void test_watched_connection_learns_that_the_peer_is_gone(void **state)
 	assert_null(seen.conn);
 }
 
-static void test_nobody_is_told_any_more(void **state)
+static void test_removed_watch_is_not_called(void **state)
 {
 	struct peer peer;
 
@@ -215,24 +215,25 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
-			test_each_of_many_listeners_is_found_until_closed,
+			test_many_listeners_are_found_until_closed, peer_listen,
+			peer_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_listener_of_an_address_takes_precedence,
 			peer_listen, peer_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_listener_of_the_address_goes_before_that_of_all,
+			test_listeners_of_both_families_share_a_port,
 			peer_listen, peer_teardown),
-		cmocka_unit_test_setup_teardown(test_listeners_of_a_family,
-						peer_listen, peer_teardown),
 		cmocka_unit_test_setup_teardown(
 			test_watched_connection_echoes_without_a_coroutine,
 			peer_listen, peer_teardown),
+		cmocka_unit_test_setup_teardown(test_watch_reports_a_reset,
+						peer_listen, peer_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_watched_connection_learns_of_a_reset, peer_listen,
+			test_watch_reports_a_silent_peer, peer_listen,
 			peer_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_watched_connection_learns_that_the_peer_is_gone,
-			peer_listen, peer_teardown),
-		cmocka_unit_test_setup_teardown(test_nobody_is_told_any_more,
-						peer_listen, peer_teardown),
+			test_removed_watch_is_not_called, peer_listen,
+			peer_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

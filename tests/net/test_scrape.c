@@ -98,7 +98,7 @@ static void await_page(uint16_t port)
 	assert_false(is_reset[port]);
 }
 
-static void test_oldest_silent_client_gives_way(void **state)
+static void test_oldest_silent_client_is_displaced(void **state)
 {
 	struct peer scraper;
 
@@ -111,7 +111,7 @@ static void test_oldest_silent_client_gives_way(void **state)
 	await_page(2000);
 }
 
-static void test_client_that_is_being_answered_keeps_its_place(void **state)
+static void test_client_being_answered_keeps_its_slot(void **state)
 {
 	struct peer early, late;
 
@@ -134,11 +134,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
-			test_oldest_silent_client_gives_way, open_page,
+			test_oldest_silent_client_is_displaced, open_page,
 			close_page),
 		cmocka_unit_test_setup_teardown(
-			test_client_that_is_being_answered_keeps_its_place,
-			open_page, close_page),
+			test_client_being_answered_keeps_its_slot, open_page,
+			close_page),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,7 +63,7 @@ static void test_a_pbuf_that_is_held_keeps_the_object(void **state)
 	assert_int_equal(net_mem_live_bytes(), before);
 }
 
-static void test_a_chain_goes_with_its_segment(void **state)
+static void test_segment_frees_its_chain(void **state)
 {
 	struct tcp_seg *seg = make(0);
 	struct pbuf *more = pbuf_alloc(PBUF_RAW, 100, PBUF_RAM);
@@ -133,7 +133,7 @@ static void expect_lengths(const unsigned *len, const bool *push, unsigned n)
 	assert_false(peer_next(&s));
 }
 
-static void test_a_long_write_is_cut_into_segments(void **state)
+static void test_long_write_is_split_into_segments(void **state)
 {
 	const unsigned len[] = {MSS, MSS, MSS, MSS, MSS, 100};
 	const bool push[] = {false, false, false, false, false, true};
@@ -142,7 +142,7 @@ static void test_a_long_write_is_cut_into_segments(void **state)
 	expect_lengths(len, push, 6);
 }
 
-static void test_writes_behind_whole_segments_begin_their_own(void **state)
+static void test_write_behind_full_segments_starts_a_new_one(void **state)
 {
 	const unsigned len[] = {MSS, MSS, MSS, MSS, MSS, 100};
 	const bool push[] = {false, true, false, false, false, true};
@@ -151,7 +151,7 @@ static void test_writes_behind_whole_segments_begin_their_own(void **state)
 	expect_lengths(len, push, 6);
 }
 
-static void test_writes_behind_a_part_of_a_segment_fill_it(void **state)
+static void test_write_fills_a_partial_segment(void **state)
 {
 	const unsigned len[] = {MSS, MSS, MSS, MSS, MSS, 100};
 
@@ -187,7 +187,7 @@ static void test_a_write_without_memory_leaves_no_segment(void **state)
 }
 
 /* What a burst of full segments brings can be written in the same round. */
-static void test_a_round_may_write_what_it_has_received(void **state)
+static void test_write_room_fits_a_received_burst(void **state)
 {
 	struct peer peer;
 
@@ -201,12 +201,12 @@ int main(void)
 		stack_test(test_a_segment_is_one_object),
 		stack_test(test_lwip_may_free_the_pbuf_first),
 		stack_test(test_a_pbuf_that_is_held_keeps_the_object),
-		stack_test(test_a_chain_goes_with_its_segment),
-		stack_test(test_a_long_write_is_cut_into_segments),
-		stack_test(test_writes_behind_whole_segments_begin_their_own),
-		stack_test(test_writes_behind_a_part_of_a_segment_fill_it),
+		stack_test(test_segment_frees_its_chain),
+		stack_test(test_long_write_is_split_into_segments),
+		stack_test(test_write_behind_full_segments_starts_a_new_one),
+		stack_test(test_write_fills_a_partial_segment),
 		stack_test(test_a_write_without_memory_leaves_no_segment),
-		stack_test(test_a_round_may_write_what_it_has_received),
+		stack_test(test_write_room_fits_a_received_burst),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,7 @@ static int note(struct net_stack *stack, void *arg)
 	return 0;
 }
 
-static void test_each_shard_has_a_thread_and_a_stack(void **state)
+static void test_each_shard_has_its_own_thread_and_stack(void **state)
 {
 	for (unsigned n = 1; n <= MOST; n *= 2) {
 		reset(NULL);
@@ -128,7 +128,7 @@ static int accept_until_the_end(struct net_stack *stack, void *arg)
 	return 0;
 }
 
-static void test_a_signal_ends_every_shard(void **state)
+static void test_signal_ends_every_shard(void **state)
 {
 	assert_int_equal(run(4, accept_until_the_end, NULL), 0);
 	assert_int_equal(counted, 4);
@@ -159,7 +159,7 @@ static int post_to_all(struct net_stack *stack, void *arg)
 	return 0;
 }
 
-static void test_posts_run_where_they_are_sent(void **state)
+static void test_posts_run_on_their_shard(void **state)
 {
 	assert_int_equal(run(4, post_to_all, NULL), 0);
 	assert_int_equal(counted, 4 * 4 * 100);
@@ -189,7 +189,7 @@ static int call_all(struct net_stack *stack, void *arg)
 	return 0;
 }
 
-static void test_calls_give_what_their_function_returned(void **state)
+static void test_calls_return_the_result_of_their_function(void **state)
 {
 	assert_int_equal(run(4, call_all, NULL), 0);
 }
@@ -217,7 +217,7 @@ static void test_statistics_are_summed_up(void **state)
 	assert_int_equal(run(3, sum_up, NULL), 0);
 }
 
-static void test_memory_has_to_suffice_for_every_shard(void **state)
+static void test_too_little_memory_for_the_shards_is_refused(void **state)
 {
 	opts_memory = UINT64_C(20) << 20;
 	assert_int_equal(run(8, note, NULL), -ENOMEM);
@@ -244,7 +244,8 @@ static int run_two(void *start)
 	return run(2, listen_on_another, NULL);
 }
 
-static void test_calls_on_another_shards_stack_are_named(void **state)
+static void
+test_calls_on_another_shards_stack_abort_with_a_message(void **state)
 {
 	struct in_child child = in_child_run(run_two, NULL);
 
@@ -254,7 +255,7 @@ static void test_calls_on_another_shards_stack_are_named(void **state)
 			       "isn't its shard's"));
 }
 
-static void test_more_shards_than_may_be_are_refused(void **state)
+static void test_too_many_shards_are_refused(void **state)
 {
 	struct net_stack *stack;
 
@@ -275,24 +276,24 @@ static void test_more_shards_than_may_be_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(test_each_shard_has_a_thread_and_a_stack,
-				       reset),
+		cmocka_unit_test_setup(
+			test_each_shard_has_its_own_thread_and_stack, reset),
 		cmocka_unit_test_setup(
 			test_a_start_that_fails_stops_the_program, reset),
 		cmocka_unit_test_setup(
 			test_a_shard_that_cannot_open_closes_the_others, reset),
-		cmocka_unit_test_setup(test_a_signal_ends_every_shard, reset),
-		cmocka_unit_test_setup(test_posts_run_where_they_are_sent,
-				       reset),
+		cmocka_unit_test_setup(test_signal_ends_every_shard, reset),
+		cmocka_unit_test_setup(test_posts_run_on_their_shard, reset),
 		cmocka_unit_test_setup(
-			test_calls_give_what_their_function_returned, reset),
+			test_calls_return_the_result_of_their_function, reset),
 		cmocka_unit_test_setup(test_statistics_are_summed_up, reset),
 		cmocka_unit_test_setup(
-			test_memory_has_to_suffice_for_every_shard, reset),
+			test_too_little_memory_for_the_shards_is_refused,
+			reset),
 		cmocka_unit_test_setup(
-			test_calls_on_another_shards_stack_are_named, reset),
-		cmocka_unit_test_setup(test_more_shards_than_may_be_are_refused,
-				       reset),
+			test_calls_on_another_shards_stack_abort_with_a_message,
+			reset),
+		cmocka_unit_test_setup(test_too_many_shards_are_refused, reset),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,7 +85,7 @@ static void expect_open(struct peer *peer)
 	assert_memory_equal(got, "world", 5);
 }
 
-static void test_an_ack_opens_it(void **state)
+static void test_ack_completes_a_simultaneous_open(void **state)
 {
 	struct peer peer;
 
@@ -95,7 +95,7 @@ static void test_an_ack_opens_it(void **state)
 }
 
 /* As the peer answers our SYN, when it has had it. */
-static void test_a_syn_ack_opens_it(void **state)
+static void test_syn_ack_completes_a_simultaneous_open(void **state)
 {
 	struct peer peer;
 
@@ -114,7 +114,7 @@ static struct net_conn *only_conn(void)
 }
 
 /* RFC 7323 2.2 */
-static void test_the_window_of_a_syn_ack_is_not_scaled(void **state)
+static void test_syn_ack_window_is_not_scaled(void **state)
 {
 	struct peer peer;
 
@@ -140,7 +140,7 @@ static unsigned count_edges(uint32_t *edge)
 }
 
 /* Data behind a hole is answered at once, before the ACK that opens it. */
-static void test_window_announced_before_it_opens_stays(void **state)
+static void test_window_announced_in_syn_received_is_kept(void **state)
 {
 	struct peer peer;
 	uint32_t edge;
@@ -157,7 +157,7 @@ static void test_window_announced_before_it_opens_stays(void **state)
 	net_budget_set(0);
 }
 
-static void test_options_of_the_syn_count(void **state)
+static void test_options_of_the_crossing_syn_are_used(void **state)
 {
 	struct peer peer;
 	struct net_conn *conn;
@@ -174,7 +174,7 @@ static void test_options_of_the_syn_count(void **state)
 	expect_open(&peer);
 }
 
-static void test_the_answer_is_sent_again(void **state)
+static void test_syn_ack_of_a_simultaneous_open_is_resent(void **state)
 {
 	struct peer peer;
 
@@ -187,7 +187,7 @@ static void test_the_answer_is_sent_again(void **state)
 	expect_open(&peer);
 }
 
-static void test_a_peer_that_goes_refuses(void **state)
+static void test_reset_refuses_a_simultaneous_open(void **state)
 {
 	struct peer peer;
 
@@ -199,7 +199,7 @@ static void test_a_peer_that_goes_refuses(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_a_peer_that_is_silent_times_out(void **state)
+static void test_silent_peer_times_out_a_simultaneous_open(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -219,14 +219,14 @@ static void test_a_peer_that_is_silent_times_out(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_an_ack_opens_it),
-		T(test_a_syn_ack_opens_it),
-		T(test_the_window_of_a_syn_ack_is_not_scaled),
-		T(test_window_announced_before_it_opens_stays),
-		T(test_options_of_the_syn_count),
-		T(test_the_answer_is_sent_again),
-		T(test_a_peer_that_goes_refuses),
-		T(test_a_peer_that_is_silent_times_out),
+		T(test_ack_completes_a_simultaneous_open),
+		T(test_syn_ack_completes_a_simultaneous_open),
+		T(test_syn_ack_window_is_not_scaled),
+		T(test_window_announced_in_syn_received_is_kept),
+		T(test_options_of_the_crossing_syn_are_used),
+		T(test_syn_ack_of_a_simultaneous_open_is_resent),
+		T(test_reset_refuses_a_simultaneous_open),
+		T(test_silent_peer_times_out_a_simultaneous_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,7 +38,7 @@ static void *connect_timeout_body(void *arg)
 	return NULL;
 }
 
-static void test_connect_goes_on_after_so_sndtimeo(void **state)
+static void test_connect_continues_after_so_sndtimeo(void **state)
 {
 	run(connect_timeout_body);
 	run_ms(40);
@@ -118,7 +118,7 @@ static void *listen_nowhere_body(void *arg)
 	return NULL;
 }
 
-static void test_loopback_is_the_kernels(void **state)
+static void test_loopback_addresses_use_the_kernel(void **state)
 {
 	run(kernels_body);
 	while (!ended)
@@ -129,7 +129,7 @@ static void test_loopback_is_the_kernels(void **state)
 	peer_expect_nothing();
 }
 
-static void test_prefixes_decide(void **state)
+static void test_prefixes_select_the_stack(void **state)
 {
 	assert_int_equal(net_sockets_addrs("127.0.0.0/8,fd00::/64"), 0);
 	run(kernels_body);
@@ -138,7 +138,7 @@ static void test_prefixes_decide(void **state)
 	assert_true(net_sockets_ours(fd));
 }
 
-static void test_prefixes_count_bits(void **state)
+static void test_prefixes_compare_bits(void **state)
 {
 	assert_int_equal(net_sockets_addrs("128.0.0.0/1,126.0.0.0/8"), 0);
 	run(kernels_body);
@@ -174,7 +174,7 @@ static void test_wrong_prefixes_change_nothing(void **state)
 	assert_true(net_sockets_ours(fd));
 }
 
-static void test_nothing_is_ours_outside_coroutines(void **state)
+static void test_sockets_outside_coroutines_are_the_kernels(void **state)
 {
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	connect_to(fd, "127.0.0.1", 1);
@@ -191,7 +191,7 @@ static void *any_body(void *arg)
 	return NULL;
 }
 
-static void test_bound_to_any_goes_where_it_connects(void **state)
+static void test_socket_bound_to_any_follows_its_destination(void **state)
 {
 	run(any_body);
 	while (!ended)
@@ -329,7 +329,7 @@ static void test_mapped_addresses(void **state)
 }
 
 /* More than the queue beside the stack's backlog holds. */
-static void test_accept_takes_a_crowd(void **state)
+static void test_accept_takes_many_clients(void **state)
 {
 	listening();
 	for (uint16_t i = 0; i < 24; i++) {
@@ -363,7 +363,7 @@ static void *close_server_body(void *arg)
 	return NULL;
 }
 
-static void test_close_of_a_listener_resets_its_queue(void **state)
+static void test_closed_listener_resets_its_queue(void **state)
 {
 	struct segment s;
 
@@ -441,7 +441,7 @@ static void *peek_all_body(void *arg)
 }
 
 /* The end of the stream ends a wait for more than there is. */
-static void test_peek_of_all_ends_with_the_stream(void **state)
+static void test_waitall_peek_ends_at_the_end_of_stream(void **state)
 {
 	connected();
 	says("abc");
@@ -471,7 +471,7 @@ static void test_so_rcvtimeo(void **state)
 	assert_int_equal(error, EAGAIN);
 }
 
-static void test_reset_is_told_once(void **state)
+static void test_reset_is_returned_once(void **state)
 {
 	connected();
 	read_some(4, 0);
@@ -482,7 +482,7 @@ static void test_reset_is_told_once(void **state)
 	assert_int_equal(result, 0);
 }
 
-static void test_so_error_takes_a_reset(void **state)
+static void test_so_error_returns_a_reset(void **state)
 {
 	connected();
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
@@ -535,7 +535,7 @@ static void *spoil_body(void *arg)
 	return NULL;
 }
 
-static void test_errno_is_kept_while_it_waits(void **state)
+static void test_errno_is_kept_during_a_wait(void **state)
 {
 	connected();
 	run(errno_body);
@@ -556,7 +556,7 @@ static void test_close_wakes_a_reader(void **state)
 	assert_int_equal(error, EBADF);
 }
 
-static void test_a_stack_that_stops_ends_every_wait(void **state)
+static void test_stopping_stack_ends_every_wait(void **state)
 {
 	connected();
 	read_some(4, 0);
@@ -573,34 +573,34 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_connect_blocks_until_the_handshake_is_over),
 		T(test_connect_is_refused),
-		T(test_connect_goes_on_after_so_sndtimeo),
+		T(test_connect_continues_after_so_sndtimeo),
 		T(test_nonblocking_connect),
 		T(test_nonblocking_connect_is_refused),
 		T(test_close_ends_a_connect),
-		T(test_loopback_is_the_kernels),
-		T(test_prefixes_decide),
-		T(test_prefixes_count_bits),
+		T(test_loopback_addresses_use_the_kernel),
+		T(test_prefixes_select_the_stack),
+		T(test_prefixes_compare_bits),
 		T(test_wrong_prefixes_change_nothing),
-		T(test_nothing_is_ours_outside_coroutines),
-		T(test_bound_to_any_goes_where_it_connects),
+		T(test_sockets_outside_coroutines_are_the_kernels),
+		T(test_socket_bound_to_any_follows_its_destination),
 		T(test_accept_blocks_until_a_client_is_there),
 		T(test_accept4_flags),
 		T(test_nonblocking_accept),
 		T(test_mapped_addresses),
-		T(test_accept_takes_a_crowd),
+		T(test_accept_takes_many_clients),
 		T(test_stack_closes_over_a_full_queue),
-		T(test_close_of_a_listener_resets_its_queue),
+		T(test_closed_listener_resets_its_queue),
 		T(test_close_wakes_accept),
 		T(test_read_blocks_until_bytes_come),
 		T(test_recv_flags),
-		T(test_peek_of_all_ends_with_the_stream),
+		T(test_waitall_peek_ends_at_the_end_of_stream),
 		T(test_so_rcvtimeo),
-		T(test_reset_is_told_once),
-		T(test_so_error_takes_a_reset),
+		T(test_reset_is_returned_once),
+		T(test_so_error_returns_a_reset),
 		T(test_vectors_are_filled),
-		T(test_errno_is_kept_while_it_waits),
+		T(test_errno_is_kept_during_a_wait),
 		T(test_close_wakes_a_reader),
-		T(test_a_stack_that_stops_ends_every_wait),
+		T(test_stopping_stack_ends_every_wait),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,7 +68,7 @@ static void *aliases_body(void *arg)
 	return NULL;
 }
 
-static void test_aliases(void **state)
+static void test_alias_calls_work(void **state)
 {
 	connected();
 	says("abcd");
@@ -96,7 +96,7 @@ static void *msg_body(void *arg)
 	return NULL;
 }
 
-static void test_messages(void **state)
+static void test_message_calls_work(void **state)
 {
 	int queued = -1;
 
@@ -138,7 +138,7 @@ static void *wait_body(void *arg)
 	return NULL;
 }
 
-static void test_each_wait_ends_at_its_time(void **state)
+static void test_each_wait_call_times_out(void **state)
 {
 	connected();
 	run(wait_body);
@@ -174,7 +174,7 @@ static void *datagram_body(void *arg)
 	return NULL;
 }
 
-static void test_datagrams_of_the_kernels(void **state)
+static void test_kernel_datagram_sockets_work(void **state)
 {
 	static const size_t sizes[] = {3, 2, 4};
 
@@ -207,7 +207,7 @@ static void *pipe_body(void *arg)
 	return NULL;
 }
 
-static void test_vectors_and_files_into_a_pipe(void **state)
+static void test_pipe_accepts_vectors_and_files(void **state)
 {
 	assert_int_equal(pipe(pair), 0);
 	run(pipe_body);
@@ -245,7 +245,7 @@ static void set_and_get(int level, int name, int number)
 	assert_int_equal(value(), number);
 }
 
-static void test_every_option(void **state)
+static void test_every_socket_option_is_set_and_read(void **state)
 {
 	struct timeval tv = {.tv_sec = 1, .tv_usec = 500000};
 	struct linger linger = {1, 3};
@@ -308,7 +308,7 @@ static void *chosen_body(void *arg)
 
 #define MAX_PACING_RATE_AT 112 /* in the kernel's struct tcp_info */
 
-static void test_options_from_before_connect(void **state)
+static void test_options_set_before_connect_are_applied(void **state)
 {
 	uint64_t rate;
 
@@ -361,7 +361,7 @@ static void *ports_body(void *arg)
 	return NULL;
 }
 
-static void test_ports_as_bind_tells_them(void **state)
+static void test_bind_refuses_ports_in_use(void **state)
 {
 	run(ports_body);
 	assert_int_equal(ended, 1);
@@ -401,7 +401,7 @@ static void *refused_body(void *arg)
 	return NULL;
 }
 
-static void test_what_is_refused_does_not_wait(void **state)
+static void test_invalid_calls_do_not_wait(void **state)
 {
 	connected();
 	run(refused_body);
@@ -431,7 +431,7 @@ static void *reverse_body(void *arg)
 	return NULL;
 }
 
-static void test_names_the_other_way_round(void **state)
+static void test_reverse_lookups_run_on_another_thread(void **state)
 {
 	run(reverse_body);
 	while (!ended) {
@@ -444,16 +444,16 @@ static void test_names_the_other_way_round(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_aliases),
-		T(test_messages),
-		T(test_each_wait_ends_at_its_time),
-		T(test_datagrams_of_the_kernels),
-		T(test_vectors_and_files_into_a_pipe),
-		T(test_every_option),
-		T(test_options_from_before_connect),
-		T(test_ports_as_bind_tells_them),
-		T(test_what_is_refused_does_not_wait),
-		T(test_names_the_other_way_round),
+		T(test_alias_calls_work),
+		T(test_message_calls_work),
+		T(test_each_wait_call_times_out),
+		T(test_kernel_datagram_sockets_work),
+		T(test_pipe_accepts_vectors_and_files),
+		T(test_every_socket_option_is_set_and_read),
+		T(test_options_set_before_connect_are_applied),
+		T(test_bind_refuses_ports_in_use),
+		T(test_invalid_calls_do_not_wait),
+		T(test_reverse_lookups_run_on_another_thread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,7 +57,7 @@ static void test_dup2_over_ours_closes_it(void **state)
 	close(other);
 }
 
-static void test_dup2_of_ours(void **state)
+static void test_dup2_copies_our_socket(void **state)
 {
 	int other = open("/dev/null", O_WRONLY);
 
@@ -118,7 +118,7 @@ static void *fork_first_body(void *arg)
 	return NULL;
 }
 
-static void test_child_of_a_coroutine_waits_in_the_kernel(void **state)
+static void test_child_forked_in_a_coroutine_blocks_in_the_kernel(void **state)
 {
 	run(fork_first_body);
 	assert_int_equal(result, 7);
@@ -141,7 +141,7 @@ static void *fork_body(void *arg)
 	return NULL;
 }
 
-static void test_child_has_the_kernel_alone(void **state)
+static void test_child_uses_the_kernel_only(void **state)
 {
 	connected();
 	run(fork_body);
@@ -181,7 +181,7 @@ static void *fork_again_body(void *arg)
 	return NULL;
 }
 
-static void test_child_takes_the_numbers_again(void **state)
+static void test_child_may_reuse_descriptor_numbers(void **state)
 {
 	connected();
 	run(fork_again_body);
@@ -204,7 +204,7 @@ static void *vfork_body(void *arg)
 	return NULL;
 }
 
-static void test_vfork_leaves_the_table(void **state)
+static void test_vfork_child_leaves_the_table_alone(void **state)
 {
 	connected();
 	run(vfork_body);
@@ -232,7 +232,7 @@ static void *exec_body(void *arg)
 	return NULL;
 }
 
-static void test_exec(void **state)
+static void test_exec_closes_or_passes_sockets(void **state)
 {
 	connected();
 	run(exec_body);
@@ -253,7 +253,7 @@ static void *turn(void *arg)
 
 /* The stack's own threads run before a whole program's main() is a coroutine.
  */
-static void test_no_thread_is_taken_for_main(void **state)
+static void test_other_threads_are_not_taken_for_main(void **state)
 {
 	pthread_t thread;
 	int turned = -1;
@@ -292,7 +292,7 @@ static void test_other_threads_are_refused(void **state)
 	hears("still");
 }
 
-static void test_outside_coroutines_nothing_waits(void **state)
+static void test_no_call_waits_outside_coroutines(void **state)
 {
 	connected();
 	assert_int_equal(read(fd, &(char){0}, 1), -1);
@@ -321,7 +321,7 @@ static void *listen_body(void *arg)
 	return NULL;
 }
 
-static void test_accept_without_a_number_keeps_the_client(void **state)
+static void test_accept_without_a_free_descriptor_keeps_the_client(void **state)
 {
 	struct rlimit old, none;
 
@@ -499,7 +499,7 @@ static void *timed_body(void *arg)
 	return NULL;
 }
 
-static void test_so_rcvtimeo_of_a_kernels_socket(void **state)
+static void test_so_rcvtimeo_of_a_kernel_socket_is_obeyed(void **state)
 {
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pipes), 0);
 	run(timed_body);
@@ -530,7 +530,7 @@ static void *loopback_body(void *arg)
 	return NULL;
 }
 
-static void test_the_kernels_tcp(void **state)
+static void test_kernel_tcp_sockets_work(void **state)
 {
 	run(loopback_body);
 	until_ended();
@@ -546,7 +546,7 @@ static void on_signal(int signo)
 	signals++;
 }
 
-static void test_signals_end_no_call(void **state)
+static void test_signals_do_not_end_calls(void **state)
 {
 	struct sigaction action = {.sa_handler = on_signal}, old;
 
@@ -569,27 +569,27 @@ static void test_signals_end_no_call(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_child_of_a_coroutine_waits_in_the_kernel),
+		T(test_child_forked_in_a_coroutine_blocks_in_the_kernel),
 		T(test_dup_shares_the_connection),
 		T(test_dup2_over_ours_closes_it),
-		T(test_dup2_of_ours),
+		T(test_dup2_copies_our_socket),
 		T(test_close_range),
-		T(test_child_has_the_kernel_alone),
-		T(test_child_takes_the_numbers_again),
-		T(test_vfork_leaves_the_table),
-		T(test_exec),
-		T(test_no_thread_is_taken_for_main),
+		T(test_child_uses_the_kernel_only),
+		T(test_child_may_reuse_descriptor_numbers),
+		T(test_vfork_child_leaves_the_table_alone),
+		T(test_exec_closes_or_passes_sockets),
+		T(test_other_threads_are_not_taken_for_main),
 		T(test_other_threads_are_refused),
-		T(test_outside_coroutines_nothing_waits),
-		T(test_accept_without_a_number_keeps_the_client),
+		T(test_no_call_waits_outside_coroutines),
+		T(test_accept_without_a_free_descriptor_keeps_the_client),
 		cmocka_unit_test_setup_teardown(test_ten_thousand_sockets,
 						setup_many, sockets_teardown),
 		T(test_reading_a_pipe_waits),
 		T(test_writing_a_pipe_waits),
 		T(test_writing_a_kernels_socket_waits),
-		T(test_so_rcvtimeo_of_a_kernels_socket),
-		T(test_the_kernels_tcp),
-		T(test_signals_end_no_call),
+		T(test_so_rcvtimeo_of_a_kernel_socket_is_obeyed),
+		T(test_kernel_tcp_sockets_work),
+		T(test_signals_do_not_end_calls),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,7 +151,7 @@ static int get_number(unsigned way)
 }
 
 /* Otherwise what is written to a file would reach the old peer. */
-static void test_a_number_given_again_is_the_kernels(void **state)
+static void test_reused_descriptor_number_is_the_kernels(void **state)
 {
 	unsigned way = 0;
 
@@ -207,7 +207,7 @@ static ssize_t send_message(int through, struct msghdr *msg, int flags)
 	return sendmsg(through, msg, flags);
 }
 
-static void test_numbers_in_messages(void **state)
+static void test_descriptors_are_passed_in_messages(void **state)
 {
 	int pair[2], number;
 
@@ -227,7 +227,7 @@ static void test_numbers_in_messages(void **state)
 	close(pair[1]);
 }
 
-static void test_several_messages_in_a_call(void **state)
+static void test_descriptors_are_passed_in_several_messages(void **state)
 {
 	char in[2][8];
 	struct iovec out_iov[2] = {{"ab", 2}, {"cd", 2}};
@@ -261,7 +261,7 @@ static void *reopen(void *arg)
 }
 
 /* Another thread is given the number: what it writes is not for the peer. */
-static void test_a_number_given_to_another_thread(void **state)
+static void test_descriptor_number_is_reused_by_another_thread(void **state)
 {
 	pthread_t thread;
 	struct segment s;
@@ -325,7 +325,7 @@ static void *make_sets(void *arg)
  * where the number of the set that it joined is gone: the pointer beside it may
  * be freed memory of the program's.
  */
-static void test_a_closed_number_leaves_its_set(void **state)
+static void test_closed_descriptor_leaves_its_epoll_set(void **state)
 {
 	struct epoll_event event = {.events = EPOLLOUT, .data.u64 = 666};
 	int number;
@@ -348,13 +348,13 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_a_system_call_closes_the_socket),
 		T(test_system_calls_read_and_write),
-		T(test_a_number_given_again_is_the_kernels),
-		T(test_numbers_in_messages),
-		T(test_several_messages_in_a_call),
-		T(test_a_number_given_to_another_thread),
+		T(test_reused_descriptor_number_is_the_kernels),
+		T(test_descriptors_are_passed_in_messages),
+		T(test_descriptors_are_passed_in_several_messages),
+		T(test_descriptor_number_is_reused_by_another_thread),
 		T(test_fclose_closes_the_socket),
 		T(test_freopen_closes_the_socket),
-		T(test_a_closed_number_leaves_its_set),
+		T(test_closed_descriptor_leaves_its_epoll_set),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ static void test_poll_waits_for_both_kinds(void **state)
 	close_pipe();
 }
 
-static void test_poll_ends_at_its_time(void **state)
+static void test_poll_times_out(void **state)
 {
 	open_pipe();
 	connected();
@@ -99,7 +99,7 @@ static void test_poll_ends_at_its_time(void **state)
 	close_pipe();
 }
 
-static void test_poll_of_many(void **state)
+static void test_poll_of_many_descriptors_works(void **state)
 {
 	open_pipe();
 	connected();
@@ -256,7 +256,7 @@ static void take_down(void)
 	close_pipe();
 }
 
-static void test_epoll_of_both_kinds(void **state)
+static void test_epoll_reports_both_kinds_of_descriptors(void **state)
 {
 	set_up(EPOLLIN);
 	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
@@ -289,7 +289,7 @@ static void test_epoll_of_both_kinds(void **state)
 	take_down();
 }
 
-static void test_epoll_wakes_for_the_kernels(void **state)
+static void test_epoll_wakes_for_kernel_descriptors(void **state)
 {
 	set_up(EPOLLIN);
 	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
@@ -336,7 +336,7 @@ static void *early_body(void *arg)
 	return NULL;
 }
 
-static void test_epoll_keeps_what_was_added_before_connect(void **state)
+static void test_epoll_keeps_a_socket_added_before_connect(void **state)
 {
 	open_pipe();
 	run(set_body);
@@ -369,7 +369,7 @@ static void test_epoll_made_outside_a_coroutine(void **state)
 	take_down();
 }
 
-static void test_epoll_refuses_what_is_no_set(void **state)
+static void test_epoll_refuses_other_descriptors_as_sets(void **state)
 {
 	open_pipe();
 	connected();
@@ -427,7 +427,7 @@ static void *reuse_body(void *arg)
 	return NULL;
 }
 
-static void test_epoll_forgets_the_kernels_number(void **state)
+static void test_epoll_forgets_a_closed_kernel_descriptor(void **state)
 {
 	int closed;
 
@@ -458,7 +458,7 @@ static void *close_set_body(void *arg)
 	return NULL;
 }
 
-static void test_close_of_a_set_wakes_its_waiter(void **state)
+static void test_closed_epoll_set_wakes_its_waiter(void **state)
 {
 	set_up(EPOLLIN);
 	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
@@ -490,7 +490,7 @@ static void *sleep_body(void *arg)
 	return NULL;
 }
 
-static void test_sleeps_sleep_the_coroutine(void **state)
+static void test_sleep_calls_block_the_coroutine_only(void **state)
 {
 	woken = 0;
 	run(sleep_body);
@@ -531,7 +531,7 @@ static void *name_body(void *arg)
 	return NULL;
 }
 
-static void test_names_are_asked_elsewhere(void **state)
+static void test_lookups_run_on_another_thread(void **state)
 {
 	run(name_body);
 	while (!ended) {
@@ -545,24 +545,24 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_poll_waits_for_both_kinds),
-		T(test_poll_ends_at_its_time),
-		T(test_poll_of_many),
+		T(test_poll_times_out),
+		T(test_poll_of_many_descriptors_works),
 		T(test_close_wakes_poll),
 		T(test_stack_closes_under_poll),
 		T(test_select),
 		T(test_select_beyond_fd_setsize),
-		T(test_epoll_of_both_kinds),
-		T(test_epoll_wakes_for_the_kernels),
+		T(test_epoll_reports_both_kinds_of_descriptors),
+		T(test_epoll_wakes_for_kernel_descriptors),
 		T(test_epoll_edge_and_oneshot),
-		T(test_epoll_keeps_what_was_added_before_connect),
+		T(test_epoll_keeps_a_socket_added_before_connect),
 		T(test_epoll_made_outside_a_coroutine),
-		T(test_epoll_refuses_what_is_no_set),
+		T(test_epoll_refuses_other_descriptors_as_sets),
 		T(test_close_leaves_epoll),
 		T(test_epoll_is_fair_to_both_kinds),
-		T(test_epoll_forgets_the_kernels_number),
-		T(test_close_of_a_set_wakes_its_waiter),
-		T(test_sleeps_sleep_the_coroutine),
-		T(test_names_are_asked_elsewhere),
+		T(test_epoll_forgets_a_closed_kernel_descriptor),
+		T(test_closed_epoll_set_wakes_its_waiter),
+		T(test_sleep_calls_block_the_coroutine_only),
+		T(test_lookups_run_on_another_thread),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -62,7 +62,7 @@ static void test_write_blocks_until_all_has_been_taken(void **state)
 	assert_int_equal(result, sizeof(much));
 }
 
-static void test_nonblocking_write_takes_what_fits(void **state)
+static void test_nonblocking_write_accepts_as_much_as_fits(void **state)
 {
 	connected();
 	recv_flags = MSG_DONTWAIT;
@@ -86,7 +86,7 @@ static void on_pipe(int signo)
 	pipes++;
 }
 
-static void test_epipe_and_its_signal(void **state)
+static void test_write_after_shutdown_is_epipe_with_sigpipe(void **state)
 {
 	struct sigaction action = {.sa_handler = on_pipe}, old;
 
@@ -103,7 +103,7 @@ static void test_epipe_and_its_signal(void **state)
 	sigaction(SIGPIPE, &old, NULL);
 }
 
-static void test_half_closed_still_reads(void **state)
+static void test_half_closed_socket_still_reads(void **state)
 {
 	struct segment s;
 
@@ -166,7 +166,7 @@ static int set_int(int level, int name, int value)
 								      : 0;
 }
 
-static void test_options(void **state)
+static void test_socket_options_work(void **state)
 {
 	struct tcp_info info;
 	socklen_t len = sizeof(info);
@@ -211,7 +211,7 @@ static void *keepalive_body(void *arg)
 	return NULL;
 }
 
-static void test_options_before_connect_hold(void **state)
+static void test_keepalive_set_before_connect_is_applied(void **state)
 {
 	struct segment s;
 
@@ -262,12 +262,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_writes_leave_together),
 		T(test_write_blocks_until_all_has_been_taken),
-		T(test_nonblocking_write_takes_what_fits),
-		T(test_epipe_and_its_signal),
-		T(test_half_closed_still_reads),
+		T(test_nonblocking_write_accepts_as_much_as_fits),
+		T(test_write_after_shutdown_is_epipe_with_sigpipe),
+		T(test_half_closed_socket_still_reads),
 		T(test_sendfile),
-		T(test_options),
-		T(test_options_before_connect_hold),
+		T(test_socket_options_work),
+		T(test_keepalive_set_before_connect_is_applied),
 		T(test_linger_0_resets),
 		T(test_close_lingers),
 	};

@@ -179,7 +179,7 @@ static void expect_the_rest_once(uint32_t echo)
 
 /* ---- Eifel ---- */
 
-static void test_a_late_ack_of_the_first_copy_undoes_a_timeout(void **state)
+static void test_late_ack_of_the_original_undoes_a_timeout(void **state)
 {
 	connect_with(true);
 	spike();
@@ -189,7 +189,7 @@ static void test_a_late_ack_of_the_first_copy_undoes_a_timeout(void **state)
 }
 
 /* Its echo is of the copy: the first was lost, and so may others be. */
-static void test_an_ack_of_the_second_copy_undoes_nothing(void **state)
+static void test_ack_of_the_retransmission_undoes_nothing(void **state)
 {
 	unsigned before;
 
@@ -227,7 +227,7 @@ static void test_a_loss_is_not_undone(void **state)
 }
 
 /* RFC 4015 3: congestion was signalled beside it. */
-static void test_an_echo_of_a_mark_undoes_nothing(void **state)
+static void test_timeout_with_an_ecn_echo_is_not_undone(void **state)
 {
 	connect_with(true);
 	tcp_set_flags(&ours->pcb, NET_TF_ECN);
@@ -238,7 +238,7 @@ static void test_an_echo_of_a_mark_undoes_nothing(void **state)
 }
 
 /* A peer that lies about what it echoes, older than anything sent. */
-static void test_a_window_is_given_back_once(void **state)
+static void test_reduction_is_undone_once(void **state)
 {
 	connect_with(true);
 	spike();
@@ -250,7 +250,8 @@ static void test_a_window_is_given_back_once(void **state)
 }
 
 /* RFC 7323 4: what was sent again measures, too. */
-static void test_the_echo_of_a_copy_measures_the_round_trip(void **state)
+static void
+test_echoed_timestamp_of_a_retransmission_gives_an_rtt_sample(void **state)
 {
 	uint32_t before_us, ms;
 
@@ -266,7 +267,8 @@ static void test_the_echo_of_a_copy_measures_the_round_trip(void **state)
 			(ms - RTT_MS + 2) * 1024 / 8 + 3000);
 }
 
-static void test_without_timestamps_a_copy_measures_nothing(void **state)
+static void
+test_retransmission_without_timestamps_gives_no_rtt_sample(void **state)
 {
 	uint32_t before_us;
 
@@ -299,7 +301,7 @@ static void test_frto_undoes_a_timeout(void **state)
 }
 
 /* The same by a SACK of what was not sent again. */
-static void test_frto_takes_a_sack_for_an_answer(void **state)
+static void test_frto_accepts_a_sack(void **state)
 {
 	connect_with(false);
 	spike();
@@ -309,7 +311,7 @@ static void test_frto_takes_a_sack_for_an_answer(void **state)
 }
 
 /* What is new arrives, what was under way does not: it was lost. */
-static void test_frto_goes_on_with_a_repair(void **state)
+static void test_frto_continues_with_recovery(void **state)
 {
 	unsigned news, copies;
 
@@ -325,7 +327,7 @@ static void test_frto_goes_on_with_a_repair(void **state)
 }
 
 /* An ACK of all there was tells nothing: the first may have filled a hole. */
-static void test_frto_does_not_judge_an_ack_of_everything(void **state)
+static void test_frto_ignores_an_ack_of_everything(void **state)
 {
 	connect_with(false);
 	spike();
@@ -340,18 +342,18 @@ static void test_frto_does_not_judge_an_ack_of_everything(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_late_ack_of_the_first_copy_undoes_a_timeout),
-		T(test_an_ack_of_the_second_copy_undoes_nothing),
+		T(test_late_ack_of_the_original_undoes_a_timeout),
+		T(test_ack_of_the_retransmission_undoes_nothing),
 		T(test_reordering_is_undone_by_the_echo),
 		T(test_a_loss_is_not_undone),
-		T(test_an_echo_of_a_mark_undoes_nothing),
-		T(test_a_window_is_given_back_once),
-		T(test_the_echo_of_a_copy_measures_the_round_trip),
-		T(test_without_timestamps_a_copy_measures_nothing),
+		T(test_timeout_with_an_ecn_echo_is_not_undone),
+		T(test_reduction_is_undone_once),
+		T(test_echoed_timestamp_of_a_retransmission_gives_an_rtt_sample),
+		T(test_retransmission_without_timestamps_gives_no_rtt_sample),
 		T(test_frto_undoes_a_timeout),
-		T(test_frto_takes_a_sack_for_an_answer),
-		T(test_frto_goes_on_with_a_repair),
-		T(test_frto_does_not_judge_an_ack_of_everything),
+		T(test_frto_accepts_a_sack),
+		T(test_frto_continues_with_recovery),
+		T(test_frto_ignores_an_ack_of_everything),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ static struct net_conn_stats stats(void)
 	return s;
 }
 
-static void test_fresh_connection_tells_what_was_agreed(void **state)
+static void test_new_connection_reports_the_agreed_options(void **state)
 {
 	struct net_conn_stats s;
 
@@ -63,7 +63,7 @@ static void test_fresh_connection_tells_what_was_agreed(void **state)
 	net_abort(conn);
 }
 
-static void test_bytes_are_counted_on_their_way(void **state)
+static void test_bytes_are_counted_at_each_step(void **state)
 {
 	struct segment seg;
 
@@ -93,7 +93,7 @@ static void test_bytes_are_counted_on_their_way(void **state)
 	net_abort(conn);
 }
 
-static void test_fin_is_no_byte(void **state)
+static void test_fin_is_not_counted_as_a_byte(void **state)
 {
 	struct segment seg;
 
@@ -135,7 +135,7 @@ static void test_timeouts_and_retransmissions_are_counted(void **state)
 	net_abort(conn);
 }
 
-static void test_three_duplicates_bring_one_retransmission(void **state)
+static void test_three_duplicate_acks_cause_one_retransmission(void **state)
 {
 	static const uint8_t block[536 * 5];
 	struct segment seg;
@@ -156,7 +156,7 @@ static void test_three_duplicates_bring_one_retransmission(void **state)
 	net_abort(conn);
 }
 
-static void test_segments_before_their_turn_are_counted(void **state)
+static void test_segments_out_of_order_are_counted(void **state)
 {
 	connect_peer();
 	peer.snd += 4;
@@ -215,7 +215,7 @@ static void test_window_probes_are_no_retransmissions(void **state)
 	net_abort(conn);
 }
 
-static void test_end_leaves_the_sums(void **state)
+static void test_counters_remain_after_the_end(void **state)
 {
 	connect_peer();
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
@@ -231,7 +231,7 @@ static void test_end_leaves_the_sums(void **state)
 	net_close(conn);
 }
 
-static void test_the_end_stops_the_clocks(void **state)
+static void test_times_stop_at_the_end(void **state)
 {
 	uint64_t busy;
 
@@ -271,7 +271,7 @@ static void test_connections_beyond_the_limit_are_not_counted(void **state)
 	assert_int_equal(net_here()->n_counted, 0);
 }
 
-static void test_sums_of_none_are_ebadf(void **state)
+static void test_stats_of_a_closed_handle_are_ebadf(void **state)
 {
 	struct net_conn_stats s;
 
@@ -292,18 +292,18 @@ static int setup(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_fresh_connection_tells_what_was_agreed),
-		T(test_bytes_are_counted_on_their_way),
-		T(test_fin_is_no_byte),
+		T(test_new_connection_reports_the_agreed_options),
+		T(test_bytes_are_counted_at_each_step),
+		T(test_fin_is_not_counted_as_a_byte),
 		T(test_timeouts_and_retransmissions_are_counted),
-		T(test_three_duplicates_bring_one_retransmission),
-		T(test_segments_before_their_turn_are_counted),
+		T(test_three_duplicate_acks_cause_one_retransmission),
+		T(test_segments_out_of_order_are_counted),
 		T(test_round_trip_time_is_measured),
 		T(test_window_probes_are_no_retransmissions),
-		T(test_end_leaves_the_sums),
-		T(test_the_end_stops_the_clocks),
+		T(test_counters_remain_after_the_end),
+		T(test_times_stop_at_the_end),
 		T(test_connections_beyond_the_limit_are_not_counted),
-		T(test_sums_of_none_are_ebadf),
+		T(test_stats_of_a_closed_handle_are_ebadf),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -55,7 +55,7 @@ static void expect_echo(struct peer *peer)
 	peer->rcv += 10;
 }
 
-static void test_answers_end_and_connections_go_on(void **state)
+static void test_answers_are_limited_and_connections_continue(void **state)
 {
 	struct net_stats stats;
 	struct peer old;
@@ -71,7 +71,7 @@ static void test_answers_end_and_connections_go_on(void **state)
 	expect_echo(&old);
 }
 
-static void test_a_millisecond_brings_its_answers(void **state)
+static void test_each_millisecond_allows_more_answers(void **state)
 {
 	serve(echo_views);
 	flood(20000);
@@ -82,7 +82,7 @@ static void test_a_millisecond_brings_its_answers(void **state)
 }
 
 /* What is dropped is not even looked at: its header may be wrong. */
-static void test_nothing_is_made_of_what_is_shed(void **state)
+static void test_dropped_syns_are_not_parsed(void **state)
 {
 	const struct segment bad = {.src = 1001,
 				    .dst = 7,
@@ -102,7 +102,7 @@ static void test_nothing_is_made_of_what_is_shed(void **state)
 	assert_int_equal(net_here()->stats.syns_shed, 2);
 }
 
-static void test_a_cookie_still_opens(void **state)
+static void test_cookie_opens_a_connection_during_the_flood(void **state)
 {
 	struct peer p = {
 		.port = 1000, .stack_port = 7, .snd = 99, .wnd = 65535};
@@ -121,7 +121,7 @@ static void test_a_cookie_still_opens(void **state)
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 }
 
-static void test_other_listeners_answer(void **state)
+static void test_other_listeners_still_answer(void **state)
 {
 	struct net_listener *other, *own;
 	struct net_addr addr;
@@ -154,7 +154,7 @@ static void send_datagram(void)
 		     GLUE_FRAME_IP4 | GLUE_FRAME_UDP | GLUE_FRAME_CSUM_OK, 34);
 }
 
-static void test_only_syns_are_shed(void **state)
+static void test_only_syns_are_dropped(void **state)
 {
 	struct peer p = {.port = 1000, .stack_port = 7, .snd = 99, .rcv = 77};
 
@@ -168,7 +168,7 @@ static void test_only_syns_are_shed(void **state)
 }
 
 /* Also while it has no cookies left, a source is no other's problem. */
-static void test_one_source_uses_up_its_own(void **state)
+static void test_one_source_uses_up_its_own_limit_only(void **state)
 {
 	static const uint8_t other[4] = {10, 0, 0, 3};
 	const struct net_limits limits = {.half_open_per_source = 2};
@@ -181,7 +181,7 @@ static void test_one_source_uses_up_its_own(void **state)
 	assert_int_equal(net_here()->half_open, 3);
 }
 
-static void test_room_again_is_used(void **state)
+static void test_free_backlog_is_used_again(void **state)
 {
 	struct segment s;
 	struct peer p;
@@ -203,14 +203,14 @@ static void test_room_again_is_used(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_answers_end_and_connections_go_on),
-		T(test_a_millisecond_brings_its_answers),
-		T(test_nothing_is_made_of_what_is_shed),
-		T(test_a_cookie_still_opens),
-		T(test_other_listeners_answer),
-		T(test_only_syns_are_shed),
-		T(test_one_source_uses_up_its_own),
-		T(test_room_again_is_used),
+		T(test_answers_are_limited_and_connections_continue),
+		T(test_each_millisecond_allows_more_answers),
+		T(test_dropped_syns_are_not_parsed),
+		T(test_cookie_opens_a_connection_during_the_flood),
+		T(test_other_listeners_still_answer),
+		T(test_only_syns_are_dropped),
+		T(test_one_source_uses_up_its_own_limit_only),
+		T(test_free_backlog_is_used_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 
 #define NEAR_WRAP 0xfffffff0u /* sequence numbers wrap within the test */
 
-static void test_data_comes_back_and_is_acknowledged(void **state)
+static void test_data_is_echoed_and_acknowledged(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -155,7 +155,7 @@ static void remember_pcb(struct net_conn *conn)
 	only_pcb = &conn->pcb;
 }
 
-static void test_persist_timer_survives_a_window_of_65536(void **state)
+static void test_window_of_65536_keeps_the_persist_timer(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -274,7 +274,7 @@ static void read_all(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_ack_of_unanswered_data_is_delayed_but_comes(void **state)
+static void test_ack_of_unanswered_data_is_delayed(void **state)
 {
 	struct peer peer;
 
@@ -286,7 +286,7 @@ static void test_ack_of_unanswered_data_is_delayed_but_comes(void **state)
 	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 }
 
-static void test_out_of_order_segments_are_put_in_order(void **state)
+static void test_segments_out_of_order_are_reordered(void **state)
 {
 	struct segment s;
 	struct peer peer, later;
@@ -353,7 +353,8 @@ static void test_active_close_passes_time_wait(void **state)
 	assert_int_equal(net_here()->time_wait.n, 0);
 }
 
-static void test_overlap_in_segmented_frames_is_no_end(void **state)
+static void
+test_overlap_in_segmented_frames_does_not_end_the_stream(void **state)
 {
 	static const uint8_t data[150];
 	unsigned back = 0;
@@ -390,7 +391,7 @@ static void test_newer_syn_reopens_time_wait_and_an_older_does_not(void **state)
 	assert_int_equal(net_here()->stats.accepted, 2);
 }
 
-static void test_backlog_bounds_what_is_half_open(void **state)
+static void test_backlog_bounds_half_open_connections(void **state)
 {
 	struct segment s;
 	unsigned answered = 0;
@@ -436,7 +437,7 @@ static void test_broken_options_never_reach_lwip(void **state)
 	peer_connect(&peer, 1000, 7, 5);
 }
 
-static void test_impossible_flags_are_dropped(void **state)
+static void test_segments_with_impossible_flags_are_dropped(void **state)
 {
 	struct peer peer = {.port = 3000, .stack_port = 7};
 
@@ -481,7 +482,7 @@ static void test_small_unread_pieces_do_not_pin_frames(void **state)
 	assert_true(fake_frames_out <= 2);
 }
 
-static void test_slow_readers_do_not_take_every_frame(void **state)
+static void test_slow_readers_leave_frames_for_others(void **state)
 {
 	static const uint8_t block[1000];
 	struct segment s;
@@ -522,30 +523,30 @@ static void test_initial_sequence_numbers_do_not_repeat(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_data_comes_back_and_is_acknowledged),
+		T(test_data_is_echoed_and_acknowledged),
 		T(test_syn_ack_offers_mss_wscale_and_sack),
 		T(test_fin_ends_reading_and_close_answers_with_fin),
 		T(test_data_with_fin_is_delivered_before_the_end),
 		T(test_rst_is_econnreset),
 		T(test_segment_to_a_closed_port_draws_rst),
 		T(test_full_send_buffer_parks_the_sender),
-		T(test_persist_timer_survives_a_window_of_65536),
+		T(test_window_of_65536_keeps_the_persist_timer),
 		T(test_closed_window_is_probed),
 		T(test_slow_reader_closes_the_window),
 		T(test_lost_answer_is_sent_again),
 		T(test_silent_peer_ends_in_etimedout),
-		T(test_ack_of_unanswered_data_is_delayed_but_comes),
-		T(test_out_of_order_segments_are_put_in_order),
-		T(test_overlap_in_segmented_frames_is_no_end),
+		T(test_ack_of_unanswered_data_is_delayed),
+		T(test_segments_out_of_order_are_reordered),
+		T(test_overlap_in_segmented_frames_does_not_end_the_stream),
 		T(test_time_wait_ends),
 		T(test_active_close_passes_time_wait),
 		T(test_newer_syn_reopens_time_wait_and_an_older_does_not),
-		T(test_backlog_bounds_what_is_half_open),
+		T(test_backlog_bounds_half_open_connections),
 		T(test_broken_options_never_reach_lwip),
-		T(test_impossible_flags_are_dropped),
+		T(test_segments_with_impossible_flags_are_dropped),
 		T(test_exhausted_tx_pool_recovers),
 		T(test_small_unread_pieces_do_not_pin_frames),
-		T(test_slow_readers_do_not_take_every_frame),
+		T(test_slow_readers_leave_frames_for_others),
 		T(test_initial_sequence_numbers_do_not_repeat),
 	};
 

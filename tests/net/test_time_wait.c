@@ -80,7 +80,7 @@ static void expect_reset(void)
 
 /* ---- what it says ---- */
 
-static void test_fin_and_data_that_come_again_are_acknowledged(void **state)
+static void test_repeated_fin_and_data_are_acknowledged(void **state)
 {
 	struct peer peer;
 
@@ -96,7 +96,7 @@ static void test_fin_and_data_that_come_again_are_acknowledged(void **state)
 	peer_expect_nothing();
 }
 
-static void test_its_window_is_the_one_last_announced(void **state)
+static void test_record_keeps_the_last_announced_window(void **state)
 {
 	struct segment before, s;
 	struct peer peer;
@@ -118,7 +118,7 @@ static void mark(struct net_conn *conn, void *arg)
 	conn->pcb.tos = 8;
 }
 
-static void test_its_packets_are_marked_as_the_connections_were(void **state)
+static void test_record_keeps_the_connections_tos(void **state)
 {
 	uint8_t frame[128];
 	struct peer peer;
@@ -133,7 +133,7 @@ static void test_its_packets_are_marked_as_the_connections_were(void **state)
 }
 
 /* RFC 1337, and RFC 5961 section 7. */
-static void test_resets_and_old_syns_end_nothing(void **state)
+static void test_resets_and_old_syns_do_not_end_time_wait(void **state)
 {
 	struct peer peer;
 
@@ -155,7 +155,7 @@ static void test_resets_and_old_syns_end_nothing(void **state)
 	assert_int_equal(net_here()->time_wait.n, 1);
 }
 
-static void test_no_other_connection_is_answered(void **state)
+static void test_record_answers_only_its_own_connection(void **state)
 {
 	struct peer peer, other;
 
@@ -192,7 +192,7 @@ static void test_record_comes_after_the_last_ack(void **state)
 
 /* ---- giving way ---- */
 
-static void test_reopened_connection_numbers_beyond_the_old(void **state)
+static void test_reopened_connection_has_a_higher_isn(void **state)
 {
 	struct peer peer, again;
 	struct segment s;
@@ -238,7 +238,7 @@ static void test_dialing_waits_for_higher_numbers(void **state)
 
 /* ---- how long ---- */
 
-static void test_it_lasts_two_msl(void **state)
+static void test_time_wait_lasts_two_msl(void **state)
 {
 	struct peer peer;
 
@@ -255,7 +255,7 @@ static void test_it_lasts_two_msl(void **state)
 }
 
 /* A peer that goes on asking keeps its own record, and nobody else's. */
-static void test_fins_prolong_only_their_own(void **state)
+static void test_fin_prolongs_only_its_own_record(void **state)
 {
 	struct peer stubborn, other;
 
@@ -276,7 +276,7 @@ static void test_fins_prolong_only_their_own(void **state)
 	assert_int_equal(net_here()->time_wait.n, 0);
 }
 
-static void test_many_end_a_few_in_a_round(void **state)
+static void test_many_records_expire_a_few_per_round(void **state)
 {
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 1000; i++)
@@ -295,7 +295,7 @@ static void test_many_end_a_few_in_a_round(void **state)
 
 /* ---- how many ---- */
 
-static void test_oldest_make_room(void **state)
+static void test_oldest_records_make_room(void **state)
 {
 	struct peer peers[200];
 
@@ -316,7 +316,7 @@ static void test_oldest_make_room(void **state)
 	}
 }
 
-static void test_order_survives_its_middle(void **state)
+static void test_order_is_kept_when_a_middle_record_leaves(void **state)
 {
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 64; i++)
@@ -335,7 +335,7 @@ static void test_order_survives_its_middle(void **state)
 }
 
 /* Without memory for more, the oldest make room as well. */
-static void test_without_memory_the_oldest_make_room(void **state)
+static void test_oldest_records_make_room_without_memory(void **state)
 {
 	struct peer last = {0};
 
@@ -367,7 +367,8 @@ static void hold(struct net_conn *conn, void *arg)
 		ended = net_recv(conn, got, sizeof(got)) == 0;
 }
 
-static void test_what_is_held_can_be_read_and_is_recorded_then(void **state)
+static void
+test_held_connection_can_be_read_and_then_becomes_a_record(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -421,7 +422,7 @@ static void enter6(const ip_addr_t *local, const ip_addr_t *remote)
 	assert_true(net_time_wait_check(net_conn_of(pcb)));
 }
 
-static void test_over_ipv6_every_part_of_an_address_counts(void **state)
+static void test_every_part_of_an_ipv6_address_is_compared(void **state)
 {
 	const ip_addr_t global = addr6("fd00::1", 0),
 			other = addr6("fd01::1", 0);
@@ -455,23 +456,23 @@ static void test_over_ipv6_every_part_of_an_address_counts(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_fin_and_data_that_come_again_are_acknowledged),
-		T(test_its_window_is_the_one_last_announced),
-		T(test_its_packets_are_marked_as_the_connections_were),
-		T(test_resets_and_old_syns_end_nothing),
-		T(test_no_other_connection_is_answered),
+		T(test_repeated_fin_and_data_are_acknowledged),
+		T(test_record_keeps_the_last_announced_window),
+		T(test_record_keeps_the_connections_tos),
+		T(test_resets_and_old_syns_do_not_end_time_wait),
+		T(test_record_answers_only_its_own_connection),
 		T(test_record_comes_after_the_last_ack),
-		T(test_reopened_connection_numbers_beyond_the_old),
+		T(test_reopened_connection_has_a_higher_isn),
 		T(test_dialing_waits_for_higher_numbers),
-		T(test_it_lasts_two_msl),
-		T(test_fins_prolong_only_their_own),
-		MANY(test_many_end_a_few_in_a_round),
-		T(test_oldest_make_room),
-		T(test_order_survives_its_middle),
-		MANY(test_without_memory_the_oldest_make_room),
-		T(test_what_is_held_can_be_read_and_is_recorded_then),
+		T(test_time_wait_lasts_two_msl),
+		T(test_fin_prolongs_only_its_own_record),
+		MANY(test_many_records_expire_a_few_per_round),
+		T(test_oldest_records_make_room),
+		T(test_order_is_kept_when_a_middle_record_leaves),
+		MANY(test_oldest_records_make_room_without_memory),
+		T(test_held_connection_can_be_read_and_then_becomes_a_record),
 		cmocka_unit_test_setup_teardown(
-			test_over_ipv6_every_part_of_an_address_counts,
+			test_every_part_of_an_ipv6_address_is_compared,
 			peer_listen6, peer_teardown),
 	};
 

@@ -65,7 +65,7 @@ static void test_fin_wait_2_waits_without_ticks(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_half_open_asks_lwip_for_no_tick(void **state)
+static void test_half_open_connection_needs_no_lwip_ticks(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 65535};
 	struct segment s;
@@ -135,18 +135,19 @@ static void stall_in_last_ack(uint16_t window)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-static void test_a_peer_that_is_away_in_last_ack_gets_everything(void **state)
+static void test_last_ack_delivers_everything_to_an_absent_peer(void **state)
 {
 	stall_in_last_ack(65535);
 }
 
-static void test_a_peer_with_no_room_in_last_ack_gets_everything(void **state)
+static void
+test_last_ack_delivers_everything_to_a_peer_without_room(void **state)
 {
 	stall_in_last_ack(0);
 }
 
 /* A sender whose RTT is far below lwIP's tick has an RTO of none there. */
-static void test_data_out_of_order_is_kept_for_seconds(void **state)
+static void test_data_out_of_order_is_kept_despite_a_short_rto(void **state)
 {
 	struct peer peer;
 
@@ -290,7 +291,7 @@ static unsigned probes_in(struct peer *peer, unsigned ms)
 }
 
 /* Data answers as well as an ACK does, and the count begins anew. */
-static void test_keepalive_counts_anew_after_data(void **state)
+static void test_data_resets_the_keepalive_count(void **state)
 {
 	struct peer peer;
 
@@ -310,7 +311,7 @@ static void wait_for_more(struct net_conn *conn, void *arg)
 		net_view_release(conn, &view);
 }
 
-static void test_too_many_orphans_end_the_oldest(void **state)
+static void test_too_many_orphans_reset_the_oldest(void **state)
 {
 	struct segment s;
 
@@ -330,7 +331,7 @@ static void test_too_many_orphans_end_the_oldest(void **state)
 	assert_int_equal(net_here()->stats.orphans_recycled, 2);
 }
 
-static void test_an_orphan_gives_way_to_a_new_connection(void **state)
+static void test_new_connection_displaces_an_orphan(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -360,7 +361,7 @@ static void test_an_orphan_gives_way_to_a_new_connection(void **state)
 }
 
 /* The peer answers each probe, and takes nothing. */
-static void test_an_orphan_is_not_probed_for_ever(void **state)
+static void test_orphan_probes_are_bounded(void **state)
 {
 	struct peer peer;
 	struct segment s;
@@ -409,17 +410,17 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_fin_wait_2_waits_without_ticks),
-		T(test_half_open_asks_lwip_for_no_tick),
-		T(test_a_peer_that_is_away_in_last_ack_gets_everything),
-		T(test_a_peer_with_no_room_in_last_ack_gets_everything),
-		T(test_data_out_of_order_is_kept_for_seconds),
+		T(test_half_open_connection_needs_no_lwip_ticks),
+		T(test_last_ack_delivers_everything_to_an_absent_peer),
+		T(test_last_ack_delivers_everything_to_a_peer_without_room),
+		T(test_data_out_of_order_is_kept_despite_a_short_rto),
 		T(test_a_delayed_ack_is_never_late),
 		T(test_nagle_holds_back_data_and_no_ack),
 		T(test_keepalive_goes_on_after_our_fin),
-		T(test_keepalive_counts_anew_after_data),
-		T(test_too_many_orphans_end_the_oldest),
-		T(test_an_orphan_gives_way_to_a_new_connection),
-		T(test_an_orphan_is_not_probed_for_ever),
+		T(test_data_resets_the_keepalive_count),
+		T(test_too_many_orphans_reset_the_oldest),
+		T(test_new_connection_displaces_an_orphan),
+		T(test_orphan_probes_are_bounded),
 		T(test_time_wait_is_no_orphan),
 	};
 

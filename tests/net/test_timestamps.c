@@ -69,7 +69,7 @@ static void connect_feeding(size_t bytes)
 
 /* ---- agreeing ---- */
 
-static void test_a_syn_that_offers_is_answered_with_one(void **state)
+static void test_offered_timestamps_are_answered(void **state)
 {
 	struct segment s;
 
@@ -80,7 +80,7 @@ static void test_a_syn_that_offers_is_answered_with_one(void **state)
 	assert_memory_equal(s.options, "\1\1\10\12", 4);
 }
 
-static void test_who_does_not_offer_gets_none(void **state)
+static void test_syn_without_timestamps_gets_none(void **state)
 {
 	struct segment s;
 	struct peer peer;
@@ -94,7 +94,7 @@ static void test_who_does_not_offer_gets_none(void **state)
 	assert_int_equal(s.options_len, 0);
 }
 
-static void test_off_answers_none(void **state)
+static void test_timestamps_off_answers_without(void **state)
 {
 	struct segment s;
 
@@ -121,7 +121,7 @@ static struct segment expect_dialed(void)
 	return s;
 }
 
-static void test_dialing_offers_them(void **state)
+static void test_dial_offers_timestamps(void **state)
 {
 	struct segment s = expect_dialed();
 
@@ -134,7 +134,7 @@ static void test_dialing_offers_them(void **state)
 	assert_int_equal(net_here()->stats.dialed, 1);
 }
 
-static void test_an_answer_without_ends_the_offer(void **state)
+static void test_syn_ack_without_timestamps_disables_them(void **state)
 {
 	struct segment s = expect_dialed();
 
@@ -146,7 +146,7 @@ static void test_an_answer_without_ends_the_offer(void **state)
 	assert_int_equal(ours->pcb.mss, 1460);
 }
 
-static void test_off_dials_without(void **state)
+static void test_timestamps_off_dials_without(void **state)
 {
 	struct segment s = expect_dialed();
 
@@ -158,7 +158,7 @@ static void test_off_dials_without(void **state)
 }
 
 /* An ACK of what was never sent comes from an old connection. */
-static void test_a_wrong_answer_agrees_on_nothing(void **state)
+static void test_wrong_syn_ack_does_not_agree_on_timestamps(void **state)
 {
 	struct segment s = expect_dialed();
 
@@ -174,7 +174,7 @@ static void test_a_wrong_answer_agrees_on_nothing(void **state)
 	assert_int_equal(echo_of(&s), stamp);
 }
 
-static void test_crossing_syns_agree(void **state)
+static void test_crossing_syns_agree_on_timestamps(void **state)
 {
 	struct segment s = expect_dialed();
 
@@ -187,7 +187,7 @@ static void test_crossing_syns_agree(void **state)
 	assert_int_equal(s.len, 5);
 }
 
-static void test_a_crossing_syn_without_ends_the_offer(void **state)
+static void test_crossing_syn_without_timestamps_disables_them(void **state)
 {
 	struct segment s = expect_dialed();
 
@@ -214,7 +214,7 @@ static struct net_conn *dialed(void)
 }
 
 /* What it leaves out has never been written, and must not be sent so. */
-static void test_a_syn_that_never_left_withdraws_its_offer(void **state)
+static void test_unsent_syn_withdraws_its_timestamp_offer(void **state)
 {
 	struct segment s;
 
@@ -262,7 +262,7 @@ static void get_cookie(bool has)
 	}
 }
 
-static void test_a_cookie_agrees_on_them(void **state)
+static void test_cookie_agrees_on_timestamps(void **state)
 {
 	struct segment s;
 
@@ -279,7 +279,7 @@ static void test_a_cookie_agrees_on_them(void **state)
 	assert_int_equal(ours->pcb.mss, 1460 - STAMP_BYTES);
 }
 
-static void test_a_cookie_without_agrees_on_none(void **state)
+static void test_cookie_without_timestamps_agrees_on_none(void **state)
 {
 	struct segment s;
 
@@ -297,7 +297,7 @@ static void test_a_cookie_without_agrees_on_none(void **state)
  * Our clock goes on where the cookie's was; that one's last bit told of ECN,
  * for which it went back by one or two.
  */
-static void test_a_cookies_clock_is_the_connections(void **state)
+static void test_connection_continues_the_cookies_clock(void **state)
 {
 	struct segment s;
 	uint32_t before;
@@ -335,7 +335,7 @@ static void test_the_clock_ticks_each_millisecond_or_so(void **state)
 }
 
 /* RFC 7323 7.1: nor do they tell how long we run. */
-static void test_connections_have_clocks_of_their_own(void **state)
+static void test_each_connection_has_its_own_timestamp_offset(void **state)
 {
 	struct segment s;
 	uint32_t first;
@@ -353,7 +353,7 @@ static void test_connections_have_clocks_of_their_own(void **state)
 
 /* ---- what leaves ---- */
 
-static void test_segments_are_shorter_by_the_option(void **state)
+static void test_full_segments_leave_room_for_the_option(void **state)
 {
 	struct segment s;
 
@@ -368,7 +368,7 @@ static void test_segments_are_shorter_by_the_option(void **state)
 	}
 }
 
-static void test_what_is_written_and_sent_is_predicted(void **state)
+static void test_sent_data_is_predicted(void **state)
 {
 	struct segment s;
 
@@ -386,7 +386,7 @@ static void test_what_is_written_and_sent_is_predicted(void **state)
 }
 
 /* A peer's smallest MSS counts the option, too. */
-static void test_the_smallest_segments_are_shorter_still(void **state)
+static void test_option_shortens_segments_of_the_smallest_mss(void **state)
 {
 	static const uint8_t options[] = {2, 4, 0, 216, 1, 1, 8, 10,
 					  0, 0, 0, 1,	0, 0, 0, 0};
@@ -401,7 +401,7 @@ static void test_the_smallest_segments_are_shorter_still(void **state)
 }
 
 /* Twice, from unsent and from unacked, by what is lent and what is copied. */
-static void test_what_is_sent_again_bears_the_time_it_is_sent(void **state)
+static void test_retransmission_has_a_current_timestamp(void **state)
 {
 	struct segment first, s;
 	uint32_t before;
@@ -421,7 +421,7 @@ static void test_what_is_sent_again_bears_the_time_it_is_sent(void **state)
 	}
 }
 
-static void test_a_fin_and_the_ack_of_one_bear_it(void **state)
+static void test_fin_and_its_ack_have_a_timestamp(void **state)
 {
 	struct segment s;
 
@@ -432,7 +432,7 @@ static void test_a_fin_and_the_ack_of_one_bear_it(void **state)
 	assert_int_equal(s.options_len, STAMP_BYTES);
 }
 
-static void test_a_reset_bears_it(void **state)
+static void test_reset_has_a_timestamp(void **state)
 {
 	struct segment s;
 
@@ -443,7 +443,7 @@ static void test_a_reset_bears_it(void **state)
 	ours = NULL;
 }
 
-static void test_a_keepalive_bears_it(void **state)
+static void test_keepalive_probe_has_a_timestamp(void **state)
 {
 	struct segment s;
 
@@ -456,7 +456,7 @@ static void test_a_keepalive_bears_it(void **state)
 	assert_int_equal(echo_of(&s), stamp);
 }
 
-static void test_a_persist_probe_bears_it(void **state)
+static void test_persist_probe_has_a_timestamp(void **state)
 {
 	struct segment s;
 
@@ -478,7 +478,7 @@ static void test_a_persist_probe_bears_it(void **state)
 }
 
 /* tcp_split_unsent_seg(): the probe cuts what the window takes. */
-static void test_a_segment_cut_for_a_small_window_bears_it(void **state)
+static void test_segment_split_for_a_small_window_has_a_timestamp(void **state)
 {
 	uint8_t all[100];
 	unsigned got_bytes = 0;
@@ -507,7 +507,7 @@ static void test_a_segment_cut_for_a_small_window_bears_it(void **state)
 		assert_int_equal(all[i], (uint8_t)(i * 7));
 }
 
-static void test_a_challenge_bears_it(void **state)
+static void test_challenge_ack_has_a_timestamp(void **state)
 {
 	connect_feeding(0);
 	stamped_send_at(stamped.snd + 9, PEER_RST, "", stamp);
@@ -515,7 +515,7 @@ static void test_a_challenge_bears_it(void **state)
 }
 
 /* 12 bytes and 28 are 40: all there is. */
-static void test_sack_leaves_room_for_it(void **state)
+static void test_sack_leaves_room_for_the_timestamp(void **state)
 {
 	struct segment s;
 
@@ -532,7 +532,7 @@ static void test_sack_leaves_room_for_it(void **state)
 }
 
 /* The peer's SACK is found behind its timestamp; both without padding. */
-static void test_a_peers_sack_is_heard(void **state)
+static void test_sack_behind_a_timestamp_is_used(void **state)
 {
 	uint8_t options[20] = {8, 10};
 	struct segment s, sack;
@@ -561,7 +561,7 @@ static void test_a_peers_sack_is_heard(void **state)
 }
 
 /* What a router finds too long is cut; the option counts. */
-static void test_what_is_cut_for_the_path_fits_with_it(void **state)
+static void test_segments_split_for_the_path_fit_with_the_option(void **state)
 {
 	unsigned got_bytes = 0;
 	struct segment s;
@@ -614,7 +614,8 @@ static void say_twice(const struct segment *s)
  * what it asks next, unless a probe makes it answer at once. Its timestamps
  * measure what was probed for, too, and that is no sign that probes are right.
  */
-static void test_a_peer_that_delays_its_acks_is_learnt(void **state)
+static void
+test_delayed_acks_with_timestamps_lengthen_the_probe_timeout(void **state)
 {
 	unsigned probes = 0;
 	struct segment s;
@@ -645,35 +646,35 @@ int main(void)
 #define OFF(name)                                                              \
 	cmocka_unit_test_setup_teardown(name, set_up_off, peer_teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_a_syn_that_offers_is_answered_with_one),
-		T(test_who_does_not_offer_gets_none),
-		OFF(test_off_answers_none),
-		T(test_dialing_offers_them),
-		T(test_an_answer_without_ends_the_offer),
-		OFF(test_off_dials_without),
-		T(test_a_wrong_answer_agrees_on_nothing),
-		T(test_crossing_syns_agree),
-		T(test_a_crossing_syn_without_ends_the_offer),
-		T(test_a_syn_that_never_left_withdraws_its_offer),
-		T(test_a_cookie_agrees_on_them),
-		T(test_a_cookie_without_agrees_on_none),
-		T(test_a_cookies_clock_is_the_connections),
+		T(test_offered_timestamps_are_answered),
+		T(test_syn_without_timestamps_gets_none),
+		OFF(test_timestamps_off_answers_without),
+		T(test_dial_offers_timestamps),
+		T(test_syn_ack_without_timestamps_disables_them),
+		OFF(test_timestamps_off_dials_without),
+		T(test_wrong_syn_ack_does_not_agree_on_timestamps),
+		T(test_crossing_syns_agree_on_timestamps),
+		T(test_crossing_syn_without_timestamps_disables_them),
+		T(test_unsent_syn_withdraws_its_timestamp_offer),
+		T(test_cookie_agrees_on_timestamps),
+		T(test_cookie_without_timestamps_agrees_on_none),
+		T(test_connection_continues_the_cookies_clock),
 		T(test_the_clock_ticks_each_millisecond_or_so),
-		T(test_connections_have_clocks_of_their_own),
-		T(test_segments_are_shorter_by_the_option),
-		T(test_what_is_written_and_sent_is_predicted),
-		T(test_the_smallest_segments_are_shorter_still),
-		T(test_what_is_sent_again_bears_the_time_it_is_sent),
-		T(test_a_fin_and_the_ack_of_one_bear_it),
-		T(test_a_reset_bears_it),
-		T(test_a_keepalive_bears_it),
-		T(test_a_persist_probe_bears_it),
-		T(test_a_segment_cut_for_a_small_window_bears_it),
-		T(test_a_challenge_bears_it),
-		T(test_sack_leaves_room_for_it),
-		T(test_a_peers_sack_is_heard),
-		T(test_a_peer_that_delays_its_acks_is_learnt),
-		T(test_what_is_cut_for_the_path_fits_with_it),
+		T(test_each_connection_has_its_own_timestamp_offset),
+		T(test_full_segments_leave_room_for_the_option),
+		T(test_sent_data_is_predicted),
+		T(test_option_shortens_segments_of_the_smallest_mss),
+		T(test_retransmission_has_a_current_timestamp),
+		T(test_fin_and_its_ack_have_a_timestamp),
+		T(test_reset_has_a_timestamp),
+		T(test_keepalive_probe_has_a_timestamp),
+		T(test_persist_probe_has_a_timestamp),
+		T(test_segment_split_for_a_small_window_has_a_timestamp),
+		T(test_challenge_ack_has_a_timestamp),
+		T(test_sack_leaves_room_for_the_timestamp),
+		T(test_sack_behind_a_timestamp_is_used),
+		T(test_delayed_acks_with_timestamps_lengthen_the_probe_timeout),
+		T(test_segments_split_for_the_path_fit_with_the_option),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@
 
 /* ---- what is written ---- */
 
-static void test_an_exchange_is_told_word_for_word(void **state)
+static void test_trace_of_an_exchange_is_complete(void **state)
 {
 	struct peer p;
 	struct segment s;
@@ -154,7 +154,7 @@ static void test_duplicates_cause_a_fast_retransmission(void **state)
 	traced_drain();
 }
 
-static void test_a_shut_window_is_told_and_probed(void **state)
+static void test_trace_shows_a_closed_window_and_its_probes(void **state)
 {
 	char *text;
 
@@ -188,7 +188,7 @@ static void *dial_body(void *arg)
 }
 
 /* From its first SYN on, which is lost. */
-static void test_a_dialed_connection_is_told_from_its_syn(void **state)
+static void test_trace_of_a_dial_starts_at_its_syn(void **state)
 {
 	struct peer p = {.port = 80, .snd = 77, .wnd = 65535};
 	struct segment s;
@@ -220,7 +220,7 @@ static void test_a_dialed_connection_is_told_from_its_syn(void **state)
 
 /* ---- resets, and why ---- */
 
-static void test_a_reset_by_the_peer_is_told_as_such(void **state)
+static void test_trace_shows_a_reset_by_the_peer(void **state)
 {
 	struct peer p;
 	char *text;
@@ -240,7 +240,7 @@ static void test_a_reset_by_the_peer_is_told_as_such(void **state)
 	assert_int_equal(traced_rings(), 0);
 }
 
-static void test_an_abort_is_told_after_the_end(void **state)
+static void test_trace_shows_an_abort_after_the_end(void **state)
 {
 	struct peer p;
 	struct net_trace *trace;
@@ -265,7 +265,7 @@ static void test_an_abort_is_told_after_the_end(void **state)
 }
 
 /* A reset whose number is wrong ends nothing, and is not the reason later. */
-static void test_what_is_refused_is_told_as_such(void **state)
+static void test_trace_shows_refused_segments(void **state)
 {
 	struct peer p;
 	char *text;
@@ -292,16 +292,16 @@ static void test_what_is_refused_is_told_as_such(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_an_exchange_is_told_word_for_word),
+		TEST(test_trace_of_an_exchange_is_complete),
 		TEST(test_the_ring_keeps_the_last_events_in_order),
 		TEST(test_a_loss_is_repaired_by_rack),
 		TEST(test_a_silent_peer_is_probed_and_timed_out),
 		TEST(test_duplicates_cause_a_fast_retransmission),
-		TEST(test_a_shut_window_is_told_and_probed),
-		TEST(test_a_dialed_connection_is_told_from_its_syn),
-		TEST(test_a_reset_by_the_peer_is_told_as_such),
-		TEST(test_an_abort_is_told_after_the_end),
-		TEST(test_what_is_refused_is_told_as_such),
+		TEST(test_trace_shows_a_closed_window_and_its_probes),
+		TEST(test_trace_of_a_dial_starts_at_its_syn),
+		TEST(test_trace_shows_a_reset_by_the_peer),
+		TEST(test_trace_shows_an_abort_after_the_end),
+		TEST(test_trace_shows_refused_segments),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 #include "tests/net/repair.h"
 #include "tests/net/traced.h"
 
-static void test_as_many_have_a_ring_as_were_asked_for(void **state)
+static void test_number_of_rings_is_the_configured_one(void **state)
 {
 	struct peer p[4];
 
@@ -38,7 +38,7 @@ static void test_as_many_have_a_ring_as_were_asked_for(void **state)
 }
 
 /* 3000 need a larger table, where the ring there is must be found again. */
-static void test_their_number_changes_while_connections_live(void **state)
+static void test_number_of_rings_may_change(void **state)
 {
 	const struct net_trace *trace;
 	struct net_conn *first;
@@ -69,7 +69,7 @@ static void test_their_number_changes_while_connections_live(void **state)
 	assert_int_equal(traced_rings(), 0);
 }
 
-static void test_rings_give_their_memory_back(void **state)
+static void test_rings_return_their_memory(void **state)
 {
 	struct peer p;
 	uint64_t before;
@@ -138,7 +138,7 @@ static void test_a_watch_has_a_bounded_number_of_rings(void **state)
 }
 
 /* One that has ended and is not told gives way, and that is counted. */
-static void test_what_has_ended_gives_way(void **state)
+static void test_ring_of_an_ended_connection_is_reused(void **state)
 {
 	struct net_trace_watch *watch;
 	struct peer p;
@@ -185,7 +185,7 @@ static void hold(struct net_conn *accepted, void *arg)
 	coro_park();
 }
 
-static void test_watched_in_every_state(void **state)
+static void test_connections_are_watched_in_every_state(void **state)
 {
 	static const uint8_t closes[] = {0, 1};
 
@@ -265,7 +265,7 @@ static void test_a_call_outlives_its_ring(void **state)
 }
 
 /* Prediction takes segments of others, and theirs again when it is let go. */
-static void test_only_traced_connections_go_the_long_way(void **state)
+static void test_only_traced_connections_leave_the_fast_path(void **state)
 {
 	struct peer p;
 
@@ -291,15 +291,15 @@ static void test_only_traced_connections_go_the_long_way(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_as_many_have_a_ring_as_were_asked_for),
-		TEST(test_their_number_changes_while_connections_live),
-		TEST(test_rings_give_their_memory_back),
+		TEST(test_number_of_rings_is_the_configured_one),
+		TEST(test_number_of_rings_may_change),
+		TEST(test_rings_return_their_memory),
 		TEST(test_without_memory_a_connection_has_no_ring),
 		MANY_TEST(test_a_watch_has_a_bounded_number_of_rings),
-		MANY_TEST(test_what_has_ended_gives_way),
-		TEST(test_watched_in_every_state),
+		MANY_TEST(test_ring_of_an_ended_connection_is_reused),
+		TEST(test_connections_are_watched_in_every_state),
 		TEST(test_a_call_outlives_its_ring),
-		TEST(test_only_traced_connections_go_the_long_way),
+		TEST(test_only_traced_connections_leave_the_fast_path),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

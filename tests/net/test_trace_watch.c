@@ -96,7 +96,7 @@ static void test_a_client_follows_a_connection_to_its_end(void **state)
 	net_ask_shut();
 }
 
-static void test_one_that_comes_later_is_followed(void **state)
+static void test_later_connection_is_followed(void **state)
 {
 	struct peer p, other;
 
@@ -115,7 +115,7 @@ static void test_one_that_comes_later_is_followed(void **state)
 	net_ask_shut();
 }
 
-static void test_a_slow_client_is_told_what_it_missed(void **state)
+static void test_slow_client_gets_the_number_of_missed_events(void **state)
 {
 	const cJSON *missed;
 	struct peer p;
@@ -167,7 +167,7 @@ static void test_clients_that_watch_are_bounded(void **state)
 }
 
 /* One that holds its place and asks for nothing. */
-static void test_a_client_that_does_not_ask_loses_its_watch(void **state)
+static void test_client_that_does_not_poll_loses_its_watch(void **state)
 {
 	struct timespec ts;
 	int64_t now;
@@ -191,7 +191,7 @@ static void test_a_client_that_does_not_ask_loses_its_watch(void **state)
 	net_ask_shut();
 }
 
-static void test_what_is_no_peer_is_refused(void **state)
+static void test_invalid_peers_are_refused(void **state)
 {
 	net_ask_open(1);
 	expect_error(1, "/coronet/trace.start", "expected a peer");
@@ -204,7 +204,7 @@ static void test_what_is_no_peer_is_refused(void **state)
 }
 
 /* More rings than a page has room for: every event is told once. */
-static void test_pages_tell_every_event_once(void **state)
+static void test_pages_have_every_event_once(void **state)
 {
 	struct peer p[12];
 	unsigned events = 0, pages = 0;
@@ -247,12 +247,12 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_a_client_follows_a_connection_to_its_end),
-		TEST(test_one_that_comes_later_is_followed),
-		TEST(test_a_slow_client_is_told_what_it_missed),
+		TEST(test_later_connection_is_followed),
+		TEST(test_slow_client_gets_the_number_of_missed_events),
 		TEST(test_clients_that_watch_are_bounded),
-		TEST(test_a_client_that_does_not_ask_loses_its_watch),
-		TEST(test_what_is_no_peer_is_refused),
-		MANY_TEST(test_pages_tell_every_event_once),
+		TEST(test_client_that_does_not_poll_loses_its_watch),
+		TEST(test_invalid_peers_are_refused),
+		MANY_TEST(test_pages_have_every_event_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,7 +89,7 @@ static void send_more(void)
 
 /* ---- what waits for an ACK ---- */
 
-static void test_a_peer_that_vanishes_is_given_up(void **state)
+static void test_user_timeout_gives_up_a_vanished_peer(void **state)
 {
 	unsigned ms;
 
@@ -102,7 +102,7 @@ static void test_a_peer_that_vanishes_is_given_up(void **state)
 }
 
 /* It hears the peer's data, and no ACK of its own. */
-static void test_data_of_the_peer_is_no_ack(void **state)
+static void test_data_of_the_peer_does_not_reset_the_user_timeout(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
 	net_send(ours, "hello", 5);
@@ -112,7 +112,7 @@ static void test_data_of_the_peer_is_no_ack(void **state)
 }
 
 /* Lost and sent again, over and over, but always acknowledged in the end. */
-static void test_progress_begins_it_anew(void **state)
+static void test_progress_restarts_the_user_timeout(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
 	for (unsigned i = 0; i < 10; i++) {
@@ -125,7 +125,7 @@ static void test_progress_begins_it_anew(void **state)
 	assert_int_equal(ended, 0);
 }
 
-static void test_without_one_it_takes_much_longer(void **state)
+static void test_connection_without_a_user_timeout_lasts_longer(void **state)
 {
 	connect_with(0, 65535);
 	net_send(ours, "hello", 5);
@@ -145,7 +145,7 @@ static void test_an_idle_connection_is_not_given_up(void **state)
 }
 
 /* The first answer is on its way: nothing has had to be sent again. */
-static void test_a_short_one_lets_the_first_ack_come(void **state)
+static void test_short_user_timeout_waits_for_the_first_ack(void **state)
 {
 	connect_with(10, 65535);
 	net_send(ours, "hello", 5);
@@ -155,7 +155,7 @@ static void test_a_short_one_lets_the_first_ack_come(void **state)
 	assert_int_equal(ended, 0);
 }
 
-static void test_it_may_be_taken_back(void **state)
+static void test_user_timeout_may_be_removed(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
 	net_send(ours, "hello", 5);
@@ -171,7 +171,8 @@ static void test_it_may_be_taken_back(void **state)
 
 /* ---- a shut window ---- */
 
-static void test_a_window_that_stays_shut_ends_it(void **state)
+static void
+test_user_timeout_ends_a_connection_with_a_closed_window(void **state)
 {
 	unsigned ms;
 
@@ -182,7 +183,7 @@ static void test_a_window_that_stays_shut_ends_it(void **state)
 	assert_in_range(ms, TIMEOUT_MS - 10, TIMEOUT_MS + 300);
 }
 
-static void test_without_one_a_shut_window_is_borne(void **state)
+static void test_closed_window_is_probed_without_a_user_timeout(void **state)
 {
 	connect_with(0, 0);
 	net_send(ours, "hello", 5);
@@ -190,7 +191,7 @@ static void test_without_one_a_shut_window_is_borne(void **state)
 	assert_int_equal(ended, 0);
 }
 
-static void test_a_window_that_opens_saves_it(void **state)
+static void test_opening_window_restarts_the_user_timeout(void **state)
 {
 	connect_with(TIMEOUT_MS, 0);
 	net_send(ours, "hello", 5);
@@ -206,7 +207,7 @@ static void test_a_window_that_opens_saves_it(void **state)
 
 /* ---- keepalive ---- */
 
-static void test_silence_is_bounded_by_it_and_not_by_probes(void **state)
+static void test_user_timeout_replaces_the_keepalive_count(void **state)
 {
 	unsigned ms;
 
@@ -217,7 +218,7 @@ static void test_silence_is_bounded_by_it_and_not_by_probes(void **state)
 	assert_in_range(ms, 9900, 10300); /* two probes would be 3 s */
 }
 
-static void test_it_is_sooner_than_many_probes(void **state)
+static void test_user_timeout_ends_before_many_keepalive_probes(void **state)
 {
 	unsigned ms;
 
@@ -228,7 +229,7 @@ static void test_it_is_sooner_than_many_probes(void **state)
 	assert_in_range(ms, TIMEOUT_MS - 100, TIMEOUT_MS + 300);
 }
 
-static void test_who_answers_probes_is_kept(void **state)
+static void test_peer_that_answers_probes_is_not_timed_out(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
 	assert_int_equal(net_set_keepalive(ours, 1, 1, 2), 0);
@@ -238,7 +239,7 @@ static void test_who_answers_probes_is_kept(void **state)
 
 /* ---- the call ---- */
 
-static void test_what_is_wrong_is_refused(void **state)
+static void test_invalid_user_timeouts_are_refused(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
 	assert_int_equal(net_set_user_timeout(NULL, 1), -EBADF);
@@ -249,7 +250,7 @@ static void test_what_is_wrong_is_refused(void **state)
 	assert_int_equal(ended, 0);
 }
 
-static void test_memory_may_be_short(void **state)
+static void test_failed_allocation_is_survived(void **state)
 {
 	connect_with(0, 65535);
 	net_mem_fail_after(1);
@@ -269,7 +270,7 @@ static void *poll_it(void *arg)
 }
 
 /* Who polls hangs on what is replaced by a larger one. */
-static void test_it_may_be_set_while_somebody_polls(void **state)
+static void test_user_timeout_may_be_set_during_a_poll(void **state)
 {
 	connect_with(0, 65535);
 	assert_true(net_spawn(stack, "poll", poll_it, NULL) == 0);
@@ -287,22 +288,22 @@ static void test_it_may_be_set_while_somebody_polls(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_a_peer_that_vanishes_is_given_up),
-		T(test_data_of_the_peer_is_no_ack),
-		T(test_progress_begins_it_anew),
-		T(test_without_one_it_takes_much_longer),
+		T(test_user_timeout_gives_up_a_vanished_peer),
+		T(test_data_of_the_peer_does_not_reset_the_user_timeout),
+		T(test_progress_restarts_the_user_timeout),
+		T(test_connection_without_a_user_timeout_lasts_longer),
 		T(test_an_idle_connection_is_not_given_up),
-		T(test_a_short_one_lets_the_first_ack_come),
-		T(test_it_may_be_taken_back),
-		T(test_a_window_that_stays_shut_ends_it),
-		T(test_without_one_a_shut_window_is_borne),
-		T(test_a_window_that_opens_saves_it),
-		T(test_silence_is_bounded_by_it_and_not_by_probes),
-		T(test_it_is_sooner_than_many_probes),
-		T(test_who_answers_probes_is_kept),
-		T(test_what_is_wrong_is_refused),
-		T(test_memory_may_be_short),
-		T(test_it_may_be_set_while_somebody_polls),
+		T(test_short_user_timeout_waits_for_the_first_ack),
+		T(test_user_timeout_may_be_removed),
+		T(test_user_timeout_ends_a_connection_with_a_closed_window),
+		T(test_closed_window_is_probed_without_a_user_timeout),
+		T(test_opening_window_restarts_the_user_timeout),
+		T(test_user_timeout_replaces_the_keepalive_count),
+		T(test_user_timeout_ends_before_many_keepalive_probes),
+		T(test_peer_that_answers_probes_is_not_timed_out),
+		T(test_invalid_user_timeouts_are_refused),
+		T(test_failed_allocation_is_survived),
+		T(test_user_timeout_may_be_set_during_a_poll),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

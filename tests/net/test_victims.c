@@ -47,7 +47,7 @@ static void say_bye(struct net_conn *conn, void *arg)
 }
 
 /* Its FIN, on its last segment of data, has arrived, and nothing is queued. */
-static void test_half_closed_connection_is_not_the_greediest(void **state)
+static void test_half_closed_connection_is_not_the_largest(void **state)
 {
 	struct segment s = {0};
 	struct peer peer;
@@ -79,7 +79,7 @@ static void do_not_read(struct net_conn *conn, void *arg)
 		coro_sleep_ns(1000000);
 }
 
-static void test_nobody_is_reset_once_memory_has_come_back(void **state)
+static void test_no_connection_is_reset_once_memory_is_free(void **state)
 {
 	struct peer peer;
 
@@ -107,8 +107,8 @@ static void test_nobody_is_reset_once_memory_has_come_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_half_closed_connection_is_not_the_greediest),
-		T(test_nobody_is_reset_once_memory_has_come_back),
+		T(test_half_closed_connection_is_not_the_largest),
+		T(test_no_connection_is_reset_once_memory_is_free),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

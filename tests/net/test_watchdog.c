@@ -121,7 +121,7 @@ static void *computes_alone(void *arg)
 	return NULL;
 }
 
-static void test_coroutine_of_no_connection_is_named(void **state)
+static void test_coroutine_without_a_connection_is_named(void **state)
 {
 	ended = 0;
 	net_spawn(stack, "miner", computes_alone, NULL);
@@ -141,7 +141,7 @@ static void *yields(void *arg)
 }
 
 /* However busy the loop is, while turns end nobody is named. */
-static void test_those_that_yield_are_not_named(void **state)
+static void test_yielding_coroutines_are_not_named(void **state)
 {
 	ended = 0;
 	looks_at_start = net_watchdog_looks();
@@ -161,7 +161,7 @@ static void on_urgent(int signo)
 }
 
 /* A signal of the program's own still arrives, and comes back at the end. */
-static void test_a_handler_of_sigurg_keeps_its_signals(void **state)
+static void test_sigurg_handler_of_the_program_is_kept(void **state)
 {
 	struct sigaction own = {.sa_handler = on_urgent}, old, now;
 
@@ -197,9 +197,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_handler_that_computes_is_named),
 		T(test_handler_that_blocks_the_thread_is_named),
-		T(test_coroutine_of_no_connection_is_named),
-		T(test_those_that_yield_are_not_named),
-		T(test_a_handler_of_sigurg_keeps_its_signals),
+		T(test_coroutine_without_a_connection_is_named),
+		T(test_yielding_coroutines_are_not_named),
+		T(test_sigurg_handler_of_the_program_is_kept),
 		cmocka_unit_test_setup_teardown(
 			test_without_a_limit_there_is_no_watchdog,
 			setup_without, teardown),

@@ -70,7 +70,7 @@ static void ack(uint32_t seq, uint32_t offset, uint16_t wnd, unsigned len)
 	peer_send_raw(&s);
 }
 
-static void test_an_ack_that_was_overtaken_opens_no_window(void **state)
+static void test_overtaken_ack_does_not_open_the_window(void **state)
 {
 	connect_small();
 	assert_int_equal(sent(), 3 * MSS);
@@ -83,7 +83,7 @@ static void test_an_ack_that_was_overtaken_opens_no_window(void **state)
 	assert_int_equal(sent(), 6 * MSS);
 }
 
-static void test_an_ack_of_something_new_always_tells_the_window(void **state)
+static void test_ack_of_new_data_always_updates_the_window(void **state)
 {
 	connect_small();
 	assert_int_equal(sent(), 3 * MSS);
@@ -99,8 +99,8 @@ static void test_an_ack_of_something_new_always_tells_the_window(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(test_an_ack_that_was_overtaken_opens_no_window),
-		T(test_an_ack_of_something_new_always_tells_the_window),
+		T(test_overtaken_ack_does_not_open_the_window),
+		T(test_ack_of_new_data_always_updates_the_window),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,7 +98,7 @@ static void ack(struct peer *peer, uint32_t upto)
 	run_rounds(2);
 }
 
-static void test_given_bytes_are_referred_to_until_acknowledged(void **state)
+static void test_lent_bytes_are_referenced_until_acknowledged(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -118,7 +118,7 @@ static void test_given_bytes_are_referred_to_until_acknowledged(void **state)
 }
 
 /* What fits is less than a segment then, and there all along. */
-static void test_who_waits_to_give_more_does_not_spin(void **state)
+static void test_blocked_zero_copy_sender_does_not_spin(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -142,7 +142,7 @@ static void test_who_waits_to_give_more_does_not_spin(void **state)
 	assert_int_equal(short_segments, 1); /* the last */
 }
 
-static void test_a_port_that_cannot_refer_gets_a_copy(void **state)
+static void test_port_without_external_buffers_gets_a_copy(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -174,7 +174,7 @@ static void test_a_frame_still_queued_keeps_the_bytes(void **state)
 	assert_int_equal(arrived[0], 0); /* before it was wiped */
 }
 
-static void test_what_is_sent_again_is_the_same(void **state)
+static void test_retransmission_has_the_same_bytes(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -201,7 +201,8 @@ static void test_what_is_sent_again_is_the_same(void **state)
 	assert_int_equal(released, 1);
 }
 
-static void test_more_than_fits_is_given_piece_by_piece(void **state)
+static void
+test_buffer_larger_than_the_room_is_sent_piece_by_piece(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -224,7 +225,7 @@ static void test_more_than_fits_is_given_piece_by_piece(void **state)
 	assert_int_equal(released, 1);
 }
 
-static void test_reset_gives_back_what_was_half_queued(void **state)
+static void test_reset_returns_a_partially_queued_buffer(void **state)
 {
 	struct peer peer;
 
@@ -237,7 +238,8 @@ static void test_reset_gives_back_what_was_half_queued(void **state)
 	assert_int_equal(released, 1);
 }
 
-static void test_a_deadline_gives_back_once_what_was_queued_left(void **state)
+static void
+test_deadline_returns_the_buffer_once_its_bytes_have_left(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -285,7 +287,7 @@ static void remember(struct net_conn *conn)
 	the_conn = conn;
 }
 
-static void test_abort_gives_back(void **state)
+static void test_abort_returns_the_buffer(void **state)
 {
 	struct peer peer;
 
@@ -301,7 +303,7 @@ static void test_abort_gives_back(void **state)
 	assert_int_equal(ended, 1);
 }
 
-static void test_closing_the_stack_gives_back(void **state)
+static void test_closing_stack_returns_the_buffer(void **state)
 {
 	struct peer peer;
 
@@ -315,7 +317,7 @@ static void test_closing_the_stack_gives_back(void **state)
 	assert_int_equal(peer_setup(state), 0);
 }
 
-static void test_neighbours_in_memory_are_given_back_apart(void **state)
+static void test_adjacent_buffers_are_returned_separately(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -351,7 +353,7 @@ test_copied_bytes_before_lent_ones_take_several_segments(void **state)
 	assert_int_equal(released, 1);
 }
 
-static void test_a_small_gift_goes_out_as_a_copy(void **state)
+static void test_small_buffer_is_copied(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -366,7 +368,7 @@ static void test_a_small_gift_goes_out_as_a_copy(void **state)
 	assert_int_equal(released, 1);
 }
 
-static void test_a_port_short_of_frames_is_asked_again(void **state)
+static void test_zero_copy_send_is_retried_when_frames_run_out(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -392,7 +394,7 @@ static void give_nothing(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void test_nothing_and_nonsense(void **state)
+static void test_empty_and_invalid_buffers_are_handled(void **state)
 {
 	struct peer peer;
 
@@ -414,7 +416,7 @@ static void echo(struct net_conn *conn, void *arg)
 			break;
 }
 
-static void test_a_view_is_sent_from_where_it_lies(void **state)
+static void test_view_is_sent_without_a_copy(void **state)
 {
 	struct peer peer;
 	uint32_t first;
@@ -432,7 +434,7 @@ static void test_a_view_is_sent_from_where_it_lies(void **state)
 	assert_int_equal(fake_frames_out, 0);
 }
 
-static void test_views_hold_only_so_many_frames(void **state)
+static void test_views_hold_a_bounded_number_of_frames(void **state)
 {
 	struct peer peer, silent; /* who acknowledges nothing */
 	uint32_t first;
@@ -475,24 +477,24 @@ static void test_small_views_are_copied(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		lending(test_given_bytes_are_referred_to_until_acknowledged),
-		lending(test_who_waits_to_give_more_does_not_spin),
-		lending(test_a_port_that_cannot_refer_gets_a_copy),
+		lending(test_lent_bytes_are_referenced_until_acknowledged),
+		lending(test_blocked_zero_copy_sender_does_not_spin),
+		lending(test_port_without_external_buffers_gets_a_copy),
 		lending(test_a_frame_still_queued_keeps_the_bytes),
-		lending(test_what_is_sent_again_is_the_same),
-		lending(test_more_than_fits_is_given_piece_by_piece),
-		lending(test_reset_gives_back_what_was_half_queued),
-		lending(test_a_deadline_gives_back_once_what_was_queued_left),
+		lending(test_retransmission_has_the_same_bytes),
+		lending(test_buffer_larger_than_the_room_is_sent_piece_by_piece),
+		lending(test_reset_returns_a_partially_queued_buffer),
+		lending(test_deadline_returns_the_buffer_once_its_bytes_have_left),
 		lending(test_close_still_delivers),
-		lending(test_abort_gives_back),
-		lending(test_closing_the_stack_gives_back),
+		lending(test_abort_returns_the_buffer),
+		lending(test_closing_stack_returns_the_buffer),
 		lending(test_copied_bytes_before_lent_ones_take_several_segments),
-		lending(test_neighbours_in_memory_are_given_back_apart),
-		lending(test_a_small_gift_goes_out_as_a_copy),
-		lending(test_a_port_short_of_frames_is_asked_again),
-		lending(test_nothing_and_nonsense),
-		lending(test_a_view_is_sent_from_where_it_lies),
-		lending(test_views_hold_only_so_many_frames),
+		lending(test_adjacent_buffers_are_returned_separately),
+		lending(test_small_buffer_is_copied),
+		lending(test_zero_copy_send_is_retried_when_frames_run_out),
+		lending(test_empty_and_invalid_buffers_are_handled),
+		lending(test_view_is_sent_without_a_copy),
+		lending(test_views_hold_a_bounded_number_of_frames),
 		lending(test_small_views_are_copied),
 	};
 
