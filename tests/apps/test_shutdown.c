@@ -21,7 +21,7 @@
 #define LOOK_NS 200000
 #define HOUR_NS INT64_C(3600000000000)
 
-/* ---- what the appliance is ---- */
+/* ---- the appliance ---- */
 
 struct net_stack {
 	struct coro_sched *sched;

@@ -157,7 +157,7 @@ static void test_old_content_stays_while_it_is_used(void **state)
 		changed = files_reload(&again, &files, in_folder("site"));
 	assert_int_equal(changed, 1);
 	assert_memory_equal(data, "note", 4); /* ASan, if it is freed */
-	/* What has not changed is there once. */
+	/* Unchanged content is in memory once. */
 	assert_ptr_equal(find(&again, "/")->own.data,
 			 find(&files, "/")->own.data);
 	files_free(&files);

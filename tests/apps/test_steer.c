@@ -285,8 +285,7 @@ static void test_invalid_backends_are_refused(void **state)
 			fail_msg("'%s' was taken", wrong[i]);
 }
 
-/* What a reload lives on: the option's own parser, and no end of the program.
- */
+/* A reload uses the option's own parser, and errors do not end the program. */
 static void test_a_refused_option_can_be_caught(void **state)
 {
 	static struct proxy_opts proxy;

@@ -273,7 +273,7 @@ static void test_destroy_without_memory_changes_nothing(void **state)
 	coro_destroy(neighbour);
 }
 
-/* ---- what gdb sees ---- */
+/* ---- unwinding by gdb ---- */
 
 static int run_gdb(const char *script)
 {

@@ -319,7 +319,7 @@ static void echo(struct flow *flow)
 	app->eof = n == 0;
 }
 
-/* ---- the whole ---- */
+/* ---- the handler ---- */
 
 /* Notes the possible consequences of the application's end now. */
 void app_note_end(struct flow *flow)

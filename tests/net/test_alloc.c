@@ -1,6 +1,6 @@
 /*
- * Every allocation may fail: a life of a connection is led again and again,
- * each time with the next allocation failing. Nothing crashes, hangs or leaks.
+ * Every allocation may fail: a connection's life is repeated, each time with
+ * the next allocation failing. Nothing crashes, hangs or leaks.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static void release(void *arg)
 	released++;
 }
 
-/* Reads in every way, writes in every way. */
+/* Uses every call that reads and every call that writes. */
 static void lead_a_life(struct net_conn *conn, void *arg)
 {
 	static const uint8_t block[3000];
@@ -53,7 +53,7 @@ static void lead_a_life(struct net_conn *conn, void *arg)
 
 static bool saw_reset;
 
-/* A peer that is slow, correct, and sends again what is not acknowledged. */
+/* A slow, correct peer that resends unacknowledged bytes. */
 struct script {
 	struct peer peer;
 	uint32_t base, acked; /* first byte, first not acknowledged */
@@ -80,7 +80,10 @@ static void take_segment(struct script *s, const struct segment *got_one)
 	}
 }
 
-/* Everything not acknowledged, a few bytes a segment; one ahead of its turn. */
+/*
+ * Resends all unacknowledged bytes, a few per segment, one segment out of
+ * order.
+ */
 static void say_again(struct script *s)
 {
 	uint32_t end = s->base + 1 + (uint32_t)s->len;
@@ -121,7 +124,7 @@ static void act(struct script *s)
 	}
 }
 
-/* True if the allocation that was to fail has been reached. */
+/* Returns true if the allocation that was to fail has been reached. */
 static bool live_with_failure(unsigned n)
 {
 	struct script s = {.base = NEAR_WRAP, .acked = NEAR_WRAP + 1};
@@ -180,7 +183,7 @@ static void test_any_allocation_may_fail(void **state)
 	lead_lives();
 }
 
-/* The same where every segment has to be copied. */
+/* The same if every segment has to be copied. */
 static void test_any_allocation_may_fail_while_segments_are_copied(void **state)
 {
 	fake_frames_spare = 0;
@@ -194,7 +197,7 @@ static void test_any_allocation_may_fail_while_lending(void **state)
 	lead_lives();
 }
 
-/* And where the handshake is a cookie's. */
+/* The same with SYN cookies. */
 static void test_any_allocation_may_fail_with_cookies(void **state)
 {
 	net_listener_limit(listener,

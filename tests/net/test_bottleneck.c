@@ -1,6 +1,6 @@
 /*
- * Congestion control over a path with a bottleneck: what BBR makes of it, and
- * what the controllers that are told by loss do.
+ * Congestion control over a path with a bottleneck: BBR, and the controllers
+ * that react to loss.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -98,7 +98,7 @@ static void test_bbr_fills_the_path_and_keeps_the_queue_short(void **state)
 	end();
 }
 
-/* Every state is gone through in some seconds. */
+/* BBR passes through every state within some seconds. */
 static void test_bbr_passes_through_every_state(void **state)
 {
 	struct bottleneck path = usual(4);
@@ -154,8 +154,8 @@ static double bbr_at(double mbit, unsigned rtt_ms, double bdps,
 }
 
 /*
- * Losses that come in a heap in some round of Startup, as they do for one seed
- * of eight where 1 % are lost: no queue has been full.
+ * Several random losses in one round of Startup, as for one seed of eight at 1
+ * % loss, although no queue has been full.
  */
 static void test_random_losses_do_not_end_startup(void **state)
 {
@@ -178,7 +178,7 @@ static void test_random_losses_do_not_end_startup(void **state)
 	}
 }
 
-/* Rounds of 12 to 600 segments, each with losses: it goes on at its rate. */
+/* Rounds of 12 to 600 segments, each with losses: BBR keeps its rate. */
 static void test_random_loss_of_one_percent_costs_bbr_little(void **state)
 {
 	assert_true(bbr_at(10, 10, 0.5, 10) > 0.92);
@@ -189,8 +189,8 @@ static void test_random_loss_of_one_percent_costs_bbr_little(void **state)
 }
 
 /*
- * What waits behind a segment that was lost twice fills two windows: a third
- * one can be written all the same. CUBIC sends less while it repairs.
+ * Data behind a segment that was lost twice fills two windows, and a third one
+ * can still be written. CUBIC sends less during recovery.
  */
 static void test_bbr_send_buffer_holds_three_windows(void **state)
 {
@@ -239,7 +239,7 @@ static void test_a_long_path_needs_a_larger_buffer(void **state)
 	assert_true(share[1] > 0.95);
 }
 
-/* Three segments, and more than 2 % of what was under way. */
+/* Three segments, and more than 2 % of the data in flight. */
 static void
 test_bbr_loss_threshold_is_three_segments_and_two_percent(void **state)
 {
@@ -250,12 +250,12 @@ test_bbr_loss_threshold_is_three_segments_and_two_percent(void **state)
 	assert_true(net_bbr_is_too_much(&bbr, 3000, 149000));
 	assert_false(net_bbr_is_too_much(&bbr, 3000, 150000));
 	assert_false(net_bbr_is_too_much(&bbr, 0, 0));
-	bbr.sack = false; /* one loss a round trip is all that is told */
+	bbr.sack = false; /* only one loss per round trip is reported */
 	assert_true(net_bbr_is_too_much(&bbr, 1000, 150000));
 	assert_false(net_bbr_is_too_much(&bbr, 0, 150000));
 }
 
-/* Five times what chance is taken for: the rate follows what arrives. */
+/* Loss of five times the random bound: the rate follows the delivery rate. */
 static void test_bbr_reduces_its_rate_at_five_percent_loss(void **state)
 {
 	struct bottleneck path = usual(4);
@@ -278,8 +278,8 @@ static void test_bbr_reduces_its_rate_at_five_percent_loss(void **state)
 }
 
 /*
- * In bursts of ACKs new segments and those sent again leave at one time, in
- * either order: none is lost but those that are.
+ * In bursts of ACKs new segments and retransmissions leave at the same time, in
+ * either order; only lost ones are marked lost.
  */
 static void test_only_lost_segments_are_marked_lost(void **state)
 {
@@ -314,8 +314,8 @@ static void test_bbr_loses_little_to_a_shallow_queue(void **state)
 }
 
 /*
- * A tenth of the rate, written each 10 ms: the estimate neither follows it
- * down nor, when ACKs bunch, goes up.
+ * A tenth of the rate, written each 10 ms: the estimate does not follow it
+ * down, and bunched ACKs do not raise it.
  */
 static void
 test_an_application_that_limits_itself_changes_no_estimate(void **state)
@@ -338,7 +338,10 @@ test_an_application_that_limits_itself_changes_no_estimate(void **state)
 	end();
 }
 
-/* At rest for a second: neither block nor timer; then it begins anew. */
+/*
+ * A connection idle for a second has no recovery state and no timer; then the
+ * model restarts.
+ */
 static void test_idle_connection_frees_its_model_after_a_second(void **state)
 {
 	struct bottleneck path = usual(4);
@@ -359,7 +362,7 @@ static void test_idle_connection_frees_its_model_after_a_second(void **state)
 	end();
 }
 
-/* Within that second it goes on at the rate that it knows. */
+/* Within that second it continues at the known rate. */
 static void test_rate_is_kept_over_a_short_pause(void **state)
 {
 	struct bottleneck path = usual(4);
@@ -408,8 +411,8 @@ static void test_reno_fills_the_path(void **state)
 }
 
 /*
- * HyStart++ ends slow start before ten BDPs of queue are full: when it has seen
- * the round trip grow, the window does by a quarter a round, for five rounds.
+ * HyStart++ ends slow start before ten BDPs of queue are full: once the round
+ * trip has grown, the window grows by a quarter a round, for five rounds.
  */
 static void test_slow_start_ends_before_the_queue_is_full(void **state)
 {
@@ -426,9 +429,9 @@ static void test_slow_start_ends_before_the_queue_is_full(void **state)
 }
 
 /*
- * 1 Gbit/s over 100 ms with a queue of twice the product. When the ACKs of a
- * round come for a round trip, slow start has at most three products under way,
- * which is what there is room for. The round trips tell a round later.
+ * 1 Gbit/s over 100 ms with a queue of twice the product. While the ACKs of a
+ * round arrive over a whole round trip, slow start has at most three products
+ * in flight, which fit. Growing round trips show a round later.
  */
 static void test_slow_start_does_not_overflow_a_long_path(void **state)
 {
@@ -450,7 +453,9 @@ static void test_slow_start_does_not_overflow_a_long_path(void **state)
 	end();
 }
 
-/* Half a window a round trip is no train, however long slow start takes. */
+/*
+ * Half a window per round trip is no ACK train, however long slow start takes.
+ */
 static void test_slow_start_goes_on_while_the_path_has_room(void **state)
 {
 	struct bottleneck path = {.rate = 125e6,

@@ -1,6 +1,6 @@
 /*
- * The budget of memory: windows and buffers shrink, the greediest are reset,
- * the others go on, and what was taken comes back.
+ * The memory budget: windows and buffers shrink, the largest connections are
+ * reset, others continue, and all memory is returned.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -61,14 +61,14 @@ static uint64_t eighths_of_all(unsigned n)
 	return stats.memory_max_bytes / 8 * n;
 }
 
-/* Takes memory until so many eighths of the budget are used, but no more. */
+/* Allocates memory until exactly so many eighths of the budget are used. */
 static void fill_to(unsigned eighths)
 {
 	while (used() + NET_MEM_CHUNK_BYTES < eighths_of_all(eighths))
 		take_ballast();
 }
 
-/* Takes more than the seven eighths. */
+/* Allocates more than seven eighths. */
 static void fill_up(void)
 {
 	while (!net_here()->memory_full)
@@ -98,7 +98,7 @@ static void echo(struct net_conn *conn, void *arg)
 			break;
 }
 
-/* Sends without end to whoever asks with 'G', and echoes the rest. */
+/* Sends without end to a peer that asks with 'G', and echoes other bytes. */
 static void pour(struct net_conn *conn, void *arg)
 {
 	static uint8_t block[65536];
@@ -116,7 +116,7 @@ static void pour(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* What the stack sends to one port; the rest is thrown away. */
+/* Takes the next segment to one port; discards others. */
 static bool next_to(uint16_t port, struct segment *s)
 {
 	while (peer_next(s))
@@ -125,7 +125,7 @@ static bool next_to(uint16_t port, struct segment *s)
 	return false;
 }
 
-/* As TCP does, it asks again when nobody answers. */
+/* Repeats the SYN without an answer, as TCP does. */
 static void join(struct peer *peer, uint16_t port)
 {
 	struct segment s = {0};
@@ -219,7 +219,7 @@ static void test_send_buffer_shrinks_with_the_free_memory(void **state)
 	assert_int_equal(net_here()->snd_most, whole);
 }
 
-/* A connection's pieces are bounded as its bytes are. */
+/* The number of a connection's segments is bounded like its bytes. */
 static void pour_bytes(struct net_conn *conn, void *arg)
 {
 	net_set_write_deadline(conn, net_here()->now_ns + 50000000);
@@ -268,7 +268,7 @@ static void read_some(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static uint32_t edge; /* the right edge of what has been announced */
+static uint32_t edge; /* the right edge of the announced window */
 static uint32_t window;
 
 /* Reads the stack's segments: no announced window may be taken back. */
@@ -328,7 +328,7 @@ static void test_windows_shrink_without_moving_the_edge_back(void **state)
 		run_ms(45);
 		look(&peer);
 	}
-	/* All is read, and yet the window stays at its part. */
+	/* All is read, but the window stays at its share. */
 	assert_in_range(window, 1000, FLOOR);
 	unload();
 	for (unsigned i = 0; i < 30 && window < 60000; i++) {
@@ -393,7 +393,7 @@ static void test_close_with_a_small_window_sends_a_fin(void **state)
 
 static struct net_conn *greedy;
 
-static void pour_and_tell(struct net_conn *conn, void *arg)
+static void pour_and_note(struct net_conn *conn, void *arg)
 {
 	static uint8_t block[GREEDY_LEN];
 
@@ -417,7 +417,7 @@ static void test_largest_connection_is_reset_and_the_others_live(void **state)
 			modest[i].rcv = s.seq + s.len;
 		peer_send(&modest[i], PEER_ACK, NULL, 0);
 	}
-	serve(pour_and_tell);
+	serve(pour_and_note);
 	peer_connect(&rich, 3000, 7, NEAR_WRAP);
 	for (unsigned i = 0; i < 1500; i++) { /* it acknowledges nothing */
 		run_ms(1);
@@ -491,7 +491,7 @@ static void test_idle_connection_is_not_reset(void **state)
 	assert_int_equal(net_here()->n_conns, 1);
 }
 
-/* Each holds a byte that its handler does not read. */
+/* Each connection holds a byte that its handler does not read. */
 static void test_many_small_connections_are_reset_for_room(void **state)
 {
 	struct peer peer;
@@ -536,7 +536,7 @@ static void test_memory_of_many_coroutines_is_returned(void **state)
 	assert_int_equal(net_here()->snd_most, TCP_SND_BUF);
 	serve(echo);
 	expect_echo(2000);
-	/* What they have taken is theirs: others share the rest. */
+	/* The coroutines' memory stays allocated: others share the rest. */
 	while (net_here()->snd_most == TCP_SND_BUF)
 		take_ballast();
 	unload();
@@ -558,7 +558,7 @@ static void test_no_connection_is_accepted_without_memory(void **state)
 	expect_echo(2000);
 }
 
-/* An object in each chunk keeps it; newcomers find room between them. */
+/* An object in each chunk keeps the chunk; new objects use the holes. */
 static void test_new_objects_fill_the_holes_between_old_ones(void **state)
 {
 	static void *objects[64 * 1024];
@@ -622,8 +622,8 @@ static void read_all(struct net_conn *conn, void *arg)
 }
 
 /*
- * The largest scale counts in units of 16 KiB. A peer that keeps to what it is
- * told goes on sending while memory is short, without a probe of its own.
+ * The largest scale counts in units of 16 KiB. A peer that obeys the window
+ * keeps sending while memory is short, without a probe.
  */
 static void test_large_scale_leaves_a_window_when_memory_is_short(void **state)
 {

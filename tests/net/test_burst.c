@@ -1,8 +1,7 @@
 /*
- * Segments of one connection that come in one burst are taken together: the
- * reader is woken once, one ACK answers them all, and nothing of what ends such
- * a run is lost. Whether lwIP would have left the same is for test-net-random
- * --differ to say.
+ * Segments of one connection in one burst are processed together: the reader is
+ * woken once, one ACK answers all, and the segment that ends such a run is
+ * handled. test-net-random --differ compares the result with lwIP's.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -20,8 +19,8 @@
 #define SEG	  1000u
 
 static struct peer peer;
-static struct net_conn *last; /* that the handler was given */
-static bool looks;	      /* it reads; or waits until it does */
+static struct net_conn *last; /* the connection of the latest handler */
+static bool looks;	      /* the handler reads; false: it waits */
 static unsigned reads;	      /* calls that have returned bytes */
 static uint8_t bytes[64 * SEG];
 
@@ -64,7 +63,7 @@ static int open_all(void **state)
 	return err;
 }
 
-/* The stream's next segments, all in the burst of the next round. */
+/* Sends the stream's next segments, all in the burst of the next round. */
 static void send_data(unsigned segments)
 {
 	size_t at = got_len;
@@ -140,7 +139,7 @@ static void test_an_odd_segment_is_acknowledged_with_the_others(void **state)
 	assert_false(last->pcb.flags & (TF_ACK_DELAY | TF_ACK_NOW));
 }
 
-/* An ACK alone wakes nobody; the data behind it has to. */
+/* A bare ACK wakes no reader; the data behind it must. */
 static void test_data_behind_an_ack_wakes_the_reader(void **state)
 {
 	assert_int_equal(net_send(last, "hello", 5), 5);
@@ -199,7 +198,7 @@ static void test_reset_behind_a_run_is_handled(void **state)
 {
 	send_data(4);
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
-	send_data(1); /* of nobody */
+	send_data(1); /* without a connection */
 	run_rounds(2);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ECONNRESET);
@@ -224,7 +223,7 @@ static void test_two_connections_in_turn(void **state)
 	assert_int_equal(reads, 2);
 }
 
-/* The same ports and numbers from another address are no run. */
+/* Segments with the same ports and numbers from another address are no run. */
 static void test_another_address_is_another_connection(void **state)
 {
 	static const uint8_t stranger[4] = {10, 0, 0, 9};
@@ -246,7 +245,7 @@ static void test_another_address_is_another_connection(void **state)
 	assert_int_equal(last->pcb.rcv_nxt, peer.snd);
 }
 
-/* A run must not write where no window is open. */
+/* A run ends at the window's edge. */
 static void test_run_ends_at_the_window_edge(void **state)
 {
 	uint32_t before = peer.snd;
@@ -260,7 +259,7 @@ static void test_run_ends_at_the_window_edge(void **state)
 	assert_memory_equal(got, bytes, got_len);
 }
 
-/* What the peer says of its own window on the way counts: RFC 9293 3.10.7.4. */
+/* The window of each segment in a run is used (RFC 9293 3.10.7.4). */
 static void test_last_window_of_a_run_is_used(void **state)
 {
 	for (unsigned i = 0; i < 4; i++) {
@@ -293,7 +292,7 @@ static void test_ack_within_a_burst_is_handled(void **state)
 #define LONG   "a segment long enough to be taken behind another one's head"
 #define LONGER LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG LONG
 
-/* RFC 7323 4.3: of several that one ACK is for, the earliest. */
+/* RFC 7323 4.3: an ACK for several segments echoes the earliest timestamp. */
 static void test_run_echoes_its_earliest_timestamp(void **state)
 {
 	uint32_t first;
@@ -307,7 +306,7 @@ static void test_run_echoes_its_earliest_timestamp(void **state)
 	assert_int_equal(last->pcb.rcv_nxt, stamped.snd);
 }
 
-/* An ACK alone is answered by none: what is behind it counts. */
+/* A bare ACK gets no answer: the timestamp of the data behind it is echoed. */
 static void test_the_timestamp_behind_an_ack_is_echoed(void **state)
 {
 	stamped_connect();

@@ -1,6 +1,6 @@
 /*
- * A port that has no room just then: whatever we had to say is said when it
- * has, soon and by itself.
+ * A port without room: every segment that could not leave is sent soon after
+ * the port has room again.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 
 static struct peer peer;
 static struct net_conn *ours;
-static bool told;
+static bool go;
 
 static void port_is_busy(bool busy)
 {
@@ -28,25 +28,25 @@ static void port_is_busy(bool busy)
 static void await_word(struct net_conn *conn)
 {
 	ours = conn;
-	while (!told)
+	while (!go)
 		coro_sleep_ns(1000000);
 }
 
 static void connect_to(net_handler handler)
 {
 	serve(handler);
-	told = false;
+	go = false;
 	peer_connect(&peer, 1000, 7, 99);
 	run_ms(20);
 	while (fake_sent(got, sizeof(got)))
 		;
 }
 
-/* The handler goes on while the port is busy. */
+/* Lets the handler continue while the port is busy. */
 static void say_so(unsigned ms)
 {
 	port_is_busy(true);
-	told = true;
+	go = true;
 	run_ms(ms);
 	peer_expect_nothing();
 	port_is_busy(false);
@@ -120,11 +120,11 @@ static void test_data_is_sent_later(void **state)
 	assert_int_equal(peer_wait(SOON_MS).len, 4);
 }
 
-/* The timeouts as well: a whole series of them finds the port busy. */
+/* Several timeouts find the port busy. */
 static void test_retransmission_is_sent_later(void **state)
 {
 	connect_to(send_it);
-	told = true;
+	go = true;
 	assert_int_equal(peer_wait(SOON_MS).len, 4);
 	port_is_busy(true);
 	run_ms(3000);
@@ -161,7 +161,7 @@ static void test_keepalive_is_sent_later(void **state)
 	assert_int_equal(peer_wait(100).seq, peer.rcv - 1);
 }
 
-/* A window that shuts while the port is busy is probed for all the same. */
+/* A window that closes while the port is busy is still probed. */
 static void test_probe_is_sent_later(void **state)
 {
 	struct segment s;
@@ -172,7 +172,7 @@ static void test_probe_is_sent_later(void **state)
 	run_ms(100);
 	while (peer_next(&s))
 		;
-	told = true;
+	go = true;
 	port_is_busy(true);
 	run_ms(400);
 	port_is_busy(false);

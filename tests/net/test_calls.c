@@ -1,6 +1,6 @@
 /*
- * The calls a coroutine makes: accept, dial, deadlines, shutdown, and the
- * errors that tell their failures apart.
+ * The calls of a coroutine: accept, dial, deadlines, shutdown, and the distinct
+ * errors of their failures.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -116,7 +116,7 @@ static void test_port_0_is_replaced_by_the_chosen_port(void **state)
 	assert_int_equal(net_listener_addr(NULL).port, 0);
 }
 
-/* All ports but one have a listener of every address. */
+/* Every port but one has a listener for all addresses. */
 static void test_port_0_gets_the_last_free_port(void **state)
 {
 	struct net_listener *any, *own, *none;
@@ -317,9 +317,9 @@ static void test_exhausted_ports_are_cached_for_a_while(void **state)
 	result = 0;
 	dial("10.0.0.2:80");
 	run_rounds(2);
-	assert_int_equal(result, -EADDRNOTAVAIL); /* it did not look */
+	assert_int_equal(result, -EADDRNOTAVAIL); /* from the cache */
 	dial("10.0.0.2:81");
-	assert_true(peer_next(&s)); /* of another one it knows nothing */
+	assert_true(peer_next(&s)); /* the cache covers one destination only */
 	assert_int_equal(s.src, NET_PORT_FIRST + 4711);
 	run_ms(60);
 	dial("10.0.0.2:80");
@@ -415,7 +415,8 @@ static void write_until_deadline(struct net_conn *conn, void *arg)
 {
 	int64_t start = net_now_ns(stack);
 
-	net_set_read_deadline(conn, start + 10000000); /* another matter */
+	net_set_read_deadline(
+		conn, start + 10000000); /* does not apply to the write */
 	net_set_write_deadline(conn, start + 50000000);
 	while ((result = net_send(conn, got, sizeof(got))) > 0)
 		;
@@ -461,8 +462,8 @@ static void test_reading_shut_down_still_writes(void **state)
 		assert_true(peer_next(&s));
 	while (s.len == 0);
 	assert_memory_equal(s.data, "still", 5);
-	assert_int_equal(s.ack, peer.snd); /* taken off the wire all the same */
-	while (peer_next(&s)) /* what was discarded is not "unread" */
+	assert_int_equal(s.ack, peer.snd); /* the bytes are acknowledged */
+	while (peer_next(&s)) /* discarded bytes are not "unread" */
 		assert_false(s.flags & PEER_RST);
 	assert_int_equal(result, 5);
 }

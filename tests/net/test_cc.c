@@ -1,7 +1,6 @@
 /*
- * Congestion controllers, each alone, against traces worked out by hand: the
- * block of a connection is told of ACKs and losses, and the clock stands where
- * the test sets it.
+ * Congestion controllers, each alone, against traces computed by hand: the test
+ * reports ACKs and losses to a connection's recovery state, and sets the clock.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +15,7 @@
 
 static struct net_recovery *rec;
 
-/* A connection at rest with a block of this controller and this window. */
+/* Sets up an idle connection with this controller and window. */
 static void begin(const char *cc, unsigned segs)
 {
 	repair_connect(true, 0);
@@ -39,7 +38,7 @@ static void at_ms(uint32_t ms)
 	net_here()->now_us = NET_MS(ms);
 }
 
-/* An ACK of so many segments while the window is in use. */
+/* Reports an ACK of so many segments while the window is in use. */
 static void acked(unsigned segs, unsigned rtt_ms)
 {
 	struct net_ack ack = {.una = ours->pcb.lastack,
@@ -64,7 +63,10 @@ static void lost(void)
 
 /* ---- Reno ---- */
 
-/* RFC 5681 3.1: half at a loss, then a segment more for each window. */
+/*
+ * RFC 5681 3.1: the window halves at a loss, then grows by a segment per
+ * window.
+ */
 static void test_reno_halves_and_adds_a_segment_a_window(void **state)
 {
 	begin("reno", 20);
@@ -119,9 +121,9 @@ static void test_an_undone_cut_leaves_the_window_as_it_was(void **state)
 /* ---- CUBIC ---- */
 
 /*
- * RFC 9438 4.2 with W_max = 100 segments: 70 remain, K is the cube root of
- * 30 / 0.4, 4.217 s. At K the window is W_max again, and 0.4 segments beyond it
- * a second later. The round trip is no part of it: SRTT is 0 here.
+ * RFC 9438 4.2 with W_max = 100 segments: 70 remain, K is the cube root of 30 /
+ * 0.4, 4.217 s. At K the window is W_max again, and 0.4 segments beyond it a
+ * second later. SRTT is 0, since the curve does not depend on the round trip.
  */
 static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 {
@@ -133,7 +135,7 @@ static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 	assert_int_equal(rec->cwnd, 70 * MSS);
 	for (unsigned ms = 0; ms <= 4217; ms += 17) {
 		at_ms(1000 + ms);
-		rec->cubic.w_est = 0; /* the region of Reno is another test's */
+		rec->cubic.w_est = 0; /* disables the Reno-friendly region */
 		acked(20, 0);
 	}
 	assert_in_range(rec->cubic.k * 1000, 4216, 4218);
@@ -148,10 +150,10 @@ static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 }
 
 /*
- * Of 30,000 segments, each acknowledged by itself: what an ACK adds is less
- * than a byte, and less than a float of so many segments can tell. A window a
- * second follows the curve by W' = 0.4 t^3 - W, which is 1.125 segments after
- * two: 0.4 (t^3 - 3 t^2 + 6 t - 6 + 6 e^-t).
+ * 30,000 segments, each acknowledged by itself: an ACK adds less than a byte,
+ * and less than a float of that magnitude can represent. A window a second
+ * follows the curve by W' = 0.4 t^3 - W, which is 1.125 segments after two: 0.4
+ * (t^3 - 3 t^2 + 6 t - 6 + 6 e^-t).
  */
 static void test_cubic_grows_a_large_window(void **state)
 {
@@ -171,7 +173,9 @@ static void test_cubic_grows_a_large_window(void **state)
 	end();
 }
 
-/* 4.3: 0.529 segments a window, where that is more than the curve gives. */
+/*
+ * 4.3: growth of 0.529 segments per window, if that is more than the curve's.
+ */
 static void test_cubic_is_no_slower_than_reno(void **state)
 {
 	begin("cubic", 10);
@@ -180,12 +184,12 @@ static void test_cubic_is_no_slower_than_reno(void **state)
 	lost();
 	assert_int_equal(rec->cwnd, 7 * MSS);
 	for (unsigned i = 0; i < 7; i++)
-		acked(1, 0); /* at one time: the curve stands still */
+		acked(1, 0); /* at one time: the curve does not grow */
 	assert_in_range(rec->cwnd, 7500, 7530);
 	end();
 }
 
-/* 4.7: who loses before it is back leaves more to others. */
+/* 4.7: a flow that loses before it reaches W_max leaves more to others. */
 static void test_cubic_converges_fast(void **state)
 {
 	begin("cubic", 100);
@@ -197,7 +201,7 @@ static void test_cubic_converges_fast(void **state)
 	end();
 }
 
-/* 5.8: while the application is the limit the curve waits. */
+/* 5.8: the curve does not grow while the application is the limit. */
 static void test_cubic_waits_while_its_window_is_not_used(void **state)
 {
 	struct net_ack ack = {.acked = MSS, .since_us = NET_MS(1000)};
@@ -217,7 +221,7 @@ static void test_cubic_waits_while_its_window_is_not_used(void **state)
 
 /* ---- slow start, HyStart++ ---- */
 
-/* So many rounds of eight ACKs of a segment each, with these round trips. */
+/* Runs n rounds of eight ACKs of a segment each, with this round trip. */
 static void rounds(unsigned n, unsigned rtt_ms)
 {
 	while (n--) {
@@ -296,7 +300,7 @@ static void test_slow_start_resumes_after_jitter(void **state)
 	end();
 }
 
-/* Fewer than eight samples tell nothing. */
+/* Fewer than eight samples are not enough. */
 static void test_few_samples_end_no_slow_start(void **state)
 {
 	begin("cubic", 10);
@@ -312,7 +316,7 @@ static void test_few_samples_end_no_slow_start(void **state)
 	end();
 }
 
-/* After a loss slow start leads to ssthresh, however long round trips are. */
+/* After a loss slow start continues to ssthresh, even if round trips grow. */
 static void test_hystart_applies_to_the_first_slow_start_only(void **state)
 {
 	begin("cubic", 10);
@@ -338,13 +342,16 @@ static void test_window_halves_for_each_idle_rto(void **state)
 	rec->cc->on_idle(ours, 40);
 	assert_int_equal(rec->cwnd, 10 * MSS);
 	assert_int_equal(ours->pcb.ssthresh, 75 * MSS);
-	rec->cwnd = 3 * MSS; /* less than the initial one stays */
+	rec->cwnd = 3 * MSS; /* a window below the initial one stays */
 	rec->cc->on_idle(ours, 5);
 	assert_int_equal(rec->cwnd, 3 * MSS);
 	end();
 }
 
-/* Nor has the curve run meanwhile: 70 segments, and a second of it, not 60. */
+/*
+ * The curve does not advance during the pause: it starts at 70 segments, one
+ * second in, not 60.
+ */
 static void test_cubic_curve_restarts_after_a_pause(void **state)
 {
 	begin("cubic", 100);
@@ -361,7 +368,7 @@ static void test_cubic_curve_restarts_after_a_pause(void **state)
 	end();
 }
 
-/* ---- how fast ---- */
+/* ---- pacing rates ---- */
 
 /* 40 segments in 20 ms are 2 MB/s: twice that below half of ssthresh. */
 static void test_loss_based_pacing_rate_follows_the_window(void **state)
@@ -421,7 +428,7 @@ static void test_controller_may_change_with_segments_in_flight(void **state)
 	assert_int_equal(result, 60 * MSS);
 }
 
-/* Without memory for a model of the path there is CUBIC. */
+/* Without memory for BBR's model the connection uses CUBIC. */
 static void test_bbr_without_memory_falls_back_to_cubic(void **state)
 {
 	repair_connect(true, 0);

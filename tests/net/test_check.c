@@ -1,6 +1,6 @@
 /*
- * What a segment from nowhere may not do: RFC 5961, RFC 9293 3.10.7, and the
- * old tricks. Sequence numbers of both sides wrap within most tests.
+ * Checks of forged segments: RFC 5961, RFC 9293 3.10.7, and classic attacks.
+ * Sequence numbers of both sides wrap within most tests.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -42,7 +42,7 @@ static struct net_conn *only_conn(void)
 	return only;
 }
 
-/* A connection whose own numbers are about to wrap as well. */
+/* Opens a connection whose own numbers are about to wrap as well. */
 static void connect_near_wrap(struct peer *peer)
 {
 	uint32_t shift;
@@ -180,7 +180,7 @@ static void test_half_open_answers_its_syn_and_challenges_another(void **state)
 	assert_true(peer_next(&first));
 	forge(&peer, PEER_SYN, peer.snd, 0, "");
 	expect(NULL, PEER_SYN | PEER_ACK, first.seq, peer.snd + 1, 0);
-	/* A client that has begun anew: its answer to ours is an exact RST. */
+	/* A restarted client answers our challenge with an exact RST. */
 	forge(&peer, PEER_SYN, peer.snd + 70000, 0, "");
 	expect(&s, PEER_ACK, first.seq + 1, peer.snd + 1, 0);
 	assert_int_equal(net_here()->half_open, 1);
@@ -196,7 +196,7 @@ static void read_all_and_stay(struct net_conn *conn, void *arg)
 	coro_sleep_ns(INT64_C(60000000000));
 }
 
-/* One that a handler holds; what nobody does is in test_time_wait.c. */
+/* A connection held by a handler; test_time_wait.c has the others. */
 static void test_time_wait_never_resets(void **state)
 {
 	struct peer peer;
@@ -218,7 +218,7 @@ static void test_time_wait_never_resets(void **state)
 
 static void test_data_with_an_impossible_ack_is_challenged(void **state)
 {
-	/* Never sent; and older than the largest window ever was. */
+	/* ACKs of data never sent, and ACKs older than the largest window. */
 	static const uint32_t ahead[] = {1, 1000, -(WINDOW + 1), 0x80000000u};
 	struct peer peer;
 
@@ -268,7 +268,8 @@ static void test_each_retransmission_is_acknowledged(void **state)
 	expect_alive(&peer);
 	for (unsigned i = 0; i < 3; i++) {
 		forge(&peer, PEER_ACK, peer.snd - 5, peer.rcv, "alive");
-		expect_challenge(&peer); /* its form; but no limit */
+		expect_challenge(
+			&peer); /* like a challenge ACK, but not rate limited */
 	}
 	assert_int_equal(net_here()->stats.challenge_acks, 0);
 	assert_int_equal(got_len, 5);
@@ -299,7 +300,7 @@ static void test_data_without_ack_is_dropped(void **state)
 	expect_alive(&peer);
 }
 
-/* ---- section 7: how often ---- */
+/* ---- section 7: rate limits ---- */
 
 static void test_challenges_are_limited_by_connection(void **state)
 {
@@ -317,7 +318,7 @@ static void test_challenges_are_limited_by_connection(void **state)
 			n++;
 	}
 	assert_int_equal(n, 2);
-	/* Another connection's allowance tells nothing of it. */
+	/* Another connection has its own limit. */
 	forge(&second, PEER_RST, second.snd + 9, 0, "");
 	expect_challenge(&second);
 }
@@ -336,7 +337,8 @@ static void test_wrong_ack_half_open_draws_a_bare_rst(void **state)
 	peer.rcv = s.seq + 1;
 	expect(&s, PEER_RST, peer.rcv + 1, 0, 0);
 	assert_int_equal(s.wnd, 0);
-	assert_int_equal(net_here()->half_open, 1); /* the right one works */
+	assert_int_equal(net_here()->half_open,
+			 1); /* the right ACK is accepted */
 	forge(&peer, PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
 	assert_int_equal(net_here()->stats.accepted, 1);
@@ -350,7 +352,7 @@ static void test_closed_port_resets_as_rfc_9293_says(void **state)
 	forge(&peer, PEER_ACK, 77, NEAR_WRAP, "data");
 	expect(&s, PEER_RST, NEAR_WRAP, 0, 0);
 	assert_int_equal(s.wnd, 0);
-	forge(&peer, PEER_SYN, -1u, 99, ""); /* its ACK field says nothing */
+	forge(&peer, PEER_SYN, -1u, 99, ""); /* its ACK field is not valid */
 	expect(&s, PEER_RST | PEER_ACK, 0, 0, 0); /* after the wrap */
 	forge(&peer, PEER_FIN, 10, 99, "data");
 	expect(&s, PEER_RST | PEER_ACK, 0, 15, 0);
@@ -464,7 +466,7 @@ static uint32_t send_syn(uint16_t port, uint32_t seq, const uint8_t *options,
 	return s.seq + 1;
 }
 
-/* The MSS of the connection that a SYN with this option makes. */
+/* Returns the MSS of a connection whose SYN has this option. */
 static unsigned mss_of(uint16_t port, const uint8_t *options, unsigned len)
 {
 	struct peer peer = {
@@ -518,7 +520,7 @@ static void test_handshake_options_are_ignored_later(void **state)
 	assert_int_equal(pcb->flags & (TF_WND_SCALE | TF_SACK), 0);
 }
 
-/* ---- senders that cannot be ---- */
+/* ---- impossible senders ---- */
 
 static void test_multicast_and_broadcast_segments_are_dropped(void **state)
 {
@@ -558,7 +560,7 @@ static void test_multicast_and_broadcast_segments_are_dropped(void **state)
 #define T(name)                                                                \
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 
-/* Ethernet fills short frames up to 60 bytes; that is nobody's data. */
+/* Ethernet pads short frames to 60 bytes; the padding is not data. */
 static void test_frame_padding_is_not_data(void **state)
 {
 	const uint16_t flags =

@@ -36,7 +36,7 @@ static void send_syn(uint16_t port)
 	peer_send(&p, PEER_SYN, NULL, 0);
 }
 
-/* The peer ends and the stack follows: until TIME_WAIT is the peer's. */
+/* Closes from the peer's side, so that TIME_WAIT is the peer's. */
 static void leave(struct peer *p)
 {
 	struct segment s;
@@ -157,7 +157,7 @@ static void test_time_wait_does_not_count(void **state)
 	peer_connect(&one, 1002, 7, 99);
 }
 
-/* A handler that goes on after its peer has left still takes its memory. */
+/* A handler that continues after its peer has left still uses memory. */
 static bool go;
 
 static void linger(struct net_conn *conn, void *arg)

@@ -1,9 +1,10 @@
 /*
- * A port's limits over several shards: clients in all, clients and half-open
- * connections of a source, whichever shard has them.
+ * A port's limits over several shards: all clients, and clients and half-open
+ * connections of a source, on any shard.
  *
- * Each shard is a thread with a fake port and a peer of its own. It does what
- * the test tells it to and then waits, so one works at a time but in the races.
+ * Each shard is a thread with a fake port and a peer of its own. It runs the
+ * test's steps and waits in between, so that one shard works at a time, except
+ * in the races.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -23,8 +24,8 @@
 #define MOST	   4u
 #define CONNS	   64u	  /* of each shard */
 #define TURNS	   50000u /* of a race */
-#define LAST_TURNS 4000u  /* of one for the last place, by all shards */
-#define CLIENTS	   16u	  /* at a time of a shard, in tests */
+#define LAST_TURNS 4000u  /* of a race for the last slot, by all shards */
+#define CLIENTS	   16u	  /* concurrent clients of a shard */
 
 static struct shard {
 	pthread_t thread;
@@ -57,7 +58,7 @@ static void on(unsigned number, void (*work)(struct shard *, unsigned),
 	sem_wait(&shards[number].done);
 }
 
-/* All at once. */
+/* Runs a step on all shards at once. */
 static void on_all(void (*work)(struct shard *, unsigned), unsigned arg)
 {
 	for (unsigned i = 0; i < n_shards; i++) {
@@ -143,7 +144,7 @@ static int close_shards(void **state)
 	return 0;
 }
 
-/* ---- what a shard does ---- */
+/* ---- steps of a shard ---- */
 
 static void send_syn(struct shard *shard, unsigned arg)
 {
@@ -160,14 +161,14 @@ static void send_syn(struct shard *shard, unsigned arg)
 	peer->rcv = s.seq + 1;
 }
 
-/* The end of a handshake that the last SYN began. */
+/* Completes the handshake of the last SYN. */
 static void send_ack(struct shard *shard, unsigned arg)
 {
 	peer_send(&shard->clients[shard->n_clients++], PEER_ACK, NULL, 0);
 	run_rounds(3);
 }
 
-/* A SYN of another host than the peer, to which no answer finds the way. */
+/* Sends a SYN of another host, which answers cannot reach. */
 static void send_syn_of(struct shard *shard, unsigned host)
 {
 	const uint8_t from[4] = {10, 0, 0, (uint8_t)host};
@@ -177,7 +178,7 @@ static void send_syn_of(struct shard *shard, unsigned host)
 		;
 }
 
-/* The client that came last resets its connection. */
+/* Resets the latest client's connection. */
 static void reset_last(struct shard *shard, unsigned arg)
 {
 	peer_send(&shard->clients[--shard->n_clients], PEER_RST | PEER_ACK,
@@ -215,7 +216,7 @@ static void note_half_open(struct shard *shard, unsigned arg)
 	shard->seen = stack->half_open;
 }
 
-/* ---- the same, as the test asks for it ---- */
+/* ---- the same, on a shard that the test chooses ---- */
 
 static bool gets_in(unsigned number)
 {
@@ -251,7 +252,10 @@ static void check_clients(unsigned count)
 
 /* ---- limits ---- */
 
-/* As many as may be, one shard after another: then one of any shard's. */
+/*
+ * Opens as many clients as allowed, one shard after another; then every shard
+ * refuses one.
+ */
 static void fill(unsigned limit)
 {
 	for (unsigned i = 0; i < limit; i++)
@@ -273,7 +277,8 @@ static void test_limit_holds_for_all_shards(void **state)
 		fill(6);
 		on(n - 1, reset_last, 0);
 		check_clients(5);
-		assert_true(gets_in(0)); /* the place that another shard gave */
+		assert_true(
+			gets_in(0)); /* the slot that another shard released */
 		assert_false(gets_in(n - 1));
 		close_shards(NULL);
 	}
@@ -294,7 +299,7 @@ static void test_a_source_has_one_limit_on_all_shards(void **state)
 	for (unsigned n = 2; n <= MOST; n *= 2) {
 		open_shards(n, (struct net_limits){.clients_per_source = 3});
 		fill(3);
-		/* Another source has places of its own, three again. */
+		/* Another source has its own three slots. */
 		for (unsigned i = 0; i < 4; i++)
 			on(i % n, send_syn_of, 3);
 		for (unsigned i = 0, all = 0; i < n; i++) {
@@ -306,7 +311,7 @@ static void test_a_source_has_one_limit_on_all_shards(void **state)
 	}
 }
 
-/* A source that is refused has taken no place of the others'. */
+/* A refused source has taken no slot of others. */
 static void test_refused_source_takes_no_slot(void **state)
 {
 	open_shards(2,
@@ -331,7 +336,7 @@ static void test_half_open_limit_of_all_shards_leads_to_cookies(void **state)
 	}
 	assert_int_equal(half_open_on(0), 1);
 	assert_int_equal(half_open_on(1), 1);
-	on(1, send_syn, 0); /* a cookie: nothing is kept */
+	on(1, send_syn, 0); /* a cookie: no state is kept */
 	assert_int_equal(shards[1].flags, PEER_SYN | PEER_ACK);
 	assert_int_equal(half_open_on(1), 1);
 	on(1, send_ack, 0);
@@ -343,7 +348,10 @@ static void test_half_open_limit_of_all_shards_leads_to_cookies(void **state)
 	assert_false(gets_in(0));
 }
 
-/* Half the backlogs of all shards, and half of the program's connections. */
+/*
+ * Notes the default limits: half the backlogs of all shards, and half of the
+ * program's connections.
+ */
 static void note_limits(struct shard *shard, unsigned arg)
 {
 	struct net_limits most;
@@ -365,7 +373,7 @@ static void test_default_limits_hold_for_the_program(void **state)
 	assert_int_equal(shards[1].got_in, 2 * 4096 / 2);
 }
 
-/* ---- giving back ---- */
+/* ---- release of counts ---- */
 
 static void test_closing_shard_releases_its_counts(void **state)
 {
@@ -383,7 +391,7 @@ static void test_closing_shard_releases_its_counts(void **state)
 	assert_false(gets_in(0));
 }
 
-/* Whoever has been resetting connections all along leaves nothing behind. */
+/* Connections that are reset all the time leave no counts behind. */
 static void test_no_client_stays_counted(void **state)
 {
 	open_shards(2, (struct net_limits){.clients = 3});
@@ -431,7 +439,7 @@ static void fail_after(struct shard *shard, unsigned n)
 	net_mem_fail_after(n);
 }
 
-/* One of the first allocations of a connection is that of its entry. */
+/* One of the first allocations of a connection is its source's entry. */
 static void test_without_memory_a_client_is_not_counted(void **state)
 {
 	unsigned uncounted = 0;
@@ -454,11 +462,13 @@ static void test_without_memory_a_client_is_not_counted(void **state)
 
 /* ---- races ---- */
 
-/* Those that are in at the same time, as the racers find it. */
+/* Concurrent clients, as counted by the racing shards. */
 static _Atomic unsigned in_now, most_in;
-static _Atomic unsigned met; /* how often a shard has come to meet() */
+static _Atomic unsigned met; /* number of calls of meet() */
 
-/* Returns when all have come: at the same moment where each has a CPU. */
+/*
+ * Returns when all shards have called it: at the same moment if each has a CPU.
+ */
 static void meet(void)
 {
 	unsigned all = (atomic_fetch_add(&met, 1) / n_shards + 1) * n_shards;
@@ -486,7 +496,7 @@ static bool admitted(unsigned host)
 	return net_clients_admit(listener, &ip, NET_ASKS) == NET_ADMIT;
 }
 
-/* All ask for the last place in the same moment: one of them gets it. */
+/* All shards ask for the last slot at the same moment: one of them gets it. */
 static void race_for_the_last(struct shard *shard, unsigned hosts)
 {
 	for (unsigned turn = 0; turn < LAST_TURNS / n_shards; turn++) {
@@ -501,7 +511,7 @@ static void race_for_the_last(struct shard *shard, unsigned hosts)
 	}
 }
 
-/* Who was second in a turn may be first in the next, once there is room. */
+/* The second of one turn may be the first of the next, once there is room. */
 static void check_last_place(unsigned shards_racing, unsigned hosts,
 			     struct net_limits given)
 {
@@ -531,7 +541,10 @@ static void test_one_shard_gets_the_last_slot_of_a_source(void **state)
 				 (struct net_limits){.clients_per_source = 1});
 }
 
-/* A life of a connection, as fast as can be, beside the others'. */
+/*
+ * Opens and closes a connection as fast as possible, in parallel with other
+ * shards.
+ */
 static void live(struct net_conn *conn, unsigned host)
 {
 	*conn = (struct net_conn){0};

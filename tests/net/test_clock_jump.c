@@ -1,6 +1,6 @@
 /*
- * The monotonic clock jumps, as after a machine was suspended or its virtual
- * machine paused: what was due fires late, once, and nothing is lost.
+ * The monotonic clock jumps, as after a machine or virtual machine was
+ * suspended: expired timers fire late, once, and nothing is lost.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 #define S    INT64_C(1000000000)
 #define HOUR (3600 * S)
 
-/* What the stack sends in so many rounds while the clock stands still. */
+/* Counts the segments sent in so many rounds on a still clock. */
 static unsigned sent_in(unsigned rounds)
 {
 	struct segment s;
@@ -35,7 +35,9 @@ static void jump(int64_t ns)
 	fake_now_ns += ns;
 }
 
-/* The hour counts for nothing: no storm now, and no hour's wait for the next.
+/*
+ * The jump of an hour causes neither a burst of retransmissions nor an hour's
+ * back-off.
  */
 static void test_bytes_in_flight_are_resent_in_time(void **state)
 {
@@ -60,7 +62,7 @@ static void test_bytes_in_flight_are_resent_in_time(void **state)
 	assert_int_equal(ended, 0);
 }
 
-/* An ACK that waited while the process was stopped is no round trip. */
+/* An ACK that waited while the process was stopped is no RTT sample. */
 static void test_pause_is_not_a_round_trip_sample(void **state)
 {
 	unsigned sent[8];
@@ -74,7 +76,7 @@ static void test_pause_is_not_a_round_trip_sample(void **state)
 	assert_true(info.rto_ns < 5 * S);
 }
 
-/* The peer was paused with us: its window is still shut, then open. */
+/* The peer was paused too: its window is still closed, then open. */
 static void test_shut_window_is_probed_once(void **state)
 {
 	unsigned sent[16];
@@ -108,7 +110,7 @@ static void test_idle_connection_stays(void **state)
 	assert_int_equal(net_here()->n_conns, 1);
 }
 
-/* The peer had no chance to answer: a probe now, not the verdict. */
+/* The peer had no chance to answer: it is probed, not given up. */
 static void test_keepalive_probes_before_it_gives_up(void **state)
 {
 	repair_connect(true, 0);
@@ -120,7 +122,7 @@ static void test_keepalive_probes_before_it_gives_up(void **state)
 	ACK(0);
 	run_ms(500);
 	assert_int_equal(ended, 0);
-	/* And a peer that is gone is found out as ever. */
+	/* A peer that is gone is still detected. */
 	for (unsigned i = 0; i < 40 && ended == 0; i++) {
 		run_ms(500);
 		while (peer_next(&(struct segment){0}))
@@ -164,8 +166,7 @@ static void read_for_ten_seconds(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* The answer that waits in the port is read before the deadline is looked at.
- */
+/* The answer that waits in the port is read before the deadline is checked. */
 static void test_deadline_passes_once(void **state)
 {
 	struct peer other;
@@ -196,7 +197,7 @@ static void test_time_wait_ends(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-/* A SYN that was never answered: its SYN-ACK comes again, once. */
+/* An unanswered SYN-ACK is sent again, once. */
 static void test_syn_ack_is_sent_once_more(void **state)
 {
 	struct segment syn = {.src = 1000,

@@ -1,6 +1,6 @@
 /*
- * How connections end: lingering, cancelling, closing what another coroutine
- * is blocked in, and what a handle that is gone answers.
+ * Ends of connections: lingering, cancelling, closing under another coroutine's
+ * call, and calls on a closed handle.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static void send_and_linger(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* The connection up to where the stack's data and FIN have come. */
+/* Opens a connection and takes the stack's data and FIN. */
 static void take_data_and_fin(struct peer *peer)
 {
 	struct segment s;
@@ -135,7 +135,9 @@ static void test_linger_returns_a_reset_by_the_peer(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-/* Once nobody lingers any more, nothing is to be touched after the reset. */
+/*
+ * After the lingering call has returned, the reset must touch no memory of it.
+ */
 static void test_reset_after_linger_has_ended(void **state)
 {
 	struct peer peer;
@@ -159,7 +161,7 @@ static void shut_and_close_late(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* How long the peer's FIN is waited for counts from when nobody reads. */
+/* The wait for the peer's FIN counts from the close. */
 static void test_fin_wait_2_timeout_starts_at_the_close(void **state)
 {
 	struct peer peer;
@@ -183,7 +185,7 @@ static void close_with_a_grown_window(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* What the peer has been told that it may send does not shrink. */
+/* The announced window does not shrink. */
 static void test_close_does_not_shrink_the_window(void **state)
 {
 	struct peer peer;
@@ -289,7 +291,7 @@ static void test_cancel_ends_a_blocked_reader(void **state)
 	struct peer peer;
 
 	cancel_a_reader(&peer, false);
-	/* What comes later does not undo it: its owner closes, with RST. */
+	/* Later data does not undo the cancel: the owner closes, with RST. */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "late", 4);
 	run_ms(5);
 	assert_int_equal(net_here()->n_conns, 0);
@@ -332,7 +334,7 @@ static void test_cancel_ends_a_blocked_writer(void **state)
 	assert_int_equal(result, -ECANCELED);
 }
 
-/* ---- closing what another one is blocked in ---- */
+/* ---- closing under another coroutine's call ---- */
 
 static struct net_conn *accepted;
 
@@ -458,11 +460,11 @@ static void test_linger_under_a_blocked_writer_is_ebusy(void **state)
 	run_rounds(2);
 	assert_int_equal(result, -EBUSY);
 	assert_int_equal(ended, 0);
-	net_abort(accepted); /* it was still ours */
+	net_abort(accepted); /* the connection was still owned */
 	run_rounds(2);
 }
 
-/* ---- handles that are none ---- */
+/* ---- invalid handles ---- */
 
 static void close_myself(struct net_conn *conn, void *arg)
 {
@@ -603,7 +605,7 @@ static void shut_and_leave(struct net_conn *conn, void *arg)
 	coro_sleep_ns(10000000);
 }
 
-/* RFC 2525 2.17: what has come and is not read is not delivered. */
+/* RFC 2525 2.17: unread data has not been delivered, so the peer gets a RST. */
 static void test_close_behind_our_fin_resets_if_bytes_are_unread(void **state)
 {
 	struct peer peer;
@@ -635,7 +637,7 @@ test_draining_listener_completes_handshakes_and_starts_none(void **state)
 	peer.rcv = s.seq + 1;
 	assert_int_equal(net_listener_drain(listener), 1);
 	expect_rst_for_syn(1001);
-	/* The SYN again, as its answer was lost: the handshake goes on. */
+	/* The repeated SYN, whose answer was lost, continues the handshake. */
 	peer.snd = NEAR_WRAP;
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	assert_true(peer_next(&s));

@@ -1,6 +1,6 @@
 /*
- * The control plane's commands: what they answer, and what they cost the shard.
- * The test's thread is the shard; requests are answered by another, as in a
+ * The control plane's commands: their answers, and their cost for the shard.
+ * The test's thread is the shard; another thread answers requests, as in a
  * program.
  */
 #include <errno.h>
@@ -47,7 +47,7 @@ static cJSON *rows_of(const cJSON *answer, const char *key)
 	return rows;
 }
 
-/* The only connection, with its ID. */
+/* Returns the only connection and its ID. */
 static cJSON *only_conn(char *id)
 {
 	cJSON *answer = asked(0, "/coronet/conns"), *row;
@@ -67,7 +67,8 @@ static void test_greeting_matches_dpdk_telemetry(void **state)
 	char *text = net_control_greeting();
 	cJSON *greeting = cJSON_Parse(text);
 
-	assert_true(strlen(text) < 1024); /* as much as its clients read */
+	assert_true(strlen(text) <
+		    1024); /* as many bytes as its clients read */
 	assert_int_equal(number_in(greeting, "max_output_len"),
 			 NET_CONTROL_MAX_OUTPUT);
 	assert_memory_equal(text_in(greeting, "version"), "coronet ", 8);
@@ -258,7 +259,7 @@ static void test_names_are_shown_and_forgotten(void **state)
 	row = cJSON_GetArrayItem(rows_of(answer, "coros"), 0);
 	assert_non_null(strstr(text_in(row, "of"), ", named user?7"));
 	cJSON_Delete(answer);
-	/* A later connection at the same place has none. */
+	/* A later connection at the same address has none. */
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(3);
 	serve(echo_views);
@@ -277,7 +278,7 @@ static void say_bye(struct net_conn *conn, void *arg)
 	assert_int_equal(net_send_all(conn, "bye", 3), 3);
 }
 
-/* Nobody has a handle of them, and their FIN is on its way. */
+/* No coroutine has a handle, and the FIN is in flight. */
 static void test_closed_connections_are_listed_as_closed(void **state)
 {
 	struct peer peer[3];
@@ -384,7 +385,7 @@ static void test_id_of_an_ended_connection_is_invalid(void **state)
 	run_rounds(2);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ECONNABORTED);
-	/* The same addresses and ports, in the same place of memory. */
+	/* The same addresses and ports, at the same memory address. */
 	peer_connect(&peer, 1000, 7, 1);
 	cJSON_Delete(only_conn(again));
 	assert_memory_equal(id, again, strrchr(id, '-') - id);
@@ -419,7 +420,7 @@ static void test_malformed_ids_are_refused(void **state)
 static struct peer peers[MANY];
 static unsigned echoes;
 
-/* An echo goes through in every round of the walk. */
+/* An echo is answered in every round of the walk. */
 static void echo_once(unsigned round)
 {
 	struct peer *peer = &peers[0];
@@ -431,7 +432,10 @@ static void echo_once(unsigned round)
 	echoes++;
 }
 
-/* Adds a page's IDs to a set; true: there is another page, as in params. */
+/*
+ * Adds a page's IDs to a set; returns true if there is another page, with its
+ * params.
+ */
 static bool take_page(cJSON *seen, char *params, size_t len, unsigned *rounds)
 {
 	char request[128], *text;
@@ -446,7 +450,7 @@ static bool take_page(cJSON *seen, char *params, size_t len, unsigned *rounds)
 	page = cJSON_GetObjectItem(all, "/coronet/conns");
 	rows = (unsigned)cJSON_GetArraySize(rows_of(page, "conns"));
 	*rounds = (unsigned)number_in(page, "rounds");
-	/* Eight a round, and the rest of a bucket. */
+	/* Eight connections a round, plus the rest of a bucket. */
 	assert_true(rows <= *rounds * 12);
 	assert_true(strlen(text) < NET_CONTROL_MAX_OUTPUT);
 	cJSON_ArrayForEach(row, rows_of(page, "conns"))
@@ -524,7 +528,7 @@ static void test_a_shard_that_does_not_answer_is_named(void **state)
 	run_rounds(2); /* frees what was asked */
 }
 
-/* ---- what programs add ---- */
+/* ---- commands of programs ---- */
 
 static char *answer_own(const char *params, void *arg)
 {

@@ -1,6 +1,6 @@
 /*
- * The control socket and the page over HTTP: files, clients of every kind, and
- * what a request may look like. The stack runs in a thread of the test's.
+ * The control socket and the metrics page over HTTP: files, clients of every
+ * kind, and forms of requests. The stack runs in a thread of the test.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ static char path[64], err[512];
 static uint16_t port;
 static pthread_t thread;
 static struct net_stack *the_stack;
-static _Atomic int ready; /* 1: it runs; below 0: why it does not */
+static _Atomic int ready; /* 1: running; below 0: -errno */
 
 /* ---- a program ---- */
 
@@ -125,7 +125,7 @@ static int join_page(void)
 
 static char reply[NET_CONTROL_MAX_OUTPUT + 1];
 
-/* The next message, NUL-terminated; how long it is. */
+/* Reads the next message, NUL-terminated; returns its length. */
 static ssize_t next_message(int fd)
 {
 	ssize_t n = recv(fd, reply, sizeof(reply) - 1, 0);
@@ -151,7 +151,7 @@ static void expect_well(void)
 	close(fd);
 }
 
-/* Everything until the end. */
+/* Reads until the end. */
 static void read_page(int fd)
 {
 	size_t used = 0;
@@ -206,7 +206,7 @@ static void test_client_that_reads_nothing_does_not_block_others(void **state)
 {
 	int fd = join_control();
 
-	/* Until its socket takes no more: nobody reads the answers. */
+	/* Sends until the socket is full, since the client reads no answers. */
 	for (unsigned i = 0; i < 100000; i++)
 		if (send(fd, "/", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 			break;
@@ -227,7 +227,10 @@ static void test_silent_clients_are_displaced(void **state)
 	expect_well();
 }
 
-/* Requests until the server has not read one for two answers to another. */
+/*
+ * Sends requests until the server stops reading while it answers another client
+ * twice.
+ */
 static void stop_reading_answers(int fd)
 {
 	unsigned refused = 0;
@@ -259,7 +262,7 @@ static void test_client_being_answered_is_not_displaced(void **state)
 	close(answered);
 }
 
-/* As many as there are places, which none of them may keep for good. */
+/* Fills every slot; none is kept forever. */
 static void test_client_being_answered_is_displaced_if_all_are(void **state)
 {
 	int fds[NET_HTTP_CLIENTS];
@@ -325,10 +328,10 @@ static void test_stale_socket_is_replaced(void **state)
 
 	snprintf(at, sizeof(at), "%s/stale", folder);
 	assert_int_equal(net_socket_open(at, &first, err, sizeof(err)), 0);
-	close(first.fd); /* as by SIGKILL: the file stays */
+	close(first.fd); /* as after SIGKILL: the file stays */
 	assert_int_equal(access(at, F_OK), 0);
 	assert_int_equal(net_socket_open(at, &second, err, sizeof(err)), 0);
-	/* The first cannot take away what is no longer its own. */
+	/* The first must not remove a file that is no longer its own. */
 	first.fd = dup(second.fd);
 	net_socket_close(&first);
 	assert_int_equal(access(at, F_OK), 0);
@@ -420,7 +423,9 @@ static void test_slow_clients_are_displaced_and_end(void **state)
 		send(fds[i], "GET /me", 7, MSG_NOSIGNAL);
 	}
 	expect_page("GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n");
-	/* Those that had a place lose it, however they drip. */
+	/*
+	 * Clients with a slot lose it, even if they send a byte now and then.
+	 */
 	for (unsigned i = 0; i < 64; i++) {
 		while (send(fds[i], "t", 1, MSG_NOSIGNAL) == 1) {
 			if (recv(fds[i], reply, 1, MSG_DONTWAIT) == 0)

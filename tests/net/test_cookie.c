@@ -1,6 +1,6 @@
 /*
- * A flood of SYNs: half-open connections stay few, and who means it gets in
- * with a cookie. The listener at port 7 has a backlog of 8.
+ * A flood of SYNs: half-open connections stay few, and honest clients connect
+ * by a cookie. The listener at port 7 has a backlog of 8.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static void send_syn(uint16_t port, const uint8_t *options, unsigned len)
 	peer_send_raw(&syn);
 }
 
-/* SYNs that nobody will follow up, until the backlog is full. */
+/* Sends SYNs without ACKs, until the backlog is full. */
 static void flood(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ static void flood(unsigned n)
 	}
 }
 
-/* Gets a cookie; the peer is one who could answer it. */
+/* Gets a cookie; sets the peer up to answer it. */
 static void get_cookie(struct peer *peer, uint16_t port, const uint8_t *options,
 		       unsigned len)
 {
@@ -99,7 +99,7 @@ static void test_cookie_opens_a_working_connection(void **state)
 	assert_int_equal(net_here()->half_open, BACKLOG);
 	assert_int_equal(net_here()->stats.accepted, 1);
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
-	assert_int_equal(find(1000)->srtt_us, 0); /* nothing was measured */
+	assert_int_equal(find(1000)->srtt_us, 0); /* there is no sample */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	expect(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 5);
 	assert_memory_equal(s.data, "hello", 5);
@@ -148,7 +148,7 @@ static void test_cookie_remembers_the_options(void **state)
 						   2,
 						   1,
 						   1};
-			bool sack = i % 2; /* else the NOPs begin earlier */
+			bool sack = i % 2; /* else the NOPs start earlier */
 			struct peer peer;
 			struct tcp_pcb *pcb;
 
@@ -191,8 +191,8 @@ static void test_syn_ack_has_only_offered_options(void **state)
 }
 
 /*
- * The ACK that brings a cookie back is checked as any segment of a connection
- * is: an MSS, a window scale or SACK-permitted in it counts for nothing.
+ * The ACK with a cookie is checked like any segment of a connection: an MSS, a
+ * window scale or SACK-permitted in it is ignored.
  */
 static void test_options_of_the_cookie_ack_are_ignored(void **state)
 {
@@ -342,7 +342,8 @@ static void test_full_accept_queue_drops_cookie_acks(void **state)
 	assert_int_equal(net_here()->stats.accepted, BACKLOG);
 	send_syn(3000, (const uint8_t *)"", 0);
 	peer_send(&late, PEER_ACK, NULL, 0);
-	peer_expect_nothing(); /* dropped, not reset: there may be room later */
+	peer_expect_nothing(); /* dropped, not reset, since there may be room
+				  later */
 	assert_int_equal(net_here()->stats.backlog_drops, 2);
 	net_spawn(stack, "accept", accept_one, NULL);
 	run_rounds(2);
@@ -389,7 +390,7 @@ static void test_half_open_connections_take_at_most_half(void **state)
 	assert_int_equal(net_here()->stats.accepted, 64);
 	assert_int_equal(net_here()->half_open, 0);
 	assert_true(net_here()->stats.no_memory > 0);
-	peer_expect_nothing(); /* who found no room may try again */
+	peer_expect_nothing(); /* a client without room may retry */
 }
 
 /* ---- IPv6 ---- */
@@ -412,7 +413,7 @@ static int listen6(void **state)
 	    net_listen(stack, &net_addr_any(7), BACKLOG, &listener) < 0)
 		return -1;
 	ended = 0;
-	peer = &neighbor_cache[0]; /* known, without asking */
+	peer = &neighbor_cache[0]; /* known without a solicitation */
 	memset(peer, 0, sizeof(*peer));
 	memcpy(peer->next_hop_address.addr, peer_ip6, 16);
 	peer->netif = &net_here()->netifs[0];
@@ -452,7 +453,7 @@ static void send6(const struct peer *peer, uint8_t flags, const char *data)
 		     GLUE_FRAME_IP6 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 54);
 }
 
-/* The TCP header of the next segment that was sent; NULL: there is none. */
+/* Returns the TCP header of the next sent segment, or NULL. */
 static const struct tcp_hdr *next6(void)
 {
 	static uint8_t frame[9216];

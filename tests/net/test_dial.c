@@ -1,6 +1,4 @@
-/*
- * Dialing: how long, how often, and what does not end it.
- */
+/* Dialing: timeout, SYN retransmissions, and segments that do not end it. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -130,7 +128,7 @@ static void send_to_dialer(uint8_t flags, uint32_t ack)
 	note_sent();
 }
 
-/* RFC 9293 3.10.7.3: a reset for each, and nothing else happens. */
+/* RFC 9293 3.10.7.3: each gets a reset, without another effect. */
 static void test_forged_acks_do_not_end_a_dial(void **state)
 {
 	begin_dial();
@@ -146,8 +144,10 @@ static void test_forged_acks_do_not_end_a_dial(void **state)
 	assert_int_equal(result, 0);
 }
 
-/* lwIP's mark of a timeout is for its SYN: it would keep segments from the
- * short way. */
+/*
+ * lwIP's timeout flag applies to its SYN: left set, it would keep segments from
+ * header prediction.
+ */
 static void test_retransmitted_syn_leaves_no_rto_flag(void **state)
 {
 	begin_dial();

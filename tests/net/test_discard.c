@@ -1,6 +1,6 @@
 /*
- * Bytes that the stack discards: whoever reads afterwards gets an error, and
- * never what looks like the peer's end.
+ * Bytes that the stack discards: later reads return an error, and never the end
+ * of the stream.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -77,7 +77,7 @@ static void read_late(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* Everything the peer had to say, its FIN too, waits to be read. */
+/* Receives the peer's whole stream and FIN, unread. */
 static void receive_unread(struct peer *peer, unsigned port)
 {
 	static const uint8_t zeros[1000];
@@ -149,7 +149,7 @@ static void test_read_fails_when_the_stack_closes(void **state)
 	assert_int_equal(result, -ECONNABORTED);
 }
 
-/* All was read before: then there is an end, and it was seen. */
+/* Reads to the end of the stream, then reads again. */
 static void read_twice(struct net_conn *conn, void *arg)
 {
 	reader_conn = conn;
@@ -187,7 +187,9 @@ static void send_and_read(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* lwIP's count of what is under way is wrong when the peer acknowledges it. */
+/*
+ * lwIP's count of segments in flight is wrong when the peer acknowledges them.
+ */
 static void test_failed_assertion_resets_its_connection_alone(void **state)
 {
 	struct peer broken, other;
@@ -217,7 +219,7 @@ static void test_failed_assertion_resets_its_connection_alone(void **state)
 }
 #endif
 
-/* ---- net_recv_until(), which keeps its place while it waits ---- */
+/* ---- net_recv_until(), which keeps its position while it waits ---- */
 
 static void read_line(struct net_conn *conn, void *arg)
 {

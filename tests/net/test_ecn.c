@@ -1,7 +1,7 @@
 /*
- * Explicit congestion notification, RFC 3168: who agrees on it, what leaves as
- * ECN-capable, how a mark is echoed, and what an echo does. Segments have 1,000
- * bytes and the initial window is ten of them.
+ * Explicit congestion notification, RFC 3168: agreement, ECN-capable segments,
+ * echoes of marks, and their effect. Segments have 1,000 bytes and the initial
+ * window is ten of them.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -28,7 +28,7 @@
 static const uint8_t options[20] = {2, 4, MSS >> 8, MSS & 255, 4, 2, 1,
 				    1, 8, 10,	    0,	       0, 0, 77,
 				    0, 0, 0,	    0,	       1, 1};
-#define PLAIN 8 /* of them: without a timestamp */
+#define PLAIN 8 /* length of the options without a timestamp */
 
 static uint8_t data[100000];
 
@@ -69,7 +69,7 @@ static struct segment next_segment(void)
 	return s;
 }
 
-/* The SYN has these flags; the answer's are given back. */
+/* Sends a SYN with these flags; returns the answer's flags. */
 static uint8_t open_with(uint8_t flags)
 {
 	struct segment s = syn_of(1000, flags, PLAIN);
@@ -82,7 +82,7 @@ static uint8_t open_with(uint8_t flags)
 	return s.flags;
 }
 
-/* An RTT later the handshake ends, and so many bytes follow. */
+/* Completes the handshake an RTT later; so many bytes follow. */
 static void connect_with(uint8_t flags, size_t bytes)
 {
 	to_send = bytes;
@@ -112,7 +112,7 @@ static void say(uint8_t flags, uint8_t tos, unsigned acked, const char *text)
 	run_rounds(2);
 }
 
-/* The next segment: new data, and whether it says CWR; its number. */
+/* Expects a segment with new data, with or without CWR; returns its number. */
 static unsigned expect_new(bool cwr)
 {
 	struct segment s = next_segment();
@@ -156,7 +156,7 @@ static int set_up_on(void **state)
 	return err;
 }
 
-/* ---- agreeing, where we listen ---- */
+/* ---- agreement as a listener ---- */
 
 static void test_ecn_setup_syn_is_answered(void **state)
 {
@@ -194,7 +194,7 @@ static void test_plain_syn_gets_no_ecn(void **state)
 		assert_int_equal(s.len, 5);
 		assert_int_equal(s.tos, 0);
 		assert_false(agreed());
-		say(PEER_ECE, CE, 0, "x"); /* means nothing */
+		say(PEER_ECE, CE, 0, "x"); /* ignored without an agreement */
 		s = peer_wait(100);
 		assert_int_equal(s.flags & (PEER_ECE | PEER_CWR), 0);
 		peer_send(&peer, PEER_RST, NULL, 0);
@@ -208,7 +208,7 @@ static void test_ecn_off_answers_without_ecn(void **state)
 	assert_int_equal(open_with(ASKS), PEER_SYN | PEER_ACK);
 }
 
-/* 6.1.1.1: no answer came, so it asks no more. */
+/* 6.1.1.1: without an answer the client falls back to a plain SYN. */
 static void test_retransmitted_plain_syn_disables_ecn(void **state)
 {
 	struct segment s;
@@ -247,7 +247,7 @@ static void test_cookie_with_a_timestamp_keeps_ecn(void **state)
 		to_send = 5;
 		serve(feeds);
 		flood();
-		fake_now_ns += asks << 20; /* both a tick and the next */
+		fake_now_ns += asks << 20; /* both of two adjacent ticks */
 		run_rounds(1);
 		s = syn_of((uint16_t)(1000 + asks), asks ? ASKS : PEER_SYN,
 			   sizeof(options));
@@ -270,7 +270,7 @@ static void test_cookie_with_a_timestamp_keeps_ecn(void **state)
 		assert_int_equal(s.len, 5);
 		assert_int_equal(s.tos, asks ? ECT0 : 0);
 		assert_int_equal(agreed(), asks);
-		/* No older than what the cookie said: PAWS. */
+		/* Not older than the cookie's timestamp, or PAWS drops it. */
 		assert_true((int32_t)(get32(s.options + 4) - get32(echo + 8)) >=
 			    0);
 	}
@@ -289,7 +289,7 @@ static void test_cookie_without_timestamps_has_no_ecn(void **state)
 	assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 }
 
-/* ---- agreeing, where we dial ---- */
+/* ---- agreement as a client ---- */
 
 static void *dial(void *arg)
 {
@@ -316,7 +316,7 @@ static struct segment expect_dialed(uint8_t flags)
 	return s;
 }
 
-/* The answer has these flags; whether data then leaves with ECT(0). */
+/* Answers with these flags; returns whether data then leaves with ECT(0). */
 static bool answer(uint8_t flags)
 {
 	struct segment s = syn_of(peer.port, flags, PLAIN);
@@ -337,7 +337,7 @@ static bool answer(uint8_t flags)
 static void test_ecn_accept_dials_without_ecn(void **state)
 {
 	expect_dialed(PEER_SYN);
-	assert_false(answer(AGREES)); /* to what was not asked */
+	assert_false(answer(AGREES)); /* without a request */
 }
 
 static void test_ecn_on_dials_with_ecn(void **state)
@@ -352,7 +352,7 @@ static void test_peer_without_ecn_disables_ecn(void **state)
 	assert_false(answer(PEER_SYN | PEER_ACK));
 }
 
-/* 6.1.1: it sends back the bits that were reserved. */
+/* 6.1.1: an old peer echoes the reserved bits. */
 static void test_peer_that_echoes_reserved_bits_disables_ecn(void **state)
 {
 	expect_dialed(ASKS);
@@ -406,13 +406,13 @@ static void test_a_mark_is_echoed_until_cwr(void **state)
 	say(PEER_CWR, ECT0, 0, "e"); /* is acknowledged at once */
 	assert_int_equal(next_segment().flags, PEER_ACK);
 	assert_int_equal(net_here()->stats.rx_ce, 1);
-	/* What answers a mark may be marked itself. */
+	/* A segment with CWR may be marked itself. */
 	say(PEER_CWR, CE, 0, "f");
 	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
 	assert_int_equal(net_here()->stats.rx_ce, 2);
 }
 
-/* 6.1.5: what lies outside the window says nothing; nor does a bare ACK. */
+/* 6.1.5: marks outside the window and on bare ACKs are ignored. */
 static void test_marks_outside_the_window_are_not_echoed(void **state)
 {
 	connect_with(ASKS, 0);
@@ -441,7 +441,9 @@ static void test_mark_on_data_out_of_order_is_echoed(void **state)
 
 /* ---- header prediction ---- */
 
-/* Whether it goes past net_tcp_input(), which notes the flags. */
+/*
+ * Returns whether a segment bypasses net_tcp_input(), which records the flags.
+ */
 static bool is_predicted(uint8_t flags, uint8_t tos)
 {
 	net_here()->rx_flags = 0xff;
@@ -462,7 +464,7 @@ static void test_unmarked_segments_are_predicted(void **state)
 	assert_true(is_predicted(0, ECT0));
 }
 
-/* Of full segments that come together, one has a mark. */
+/* One of several full segments in a burst has a mark. */
 static void test_a_mark_within_a_burst_is_seen(void **state)
 {
 	struct segment s;
@@ -492,9 +494,9 @@ static void test_a_mark_within_a_burst_is_seen(void **state)
 /* ---- an echo cuts the window, 6.1.2 ---- */
 
 /*
- * CUBIC's 0.7 of ten segments are seven: five are under way, so that two may
- * leave, the first with CWR. The same mark's echo does nothing more; the next
- * window's cuts seven down to 4.9.
+ * CUBIC reduces ten segments to seven: five are in flight, so two may leave,
+ * the first with CWR. Another echo of the same mark has no effect; one in the
+ * next window reduces seven to 4.9.
  */
 static void test_an_echo_cuts_once_a_window(void **state)
 {
@@ -555,9 +557,9 @@ static void test_echo_without_ecn_cuts_nothing(void **state)
 }
 
 /*
- * 6.1.2 and 6.1.5: a loss cuts the window and says CWR with the next new data;
- * what is sent again has neither ECT nor CWR, and an echo in that window cuts
- * nothing. 0.7 of 10,000 is 7,000.
+ * 6.1.2 and 6.1.5: a loss reduces the window and sets CWR on the next new data;
+ * a retransmission has neither ECT nor CWR, and an echo in that window has no
+ * effect. 0.7 of 10,000 is 7,000.
  */
 static void test_loss_and_echo_cut_the_window_once(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Ephemeral ports (RFC 6056): all of them are used, none soon again, and those
- * of one destination tell nothing of another's.
+ * Ephemeral ports (RFC 6056): all are used, none is reused soon, and ports of
+ * one destination do not reveal those of another.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void test_a_search_visits_every_port_once(void **state)
 	}
 }
 
-/* A step of one to four: a port comes again after a quarter of all. */
+/* Steps of one to four: a port is reused after a quarter of all. */
 static void test_ports_are_not_reused_soon(void **state)
 {
 	static uint8_t seen[65536];
@@ -62,7 +62,7 @@ static unsigned distance(u16_t from, u16_t to)
 	return (unsigned)(to - from + NET_PORT_COUNT) % NET_PORT_COUNT;
 }
 
-/* One counter for all would put each within a few ports of the last. */
+/* A common counter would give each destination a port near the last one. */
 static void test_ports_of_different_destinations_are_unrelated(void **state)
 {
 	u16_t last = first_port(1);
@@ -77,7 +77,7 @@ static void test_ports_of_different_destinations_are_unrelated(void **state)
 	assert_in_range(near, 0, 16); /* by chance one or two */
 }
 
-/* What one destination has seen does not say which port comes next. */
+/* The ports of one destination do not reveal the next one. */
 static void test_the_step_is_not_constant(void **state)
 {
 	unsigned steps[8] = {0};

@@ -1,6 +1,6 @@
 /*
- * Every call that reads or writes in every situation that ends it: a table of
- * situations by calls, and each error is the one the header promises.
+ * Every call that reads or writes, in every situation that ends it: a table of
+ * situations and calls, with the error that the header documents.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +16,7 @@
 #include "tests/net/peer.h"
 
 static struct peer peer;
-static struct net_conn *conn, *given; /* given: what the call is called with */
+static struct net_conn *conn, *given; /* given: the argument of the call */
 static struct coro *caller, *second;
 static uint8_t block[20000];
 static unsigned released;
@@ -122,7 +122,7 @@ static void *call_body(void *arg)
 	return NULL;
 }
 
-/* ---- what happens before the call, or while it is blocked ---- */
+/* ---- events before the call, or while it is blocked ---- */
 
 static void is_null(void)
 {
@@ -268,14 +268,15 @@ static void connect_peer(uint16_t port)
 	given = conn;
 }
 
-/* The peer closes its window, and the buffer is filled. */
+/* Fills the send buffer after the peer has closed its window. */
 static void fill(void)
 {
 	struct net_poll_item item = {.conn = conn, .events = NET_WRITABLE};
 
 	peer_send(&peer, PEER_ACK, "x", 1);
 	peer.wnd = 0;
-	peer_send(&peer, PEER_ACK, "y", 1); /* a later number: believed */
+	peer_send(&peer, PEER_ACK, "y",
+		  1); /* a later number: the window is accepted */
 	run_rounds(2);
 	assert_int_equal(net_recv(conn, got, 2), 2);
 	while (net_poll(&item, 1, 0) == 1)
@@ -331,7 +332,7 @@ static void try_cell(const struct situation *s, uint16_t port)
 			 ended ? result : (long)BLOCKS, expected);
 	clean_up();
 	if (call->fn == call_send_owned && s->before != another_is_blocked)
-		assert_int_equal(released, 1); /* whatever happened */
+		assert_int_equal(released, 1); /* in every situation */
 }
 
 static void test_every_call_returns_the_documented_error(void **state)

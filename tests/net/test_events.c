@@ -1,6 +1,6 @@
 /*
- * Events in the log: what each line says, key by key; that none is said unless
- * it is asked for; and that a flood of one kind holds back no other.
+ * Events in the log: the keys of each line; no event is logged by default; a
+ * flood of one kind does not suppress others.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 static int ends[2];
 static char text[1 << 16];
 static struct net_conn *ours;
-static long (*wanted)(struct net_conn *conn); /* what the handler does last */
+static long (*wanted)(struct net_conn *conn); /* the last call of the handler */
 
 static void set_levels(const char *levels)
 {
@@ -68,7 +68,7 @@ static int tear_down(void **state)
 	return peer_teardown(state);
 }
 
-/* What has been logged since. */
+/* Returns the lines logged since the last call. */
 static const char *lines(void)
 {
 	ssize_t n;
@@ -80,7 +80,7 @@ static const char *lines(void)
 	return text;
 }
 
-/* The lines of an event, "event=closed", which must be there. */
+/* Returns the line of an event such as "event=closed", which must exist. */
 static const char *line_of(const char *event)
 {
 	static char line[NET_LOG_BYTES];
@@ -94,7 +94,7 @@ static const char *line_of(const char *event)
 	return line;
 }
 
-/* The value of a key, which has to stand there once. */
+/* Returns the value of a key, which must appear once. */
 static const char *value_of(const char *line, const char *key)
 {
 	static char value[NET_LOG_BYTES];
@@ -125,7 +125,7 @@ static void connect_one(struct peer *peer)
 	assert_non_null(ours);
 }
 
-/* The peer closes; the stack follows; its FIN is acknowledged. */
+/* Closes from the peer's side, and acknowledges the stack's FIN. */
 static void close_kindly(struct peer *peer)
 {
 	struct segment s;
@@ -183,7 +183,7 @@ static void test_events_are_not_logged_by_default(void **state)
 	close_kindly(&peer);
 	peer_send_syn_of((const uint8_t[]){10, 0, 0, 3}, 9);
 	assert_string_equal(lines(), "");
-	/* One component is one component. */
+	/* Another component's level does not matter. */
 	set_levels("coronet.listen=info");
 	ours = NULL;
 	peer_connect(&peer, 1001, 7, 99);
@@ -316,7 +316,7 @@ static void says(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* Nothing is acknowledged: what ends it, and how often it was sent again. */
+/* Acknowledges nothing until the connection ends; returns the log line. */
 static const char *vanish(unsigned timeout_ms)
 {
 	struct peer peer;
@@ -520,21 +520,22 @@ static void test_repeated_events_are_limited_and_summed_up(void **state)
 	uint64_t before = net_log_suppressed();
 	struct peer peer;
 
-	run_ms(2000); /* what other tests have said is long ago */
+	run_ms(2000); /* lets the rate limit of earlier events expire */
 	assert_int_equal(net_listener_limit(listener, &limits), 0);
 	connect_one(&peer);
 	lines();
 	for (unsigned i = 0; i < 250; i++) {
 		send_syn((uint16_t)(2000 + i));
 		run_rounds(1);
-		if (i % 50 == 0) /* the ring is not what bounds them */
+		if (i % 50 ==
+		    0) /* drains the ring, which must not be the bound */
 			net_log_flush();
 	}
 	lines();
 	assert_int_equal(count("event=refused"), NET_EVENTS_PER_S);
 	assert_null(strstr(text, "held="));
 	assert_int_equal(net_log_suppressed() - before, 150);
-	/* Another kind has its own. */
+	/* Another kind of event has its own limit. */
 	close_kindly(&peer);
 	lines();
 	assert_int_equal(count("event=closed"), 1);

@@ -1,6 +1,6 @@
 /*
- * The exception path: how its option is read, which frame goes where, what
- * bounds it, and that it changes nothing where it is not used.
+ * The exception path: its option, the destination of each frame, its bounds,
+ * and no effect if it is not used.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -138,7 +138,7 @@ static int setup(void **state)
 	uint8_t frame[9216];
 
 	while (fake_sent(frame, sizeof(frame)))
-		; /* what it says when it comes up */
+		; /* the frames sent at startup */
 	return err;
 }
 
@@ -181,7 +181,10 @@ static void ethernet(const uint8_t *dest, unsigned type)
 static const uint8_t everybody[6] = {255, 255, 255, 255, 255, 255};
 static const uint8_t stranger_mac[6] = {2, 0, 0, 0, 0, 99};
 
-/* IPv4 of 40 bytes and its sums; `offset` is that of a fragment, with flags. */
+/*
+ * Builds an IPv4 packet of 40 bytes with checksums; `offset` is the fragment
+ * field with flags.
+ */
 static void ip4(const uint8_t *mac, uint8_t proto, uint32_t dest,
 		unsigned offset, unsigned from, unsigned to)
 {
@@ -236,13 +239,13 @@ static void other_type(const uint8_t *mac)
 	len = 60;
 }
 
-/* An echo request: type 8, code 0; an echo reply is type 0. */
+/* Builds an ICMP message; type 8, code 0 is an echo request, type 0 a reply. */
 static void icmp4(unsigned type_code, uint32_t dest)
 {
 	ip4(fake_mac, 1, dest, 0, type_code, 0);
 }
 
-/* Whether the kernel was given the frame, just as it is. */
+/* Returns whether the kernel got the frame unchanged. */
 static bool kernel_has(void)
 {
 	uint8_t given[4096];
@@ -336,7 +339,9 @@ static void test_frames_for_other_stations_are_dropped(void **state)
 	assert_false(goes_to_kernel());
 }
 
-/* The kernel would put them together and reset what is not its own. */
+/*
+ * The kernel would reassemble them and reset a connection that is not its own.
+ */
 static void test_fragments_of_our_segments_do_not_reach_the_kernel(void **state)
 {
 	struct peer peer;
@@ -352,7 +357,7 @@ static void test_fragments_of_our_segments_do_not_reach_the_kernel(void **state)
 	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5000);
 	run_ms(2);
-	fake_kernel_reset(); /* the peer's ARP is both's */
+	fake_kernel_reset(); /* the peer's ARP goes to both */
 	net_listener_close(listener);
 	run_ms(2);
 	ip4(fake_mac, 6, US, MORE, 1000, 7); /* and now a connection */
@@ -412,7 +417,7 @@ static void test_only_listed_ports_go_to_the_kernel(void **state)
 	assert_false(goes_to_kernel());
 	icmp4(0x0800, US);
 	assert_true(goes_to_kernel());
-	arp(2, US); /* neighbours are both's, always */
+	arp(2, US); /* neighbour frames always go to both */
 	assert_true(goes_to_kernel());
 }
 
@@ -429,7 +434,7 @@ static void test_without_exception_nothing_reaches_the_kernel(void **state)
 	assert_int_equal(net_port_count(), NET_PORT_COUNT);
 }
 
-/* ---- the other way, and bounds ---- */
+/* ---- frames from the kernel, and bounds ---- */
 
 static void test_interface_has_the_links_addresses(void **state)
 {
@@ -448,7 +453,7 @@ static void test_kernel_frames_leave_unchanged(void **state)
 
 	answers();
 	ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
-	frame[30] ^= 1; /* sums are the kernel's affair */
+	frame[30] ^= 1; /* the stack does not check the kernel's checksums */
 	fake_kernel_send(frame, len);
 	fake_kernel_send(frame, 10); /* no frame at all */
 	run_ms(1);
@@ -478,7 +483,8 @@ static void test_both_directions_are_rate_limited(void **state)
 		ip4(fake_mac, 17, US, 0, 1000, 9);
 		n += goes_to_kernel();
 	}
-	assert_in_range(n, 1, 2); /* a tenth of a second's of 10 */
+	assert_in_range(n, 1,
+			2); /* 10 frames a second, for a tenth of a second */
 	assert_int_equal(net_here()->stats.kernel_limited, 20 - n);
 	run_ms(500);
 	for (unsigned i = 0; i < 20; i++)
@@ -487,7 +493,7 @@ static void test_both_directions_are_rate_limited(void **state)
 	run_ms(1000);
 	assert_in_range(answers(), 9, 12);
 	assert_true(net_here()->stats.kernel_held > 0);
-	run_ms(1000); /* the rest waited */
+	run_ms(1000); /* the other frames were queued */
 	assert_in_range(answers(), 8, 11);
 }
 
@@ -531,7 +537,7 @@ static void test_interface_in_use_fails_the_opening(void **state)
 	assert_int_equal(fake_frames_out, 0);
 }
 
-/* ---- set while it runs ---- */
+/* ---- changes at run time ---- */
 
 static int set(const char *text)
 {
@@ -549,7 +555,7 @@ static int set(const char *text)
 
 static void test_exception_is_added_and_removed_at_run_time(void **state)
 {
-	arp(1, US); /* whose MAC answers need */
+	arp(1, US); /* teaches the stack the MAC address for answers */
 	assert_false(goes_to_kernel());
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
@@ -557,7 +563,7 @@ static void test_exception_is_added_and_removed_at_run_time(void **state)
 	assert_int_equal(fake_kernel_open, 1);
 	assert_int_equal(fake_kernel_conf.n_addrs, 2);
 	assert_true(goes_to_kernel());
-	other_type(fake_mac); /* refused, were there none */
+	other_type(fake_mac); /* would be refused without the exception */
 	assert_true(goes_to_kernel());
 	assert_int_equal(net_port_count(), NET_PORT_KERNEL - NET_PORT_FIRST);
 	assert_int_equal(set(NULL), 0);
@@ -594,7 +600,7 @@ static void test_invalid_rule_changes_nothing(void **state)
 	assert_true(goes_to_kernel());
 }
 
-/* One shard still goes by it: its interface stays until that lets go. */
+/* The interface stays open until the last shard has stopped using it. */
 static void test_a_late_shard_keeps_the_interface_open(void **state)
 {
 	struct net_exception *late = net_exception_get(net_exception_now(0));

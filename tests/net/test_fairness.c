@@ -1,7 +1,7 @@
 /*
- * How a bottleneck is shared by a connection of the stack and a model of what a
- * kernel sends (rival.h). Shares are means of several seeds, of the second half
- * of the time: one run tells little.
+ * Fairness of a connection of the stack and a model of a kernel's sender
+ * (rival.h) at a bottleneck. Shares are means over several seeds, of the second
+ * half of the time, since one run is not significant.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static void end(void)
 		;
 }
 
-/* Ours of what both have had. */
+/* Returns our share of the bytes of both. */
 static double share(const char *cc, enum rival_kind kind, unsigned rtt_ms,
 		    double bdps)
 {
@@ -74,7 +74,7 @@ static double share(const char *cc, enum rival_kind kind, unsigned rtt_ms,
 	return sum / SEEDS;
 }
 
-/* The model itself: alone it fills the path. */
+/* Checks the model itself: alone it fills the path. */
 static void test_rival_alone_fills_the_path(void **state)
 {
 	for (unsigned i = 0; i < 2; i++) {
@@ -107,7 +107,7 @@ static void test_cubic_shares_with_cubic(void **state)
 	}
 }
 
-/* Two products of queue hold what version 1 keeps there: nothing is lost. */
+/* A queue of two products holds version 1's standing queue: nothing is lost. */
 static void test_bbr_shares_a_deep_queue_with_version_1(void **state)
 {
 	double ours_has = share("bbr", RIVAL_BBR1, 10, 2);
@@ -116,9 +116,9 @@ static void test_bbr_shares_a_deep_queue_with_version_1(void **state)
 }
 
 /*
- * Version 1 heeds no loss, and the queue is too short for what it keeps there:
- * version 3 yields. That it does so after more than 2 % alone leaves it more
- * than the draft's any loss does, which is 0.13.
+ * Version 1 ignores loss, and the queue is too short for its standing queue:
+ * version 3 yields. Since it yields only to more than 2 % loss, it keeps more
+ * than the share of 0.13 that the draft's rule, any loss, would leave.
  */
 static void test_bbr_is_not_starved_by_version_1(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Half-open connections: what a SYN leaves behind, and what does not make a
- * connection of it. The listener at port 7 has a backlog of 8.
+ * Half-open connections: the record of a SYN, and segments that do not complete
+ * the handshake. The listener at port 7 has a backlog of 8.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 #define SECOND_NS INT64_C(1000000000)
 #define MIB	  (UINT64_C(1) << 20)
 
-/* ---- what it takes ---- */
+/* ---- memory ---- */
 
 static int listen_for_many(void **state)
 {
@@ -43,7 +43,7 @@ static int listen_for_many(void **state)
 					       .clients_per_source = 1u << 20});
 }
 
-/* From 16 addresses; nobody is there to answer. */
+/* Sends SYNs from 16 addresses, which nobody answers for. */
 static void flood(unsigned n)
 {
 	uint8_t from[4] = {10, 1, 0, 0};
@@ -108,8 +108,10 @@ static void test_syn_without_memory_gets_a_cookie(void **state)
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 }
 
-/* The buckets are fewer, so that chains are long; the order is another. */
-/* The cookie's answer is late; its SYN has come again, and found room. */
+/* Uses fewer buckets, so that chains are long; completes in another order. */
+/*
+ * The ACK with the cookie is late; the repeated SYN has found room meanwhile.
+ */
 static void test_earlier_cookie_is_accepted(void **state)
 {
 	struct peer first;
@@ -166,7 +168,7 @@ static void test_records_are_found_in_long_chains(void **state)
 	assert_int_equal(listener->pending, 0);
 }
 
-/* To two listeners from the same port, whatever bucket they fall into. */
+/* Two listeners have a record of the same client port, in the same bucket. */
 static void test_records_of_a_bucket_are_distinguished(void **state)
 {
 	uint32_t mask = net_here()->half_opens.bucket_mask, rcv[2];
@@ -194,7 +196,7 @@ static void test_records_of_a_bucket_are_distinguished(void **state)
 	net_here()->half_opens.bucket_mask = mask;
 }
 
-/* What is answered will need a control block; who dials takes none of those. */
+/* Each record reserves a control block, which a dial must not take. */
 static void *dial(void *arg)
 {
 	struct net_addr to;
@@ -273,7 +275,10 @@ static void test_repeated_syn_is_answered_and_restarts_the_timer(void **state)
 	expect_half_open();
 }
 
-/* The first, the last and one between leave; whoever is left is answered. */
+/*
+ * The first, the last and a middle record are removed; the others are still
+ * answered.
+ */
 static void test_removed_record_leaves_the_others(void **state)
 {
 	static const uint16_t leaves[] = {1000, 1002, 1005};
@@ -329,7 +334,7 @@ static void test_syn_acks_resent_in_a_round_are_bounded(void **state)
 	assert_int_equal(sent, 1000);
 }
 
-/* An answer that could not leave is not one more of four. */
+/* An answer that could not leave does not count as one of four. */
 static void test_busy_port_does_not_count_as_an_answer(void **state)
 {
 	struct segment s;
@@ -368,7 +373,7 @@ static void test_syn_ack_without_memory_is_retried_soon(void **state)
 	assert_int_equal(peer_wait(10).flags, PEER_SYN | PEER_ACK);
 }
 
-/* ---- what does not end the handshake ---- */
+/* ---- segments that do not end the handshake ---- */
 
 static void test_a_reset_must_have_the_next_number(void **state)
 {
@@ -421,7 +426,7 @@ static void test_a_wrong_ack_is_reset_and_changes_nothing(void **state)
 		say(PEER_ACK, peer.snd, peer.rcv + wrong[i], "data");
 		expect(NULL, PEER_RST, peer.rcv + wrong[i], 0, 0);
 	}
-	say(PEER_ACK, peer.snd - 2, peer.rcv, "x"); /* old: asked back */
+	say(PEER_ACK, peer.snd - 2, peer.rcv, "x"); /* old: gets a challenge */
 	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	say(0, peer.snd, 0, "data");
 	say(PEER_FIN, peer.snd, 0, "");
@@ -432,7 +437,7 @@ static void test_a_wrong_ack_is_reset_and_changes_nothing(void **state)
 
 /* ---- IPv6 ---- */
 
-/* fd00::2 and fd01::2 are known, without asking. */
+/* fd00::2 and fd01::2 are in the neighbour cache. */
 static int listen6(void **state)
 {
 	int err = peer_listen6(state);
@@ -483,7 +488,7 @@ static void send6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack,
 		     GLUE_FRAME_IP6 | GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK, 54);
 }
 
-/* The IPv6 packet of the next segment that was sent; NULL: there is none. */
+/* Returns the IPv6 packet of the next sent segment, or NULL. */
 static const uint8_t *next6(void)
 {
 	static uint8_t frame[9216];

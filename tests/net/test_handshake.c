@@ -1,6 +1,7 @@
 /*
- * How a handshake ends: the connection that its last segment makes, whatever
- * comes with it; a listener that goes first. It is at port 7, its backlog is 8.
+ * The end of a handshake: the connection made by its last segment, with data
+ * and FIN in it, and a listener that closes first. The listener at port 7 has a
+ * backlog of 8.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -16,7 +17,7 @@
 #include "tests/net/fake_glue.h"
 #include "tests/net/opening.h"
 
-/* The ISN that comes next is this one: its clock is the stack's. */
+/* Sets the stack's next ISN by its clock. */
 static void set_isn(uint32_t isn)
 {
 	ip_addr_t local, remote;
@@ -177,7 +178,7 @@ static void test_data_that_overlaps_the_syn_is_accepted(void **state)
 	expect_echo("ello", 4);
 }
 
-/* Its numbers, seen from zero, lie in the past. */
+/* Its sequence numbers, compared with zero, lie in the past. */
 static void test_later_window_update_is_used(void **state)
 {
 	set_isn(0x90000000u);
@@ -205,7 +206,7 @@ static void test_mss_beyond_ours_is_reduced(void **state)
 	assert_int_equal(read.mss, TCP_MSS);
 }
 
-/* A number that is meant for one connection alone. */
+/* An ISN that is set for one connection only. */
 static void test_a_fixed_number_is_used_once(void **state)
 {
 	struct segment s;
@@ -219,7 +220,7 @@ static void test_a_fixed_number_is_used_once(void **state)
 	assert_int_not_equal(s.seq, 77);
 }
 
-/* Karn; and slow start ends early, as after any timeout. */
+/* Karn's rule; and slow start ends early, as after any timeout. */
 static void test_resent_syn_ack_gives_no_rtt_sample(void **state)
 {
 	const struct net_conn *conn;
@@ -277,7 +278,8 @@ static void test_short_memory_keeps_the_window_of_the_syn_ack(void **state)
 	struct segment s;
 
 	serve(echo_views);
-	peer_connect(&peer, 999, 7, 5); /* slabs take what they need */
+	peer_connect(&peer, 999, 7,
+		     5); /* lets the slabs allocate their memory */
 	begin();
 	net_here()->next_budget_ns = INT64_MAX;
 	net_here()->rcv_most = 8192;

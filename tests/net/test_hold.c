@@ -1,7 +1,7 @@
 /*
- * What connections hold: bytes nobody has read, frames, views. No backlog takes
- * the frames that receiving and sending need, and what a handler forgets comes
- * back.
+ * Resources that connections hold: unread bytes, frames, views. They never use
+ * up the frames for receiving and sending, and views that a handler forgets are
+ * released.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -22,12 +22,12 @@
 
 static bool go;
 
-/* Reads when told so, into got[]. */
+/* Reads into got[] once go is set. */
 static void read_late(struct net_conn *conn, void *arg)
 {
 	long n;
 
-	while (!go) /* not a yield: thousands would be resumed each round */
+	while (!go) /* sleeps, since yields would resume thousands each round */
 		coro_sleep_ns(1000000);
 	while ((n = net_recv(conn, got + got_len, sizeof(got) - got_len)) > 0)
 		got_len += (size_t)n;
@@ -68,7 +68,7 @@ static void test_unread_bytes_leave_frames_to_receive(void **state)
 	}
 	assert_in_range(frames_in(), SPARE, SPARE + GLUE_BURST);
 	assert_int_equal(net_here()->n_conns, 3901);
-	/* Whoever comes is served as ever, and nobody's byte is lost. */
+	/* New clients are served as before, and no byte is lost. */
 	peer_send(&first, PEER_ACK, "y", 1);
 	assert_true(peer_next(&s) || (run_ms(50), peer_next(&s)));
 	assert_int_equal(s.ack, first.snd);
@@ -105,7 +105,7 @@ static void test_without_memory_for_a_copy_a_segment_is_dropped(void **state)
 
 /* ---- a pool that is empty ---- */
 
-/* Unread bytes of several connections, in the frames that they came in. */
+/* Makes several connections hold unread bytes in the received frames. */
 static void hold_frames(struct peer *peers, unsigned n, unsigned frames)
 {
 	uint8_t data[600];
@@ -148,7 +148,7 @@ static void test_held_frames_are_copied_when_a_pool_is_empty(void **state)
 	assert_int_equal(stack->stats.memory_resets, 0);
 }
 
-/* Takes views as they come, and keeps them all. */
+/* Takes every view and keeps it. */
 static void keep_views(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
@@ -383,7 +383,7 @@ static void release_twice(struct net_conn *conn, void *arg)
 	net_recv_view(conn, &view);
 	copy = view;
 	net_view_release(conn, &view);
-	net_view_release(conn, &view); /* empty: nothing to say */
+	net_view_release(conn, &view); /* empty: no effect */
 	while (net_recv_view(conn, &other) == 0)
 		;
 	net_view_release(conn, &copy);

@@ -1,6 +1,6 @@
 /*
- * Adaptive polling: with nothing to do it naps, before that it yields the core
- * to whoever wants it, and stays off that where it only costs time.
+ * Adaptive polling: an idle loop naps; before that it yields the core to
+ * competing threads, and stops yielding when that only costs time.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -23,9 +23,9 @@
 #define MS    (1000 * US)
 
 static unsigned naps, yields;
-static int64_t others_ns; /* for how long others keep a core that is yielded */
+static int64_t others_ns; /* time that other threads keep a yielded core */
 
-/* Instead of the C library's: nobody has to wait. */
+/* Replaces the C library's function, so that the test does not wait. */
 int clock_nanosleep(clockid_t clock, int flags, const struct timespec *time,
 		    struct timespec *left)
 {
@@ -40,7 +40,7 @@ int sched_yield(void)
 	return 0;
 }
 
-/* Any segment is work; this one has no answer. */
+/* Receives a segment, which counts as work; it gets no answer. */
 static void work(void)
 {
 	peer_send_raw(&(struct segment){.src = 9,
@@ -95,7 +95,7 @@ static void test_yields_to_a_competing_thread(void **state)
 	assert_int_equal(yields, SPELL / EVERY);
 }
 
-/* A yield nobody takes costs little, but not nothing. */
+/* A yield without a competing thread costs little, but not nothing. */
 static void test_yields_rarely_if_alone(void **state)
 {
 	others_ns = US;
@@ -110,7 +110,7 @@ static void test_yields_rarely_if_alone(void **state)
 	assert_int_equal(yields, 1);
 }
 
-/* A tenth of the time is what a program that never rests gets of ours. */
+/* A program that never sleeps gets a tenth of our time. */
 static void test_yields_a_tenth_of_the_time_to_a_greedy_thread(void **state)
 {
 	int64_t began_ns = fake_now_ns;
@@ -132,7 +132,7 @@ static void *sleeper(void *arg)
 	return NULL;
 }
 
-/* A timer that is due by the end of a nap comes first. */
+/* A timer that expires before the end of a nap comes first. */
 static void test_neither_naps_nor_yields_before_a_timer(void **state)
 {
 	others_ns = 20 * US;
@@ -160,12 +160,12 @@ static void test_busy_polling_neither_naps_nor_yields(void **state)
 	assert_int_equal(naps, 0);
 }
 
-/* As a timer does, at the end of a round without work. */
+/* Sends like a timer, at the end of a round without work. */
 static void send_to_ourselves(void)
 {
 	struct pbuf *p = pbuf_alloc(PBUF_RAW, 20, PBUF_RAM);
 
-	memset(p->payload, 0, 20); /* what nobody takes */
+	memset(p->payload, 0, 20); /* no protocol */
 	net_loop_output(netif_default, p);
 	pbuf_free(p);
 	fake_on_flush = NULL;

@@ -1,6 +1,6 @@
 /*
- * What a connection tells of itself in the words of Linux's TCP_INFO, against
- * traces worked out by hand.
+ * A connection's statistics in the terms of Linux's TCP_INFO, against traces
+ * computed by hand.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -62,7 +62,7 @@ static void test_agreed_options_are_reported(void **state)
 	assert_int_equal(i.ato, 40000);
 	assert_true(i.pacing_rate == UINT64_MAX);
 	assert_true(i.max_pacing_rate == UINT64_MAX);
-	/* RFC 6298: 20, and half of it; the floor of ours is 120 ms more. */
+	/* RFC 6298: 20, and half of it; our floor adds 120 ms. */
 	assert_in_range(i.rtt, 19000, 21000);
 	assert_in_range(i.rttvar, 9500, 10500);
 	assert_in_range(i.min_rtt, 19000, 21000);
@@ -77,7 +77,7 @@ static void test_agreed_options_are_reported(void **state)
 	net_abort(ours);
 }
 
-/* Ten leave; 1, 2 and 3 arrive: 0 is lost, and is sent again at once. */
+/* Ten leave; 1, 2 and 3 arrive: 0 is lost, and resent at once. */
 static void test_loss_and_repair_are_reported(void **state)
 {
 	unsigned sent[16];
@@ -140,7 +140,7 @@ static void test_reordering_is_counted_once(void **state)
 	net_abort(ours);
 }
 
-/* The peer says by D-SACK that it has segment 1 twice. */
+/* The peer reports by D-SACK that segment 1 came twice. */
 static void test_dsack_is_counted(void **state)
 {
 	unsigned sent[16];
@@ -214,7 +214,7 @@ static void test_received_segments_are_counted(void **state)
 	assert_int_equal(i.rcv_ooopack, 1);
 	assert_int_equal(i.rcv_mss, 5);
 	assert_int_equal(i.segs_in, 4);
-	assert_in_range(i.last_data_sent, 300, 350); /* since its beginning */
+	assert_in_range(i.last_data_sent, 300, 350); /* since its start */
 	net_abort(ours);
 }
 
@@ -277,7 +277,8 @@ static void test_connection_without_counters_reports_them_absent(void **state)
 	i = info();
 	assert_int_equal(i.absent, NET_INFO_NO_RCV | NET_INFO_NO_RATE |
 					   NET_INFO_NO_COUNTS);
-	assert_int_equal(i.unacked, 3); /* what is there is told all the same */
+	assert_int_equal(i.unacked,
+			 3); /* values without counters are still reported */
 	assert_int_equal(i.snd_cwnd, 10);
 	assert_true(i.bytes_sent + i.bytes_received + i.bytes_acked == 0);
 	assert_int_equal(i.segs_in + i.segs_out + i.data_segs_out, 0);
@@ -285,7 +286,7 @@ static void test_connection_without_counters_reports_them_absent(void **state)
 	net_abort(ours);
 }
 
-/* What all of them may cost by default. */
+/* The memory of all counters with the default limit. */
 static void test_counters_use_bounded_memory(void **state)
 {
 	struct net_opts opts;
@@ -309,7 +310,7 @@ static void take_all(void)
 		peer.rcv = s.seq + s.len;
 }
 
-/* Linux's chronographs: 200 ms behind a window, 50 ms until the ACK comes. */
+/* Linux's chronographs: 200 ms limited by a window, 50 ms until the ACK. */
 static void test_times_by_limiting_factor_are_counted(void **state)
 {
 	struct net_tcp_info i;
@@ -342,8 +343,10 @@ static void test_times_by_limiting_factor_are_counted(void **state)
 	net_abort(ours);
 }
 
-/* More than the congestion window: the path's matter, though the peer's is
- * small as well. */
+/*
+ * More data than the congestion window counts for the path, although the peer's
+ * window is small as well.
+ */
 static void test_cwnd_limit_is_not_counted_as_the_peers_window(void **state)
 {
 	struct net_tcp_info i;
@@ -358,7 +361,7 @@ static void test_cwnd_limit_is_not_counted_as_the_peers_window(void **state)
 	net_abort(ours);
 }
 
-/* All that the buffer holds is under way, and somebody has more. */
+/* All bytes of the buffer are in flight, and the writer has more. */
 static void test_time_of_a_full_send_buffer_is_counted(void **state)
 {
 	struct net_tcp_info i;

@@ -65,7 +65,7 @@ static void *until_body(void *arg)
 	return NULL;
 }
 
-/* Reads up to d into so much room; returns at once. */
+/* Reads up to d into len bytes; returns at once. */
 static void read_until(const char *d, size_t len)
 {
 	delim = d;
@@ -209,7 +209,7 @@ static void test_until_starts_within_a_segment(void **state)
 	assert_int_equal(net_recv(accepted, got, 1), 1);
 	read_until(";", 99);
 	expect_read("a;");
-	read_until(";", 2); /* exactly as much room as it takes */
+	read_until(";", 2); /* exactly the room that it needs */
 	expect_read("b;");
 	net_close(accepted);
 }
@@ -388,7 +388,7 @@ static void start_sendv(bool partial)
 	run_rounds(2);
 }
 
-/* Takes what is sent and acknowledges it; compares it with the pattern. */
+/* Takes and acknowledges sent bytes; compares them with the pattern. */
 static unsigned drain(void)
 {
 	struct segment s;

@@ -84,7 +84,7 @@ static void test_wait_is_refused_once_the_stack_stops(void **state)
 	assert_int_equal(result, -ECANCELED);
 }
 
-/* A handler that forgot to be woken does not outlive the stack. */
+/* A handler that waits without an end does not outlive the stack. */
 static void test_stack_closes_during_a_wait(void **state)
 {
 	wait_later();

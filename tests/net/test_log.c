@@ -1,9 +1,8 @@
 /*
- * The log: lines that never stop who says them, whatever stderr is.
+ * The log: writing a line never blocks the caller, whatever stderr is.
  *
- * A pipe stands in for stderr; a real thread writes to it. Nothing here is
- * decided by time: a call that blocks is a test that hangs, and meson's time
- * limit ends it.
+ * A pipe stands in for stderr; a real thread writes to it. No check depends on
+ * time: a call that blocks makes the test hang, and meson's time limit ends it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +54,7 @@ static int close_pipe(void **state)
 	return 0;
 }
 
-/* So full that a write of anything blocks. Returns how many bytes it took. */
+/* Fills the pipe until any write would block. Returns the number of bytes. */
 static size_t fill(void)
 {
 	static const char dots[4096];
@@ -70,7 +69,7 @@ static size_t fill(void)
 	return all;
 }
 
-/* Reads at most `most` bytes of what is written by now or soon. */
+/* Reads at most `most` bytes that are written by now or soon. */
 static void read_some(size_t most)
 {
 	ssize_t n = read(reader, text + text_len, most);
@@ -90,7 +89,7 @@ static void read_until(const char *end)
 		read_some(4096);
 }
 
-/* Takes fill()'s bytes out of the way. */
+/* Reads and discards fill()'s bytes. */
 static void pass_over(size_t n)
 {
 	while (n) {
@@ -102,9 +101,9 @@ static void pass_over(size_t n)
 }
 
 /*
- * Checks that the text is "line 0\n", "line 1\n"... with notes of how many are
- * missing in exactly the places where they are. Returns how many the whole
- * lines stand for.
+ * Checks that the text is "line 0\n", "line 1\n"..., with the number of missing
+ * lines reported exactly where they are missing. Returns the number of lines,
+ * missing ones included.
  */
 static unsigned check_lines(unsigned *dropped)
 {
@@ -126,7 +125,10 @@ static unsigned check_lines(unsigned *dropped)
 	return next;
 }
 
-/* Reads until every line up to n is accounted for: how many were dropped. */
+/*
+ * Reads until every line up to n is accounted for; returns the number of
+ * dropped ones.
+ */
 static unsigned read_lines(unsigned n)
 {
 	unsigned dropped, got;
@@ -184,12 +186,12 @@ static void test_full_pipe_blocks_no_caller(void **state)
 
 	for (unsigned i = 0; i < 10000; i++)
 		net_log("line %u", i);
-	/* The ring, and the line that the thread holds in its hands. */
+	/* The lines in the ring, and the one that the thread is writing. */
 	assert_in_range(net_log_dropped() - before, 10000 - NET_LOG_SLOTS - 1,
 			10000 - NET_LOG_SLOTS);
 	pass_over(filled);
 	assert_int_equal(read_lines(10000), net_log_dropped() - before);
-	/* It goes on as if nothing had been. */
+	/* Later lines are written as usual. */
 	net_log("line %u", 10000);
 	assert_int_equal(read_lines(10001), net_log_dropped() - before);
 }
@@ -199,7 +201,7 @@ static void test_slow_reader_gets_complete_lines_in_order(void **state)
 	uint64_t before = net_log_dropped();
 	unsigned i, dropped;
 
-	/* It reads less than half of what is said. */
+	/* It reads less than half of the lines. */
 	for (i = 0; i < 20000 || net_log_dropped() == before; i++) {
 		net_log("line %u", i);
 		if (i % 25 == 24)
@@ -239,7 +241,7 @@ static void test_closed_pipe_only_loses_lines(void **state)
 	for (unsigned i = 0; i < 5; i++)
 		net_log("line %u", i);
 	wait_for_dropped(before + 5);
-	/* Somebody opens it again: what was lost is told. */
+	/* Once the pipe is open again, the number of lost lines is reported. */
 	assert_int_equal(pipe(ends), 0);
 	dup2(ends[1], pipe_in);
 	close(ends[1]);
@@ -305,7 +307,7 @@ static void test_sigpipe_ends_no_process(void **state)
 	status = status_of(say_without_writer);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 7);
-	/* The program's own action comes back. */
+	/* The program's own action is restored. */
 	status = status_of(say_after_close);
 	assert_true(WIFSIGNALED(status));
 	assert_int_equal(WTERMSIG(status), SIGPIPE);
@@ -343,7 +345,7 @@ static void say_storm(unsigned n)
 		net_log_seldom("storm of %s", "7.7.7.7");
 }
 
-/* A line's priority comes first where journald reads, and nowhere else. */
+/* A line starts with its priority only if journald reads stderr. */
 static void test_lines_for_the_journal_have_a_priority(void **state)
 {
 	static struct net_log_limit limit;

@@ -1,7 +1,6 @@
 /*
- * A log in a file: what lines look like, rotation, and what becomes of a disk
- * that is full, a FIFO that nobody reads and a file that has vanished. A call
- * that blocks is a test that hangs.
+ * A log in a file: the form of lines, rotation, a full disk, a FIFO without a
+ * reader, and a file that has vanished. A call that blocks makes the test hang.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +41,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* Until nothing waits to be written, however busy the machine is. */
+/* Waits until all lines are written. */
 static void flush(void)
 {
 	while (net_log_waiting())
@@ -202,7 +201,7 @@ static void test_unusable_log_files_are_refused(void **state)
 	assert_int_equal(net_log_check_to(folder), -EISDIR);
 	assert_int_equal(net_log_check_to("/etc/passwd/log"), -ENOTDIR);
 	assert_int_equal(net_log_check_to(path), 0);
-	assert_int_equal(access(path, F_OK), -1); /* and makes nothing */
+	assert_int_equal(access(path, F_OK), -1); /* no file was made */
 	assert_int_equal(net_log_to(""), -EINVAL);
 	assert_int_equal(net_log_to(below), -ENOENT);
 	assert_int_equal(net_log_to(folder), -EISDIR);
@@ -228,7 +227,7 @@ static void test_full_disk_blocks_no_caller(void **state)
 	assert_int_equal(net_log_dropped(), before + 1000);
 }
 
-/* How many lines are in a text, and how many it says are missing. */
+/* Counts the lines in a text, and the lines that it reports as missing. */
 static void count_lines(unsigned *lines, unsigned *missing)
 {
 	*lines = *missing = 0;
@@ -251,7 +250,7 @@ static void count_lines(unsigned *lines, unsigned *missing)
 	}
 }
 
-/* A FIFO that takes fewer lines than the ring, and who could read them. */
+/* Makes a FIFO that holds fewer lines than the ring; returns its reader. */
 static int open_fifo(void)
 {
 	int reader;
@@ -274,7 +273,10 @@ static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 	for (unsigned i = 0; i < 10000; i++)
 		net_log("line %u", i);
 	assert_true(net_log_dropped() > before);
-	/* It is closed and there is none: lines are lost, and no more. */
+	/*
+	 * The FIFO has no reader any more: lines are lost, without another
+	 * effect.
+	 */
 	while (read(reader, text, sizeof(text)) > 0 || errno != EAGAIN)
 		;
 	close(reader);
@@ -284,7 +286,7 @@ static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 		net_log("line %u", i);
 	wait_for_dropped(before + 100);
 	flush();
-	/* The next reader is told how many. */
+	/* The next reader gets the number of lost lines. */
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	net_log("line 100");
 	flush();
@@ -301,7 +303,7 @@ static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 	close(reader);
 }
 
-/* Also while the writer waits for it. */
+/* Also while the writer waits for the reader. */
 static void test_rotation_ends_waiting_for_a_stopped_reader(void **state)
 {
 	int reader = open_fifo();
@@ -317,7 +319,7 @@ static void test_rotation_ends_waiting_for_a_stopped_reader(void **state)
 	close(reader);
 }
 
-/* A limit of bytes is a disk that has room for a part of a line. */
+/* Limits the file size, like a disk with room for a part of a line. */
 static void limit_files(rlim_t bytes)
 {
 	struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
@@ -350,7 +352,7 @@ static void test_partial_line_is_terminated(void **state)
 		       "dropped[^\n]*\n" TIME " notice next\n$");
 }
 
-/* "journal" is stderr with priorities, whatever is behind it. */
+/* "journal" is stderr with priorities, wherever stderr leads. */
 static void test_journal_lines_have_a_priority_and_no_time(void **state)
 {
 	static const char *const names[] = {"emergency", "alert",   "critical",

@@ -1,6 +1,6 @@
 /*
- * Components of the log: levels, patterns of rte_log's types, and what a wrong
- * word is told.
+ * Components of the log: levels, patterns of rte_log's types, and errors for
+ * wrong words.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -69,7 +69,7 @@ static void find(const char *type, unsigned level, void *arg)
 	}
 }
 
-/* As rte_log lists it: once. */
+/* Returns a type's level from rte_log's list, which has it once. */
 static unsigned level_of(const char *type)
 {
 	found = (struct level){.type = type};
@@ -123,7 +123,7 @@ static void test_log_calls_have_levels(void **state)
 	fake_now_ns += 2000000000;
 	net_log_limited(&limit, "a warning");
 	assert_string_equal(lines(), "");
-	/* What nobody wants to see is not missing either. */
+	/* A suppressed line does not count as lost. */
 	assert_int_equal(set("coronet.program=warning"), 0);
 	net_log_limited(&limit, "a warning");
 	assert_string_equal(lines(), "a warning\n");
@@ -131,7 +131,7 @@ static void test_log_calls_have_levels(void **state)
 	net_log_seldom_of(NET_COMPONENT_MEMORY, "short");
 	net_log_of(NET_COMPONENT_MEMORY, NET_LOG_ERROR, "shorter");
 	assert_string_equal(lines(), "shorter\n");
-	/* The last words of a program are not a matter of levels. */
+	/* A program's last line does not depend on levels. */
 	assert_int_equal(set("emergency"), 0);
 	net_log_line(NET_LOG_CRITICAL, "the end");
 	assert_string_equal(lines(), "the end\n");
@@ -144,7 +144,10 @@ static void test_patterns_set_matching_components(void **state)
 	assert_int_equal(level_of("coronet.dial"), NET_LOG_DEBUG);
 	assert_int_equal(level_of("coronet.listen"), NET_LOG_NOTICE);
 	assert_int_equal(level_of("lib.eal"), NET_LOG_ERROR);
-	/* Without a component: all of ours, and none of DPDK's; in order. */
+	/*
+	 * A level without a component applies to all of ours, and none of
+	 * DPDK's; in order.
+	 */
 	assert_int_equal(set("info,coronet.conn=warning"), 0);
 	assert_int_equal(level_of("coronet.listen"), NET_LOG_INFO);
 	assert_int_equal(level_of("coronet.conn"), NET_LOG_WARNING);
@@ -192,7 +195,7 @@ static void test_wrong_levels_are_refused(void **state)
 	assert_int_equal(set("none=debug"), -ENOENT);
 	assert_string_equal(err, "'none': there is no such component; "
 				 "'coronet-ctl log.level' lists them");
-	/* Before DPDK runs its drivers are not known. */
+	/* DPDK's drivers are unknown before EAL has started. */
 	assert_int_equal(
 		net_log_set_levels("none=debug", false, err, sizeof(err)), 0);
 }

@@ -1,5 +1,6 @@
 /*
- * Dialing the stack's own addresses: both ends are here, and no frame leaves.
+ * Dialing the stack's own addresses: both ends are in the stack, and no frame
+ * leaves.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -47,7 +48,7 @@ static unsigned frames_sent(void)
 	return n;
 }
 
-/* Rounds of a microsecond; what left the stack. */
+/* Runs rounds of a microsecond; returns the number of frames that left. */
 static unsigned run_until(unsigned want, unsigned most_ms)
 {
 	unsigned frames = 0;
@@ -61,7 +62,7 @@ static unsigned run_until(unsigned want, unsigned most_ms)
 	return frames;
 }
 
-/* ---- one question ---- */
+/* ---- one request ---- */
 
 static void *ask(void *arg)
 {
@@ -168,7 +169,7 @@ static void test_answers_to_the_loopback_prefix_do_not_leave(void **state)
 	assert_int_equal(frames_sent(), 0);
 }
 
-/* Nobody listens there, but an end may not be its own peer. */
+/* The port has no listener, but an end must not be its own peer. */
 static void test_port_does_not_dial_itself(void **state)
 {
 	net_addr_parse("10.0.0.1:9999", -1, &opts.source);
@@ -299,7 +300,10 @@ static void *ask_once(void *arg)
 	return NULL;
 }
 
-/* Nearly full, of what nobody takes; its numbers wrap in the middle. */
+/*
+ * Fills the ring with packets that nobody receives; its indices wrap in the
+ * middle.
+ */
 static void fill_ring(unsigned left)
 {
 	struct net_loop *loop = &net_here()->loop;
@@ -314,7 +318,7 @@ static void fill_ring(unsigned left)
 	}
 }
 
-/* What is lost is sent again, as behind any queue. */
+/* Lost packets are retransmitted, as behind any queue. */
 static void test_full_ring_drops_and_counts(void **state)
 {
 	fill_ring(20);

@@ -1,6 +1,6 @@
 /*
- * Faults that lwIP 2.2.1 has, or that others who ship lwIP had to mend: each
- * as a peer would meet it. docs/internals.md lists those that cannot happen.
+ * Bugs of lwIP 2.2.1, or fixed by other projects that ship lwIP, each as a peer
+ * would trigger it. docs/internals.md lists those that cannot happen.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
-#define MSS	  536u	      /* what a SYN without options means */
+#define MSS	  536u	      /* the MSS without the option */
 #define NEAR_WRAP 0xfffffe00u /* sequence numbers wrap within the test */
 
 static struct net_conn *the_conn;
@@ -42,7 +42,10 @@ static void send_and_wait(struct net_conn *conn, void *arg)
 	coro_park_until(CORO_FOREVER);
 }
 
-/* A handshake with a window smaller than 64 KiB. Where the stream begins. */
+/*
+ * Connects with a window smaller than 64 KiB; returns the stream's first
+ * sequence number.
+ */
 static uint32_t connect_to(struct peer *peer, net_handler handler, uint16_t wnd)
 {
 	struct segment s;
@@ -65,8 +68,8 @@ static uint32_t connect_small(struct peer *peer, uint16_t wnd, size_t bytes)
 }
 
 /*
- * A segment that has to be split for a small window: FIN and PSH belong to its
- * end alone (libvma 908).
+ * A segment is split for a small window: FIN and PSH belong to its last part
+ * (libvma 908).
  */
 static void test_split_segment_keeps_its_fin_at_the_end(void **state)
 {
@@ -93,7 +96,9 @@ static void test_split_segment_keeps_its_fin_at_the_end(void **state)
 	assert_int_equal(peer.rcv - base, 2101);
 }
 
-/* What the peer got of the stream, byte for byte; true when it is for it. */
+/*
+ * Checks a segment's bytes of the stream; returns true if the peer accepts it.
+ */
 static bool take_stream(struct peer *peer, const struct segment *s,
 			uint32_t base)
 {
@@ -105,7 +110,7 @@ static bool take_stream(struct peer *peer, const struct segment *s,
 	return true;
 }
 
-/* Takes and acknowledges until the connection is over or time is. */
+/* Takes and acknowledges segments until the connection or the time is over. */
 static unsigned take_all(struct peer *peer, uint32_t base, unsigned ms)
 {
 	struct segment s;
@@ -119,8 +124,10 @@ static unsigned take_all(struct peer *peer, uint32_t base, unsigned ms)
 	return peer->rcv - base;
 }
 
-/* A window that opens by less than the next segment, and no more news of it:
- * what fits is sent (libvma 459). */
+/*
+ * A window opens by less than the next segment, without later updates: the part
+ * that fits is sent (libvma 459).
+ */
 static void test_window_smaller_than_the_next_segment_is_used(void **state)
 {
 	struct peer peer;
@@ -137,7 +144,7 @@ static void test_window_smaller_than_the_next_segment_is_used(void **state)
 
 static bool more; /* has been queued */
 
-/* Sends, has its last segment split, and sends on. */
+/* Sends, and continues after its last segment was split. */
 static void send_twice(struct net_conn *conn, void *arg)
 {
 	static uint8_t data[2000];
@@ -153,8 +160,10 @@ static void send_twice(struct net_conn *conn, void *arg)
 	more = true;
 }
 
-/* What is written after a split goes behind its second half (libvma 578, 883:
- * a pointer to the last segment; lwIP 2.2.1: the room in the last segment). */
+/*
+ * Bytes written after a split follow its second half (libvma 578, 883: a
+ * pointer to the last segment; lwIP 2.2.1: the room in the last segment).
+ */
 static void test_stream_goes_on_behind_a_split_segment(void **state)
 {
 	struct peer peer;
@@ -201,8 +210,10 @@ static void test_fin_is_acknowledged_after_its_data(void **state)
 	assert_int_equal(the_conn->pcb.snd_queuelen, 0);
 }
 
-/* Something holds the buffer of the only segment under way when its timeout
- * comes: it is sent again when that lets go (libxlio 611). */
+/*
+ * The port holds the buffer of the only segment in flight at its timeout: the
+ * segment is resent once the buffer is released (libxlio 611).
+ */
 static void test_segment_held_by_the_port_is_sent_again_later(void **state)
 {
 	struct peer peer;
@@ -236,8 +247,10 @@ static void send_lent(struct net_conn *conn, void *arg)
 	coro_park_until(CORO_FOREVER);
 }
 
-/* The pbufs of a queue whose segments are chains, after splits: as many leave
- * as came (ambrop72/badvpn 85). */
+/*
+ * The count of pbufs in a queue of chains stays right after splits
+ * (ambrop72/badvpn 85).
+ */
 static void test_pbufs_of_split_chains_are_counted(void **state)
 {
 	struct peer peer;
@@ -301,8 +314,10 @@ static void expect_stream(size_t len)
 		assert_int_equal(got[i], stream_byte(i));
 }
 
-/* Pieces in any order, of any length, over one another and over the wrap: the
- * stream is whole (libvma 1039, libxlio 26: == in place of <=). */
+/*
+ * Pieces of any length, in any order, overlapping and across the wrap, make up
+ * the stream (libvma 1039, libxlio 26: == instead of <=).
+ */
 static void test_overlapping_pieces_make_the_stream(void **state)
 {
 	enum { LEN = 6000 };
@@ -323,7 +338,7 @@ static void test_overlapping_pieces_make_the_stream(void **state)
 			random = random * 1664525 + 1013904223;
 			at = (random >> 8) % LEN;
 			len = 1 + (random >> 4) % 1400;
-			if (i % 50 == 49) /* what is missing most */
+			if (i % 50 == 49) /* the oldest missing piece */
 				at = (uint32_t)got_len;
 			if (len > LEN - at)
 				len = LEN - at;
@@ -346,8 +361,10 @@ static void test_overlapping_pieces_make_the_stream(void **state)
 	}
 }
 
-/* A longer piece in place of one that waits out of order does not reach beyond
- * the window (lwip-tcpip/lwip 3). */
+/*
+ * A longer piece that replaces a held one does not reach beyond the window
+ * (lwip-tcpip/lwip 3).
+ */
 static void test_longer_piece_out_of_order_is_cut_to_the_window(void **state)
 {
 	struct peer peer;
@@ -376,8 +393,10 @@ static void test_longer_piece_out_of_order_is_cut_to_the_window(void **state)
 	expect_stream(the_conn->pcb.rcv_nxt - peer.snd);
 }
 
-/* Both windows are shut and each side answers what lies outside its own: that
- * comes to an end (espressif/esp-idf 2425). */
+/*
+ * Both windows are closed and each side answers segments outside its own: the
+ * exchange ends (espressif/esp-idf 2425).
+ */
 static void
 test_two_shut_windows_do_not_answer_each_other_for_ever(void **state)
 {

@@ -1,6 +1,4 @@
-/*
- * Slabs: chunks that come back, the bound on them, allocations told to fail.
- */
+/* Slabs: chunks that are returned, their bound, and failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +39,7 @@ static void test_free_chunks_serve_another_class(void **state)
 	most = net_mem_bytes();
 	assert_true(most - before > 19 * 1000 * 1000);
 	give_back(MANY);
-	/* The class keeps the one it takes from. */
+	/* The class keeps the chunk it allocates from. */
 	assert_in_range(net_mem_bytes(), before, before + NET_MEM_CHUNK_BYTES);
 	net_mem_set_max(most + NET_MEM_CHUNK_BYTES);
 	assert_int_equal(take(2000, 9000), 2000);
@@ -74,7 +72,7 @@ static void test_growth_stops_at_the_bound(void **state)
 	assert_in_range(n, 1000, 1900);
 	assert_true(net_mem_bytes() + net_budget_elsewhere() <= max);
 	assert_true(stack->stats.memory_refused > 0);
-	/* What an ACK is made of is still to be had. */
+	/* Memory for an ACK is still available. */
 	objects[n] = net_mem_malloc(128);
 	assert_non_null(objects[n]);
 	give_back(n + 1);
@@ -137,7 +135,10 @@ static void hold(struct net_conn *conn, void *arg)
 	net_recv(conn, got, sizeof(got));
 }
 
-/* lwIP tells of the connection it gives up; nobody must take that for his. */
+/*
+ * lwIP reports the connection that it gives up; no other must take the report
+ * for its own.
+ */
 static void test_syn_without_memory_leaves_connections_alone(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 1000};
@@ -152,7 +153,7 @@ static void test_syn_without_memory_leaves_connections_alone(void **state)
 	}
 	net_mem_fail_after(0);
 	fake_reset();
-	run_ms(30000); /* those that were answered give up */
+	run_ms(30000); /* half-open connections expire */
 	fake_reset();
 	peer_connect(&peer, 2000, 7, 99);
 	assert_int_equal(coro_sched_live(net_here()->sched), 1);
@@ -164,7 +165,7 @@ static void test_syn_without_memory_leaves_connections_alone(void **state)
 static struct net_conn *served;
 static bool polls;
 
-/* Sends twice; between the two memory runs out. */
+/* Sends twice; memory runs out in between. */
 static void send_twice(struct net_conn *conn, void *arg)
 {
 	struct net_poll_item item = {.conn = conn, .events = NET_WRITABLE};
@@ -183,7 +184,7 @@ static void send_twice(struct net_conn *conn, void *arg)
 	net_recv(conn, got, sizeof(got));
 }
 
-/* A writer that finds no memory tries again when an ACK may have freed some. */
+/* A writer without memory retries after an ACK, which may have freed some. */
 static void refuse_the_second(bool polled)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 1000};

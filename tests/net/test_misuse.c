@@ -1,6 +1,6 @@
 /*
- * Mistakes of a program that are told to it in a sentence, before the process
- * ends: each runs in a child.
+ * Programming errors that print a sentence and end the process: each runs in a
+ * child.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -22,7 +22,10 @@
 
 static char said[8192];
 
-/* Lets a connection's handler make its mistake; how the child ended. */
+/*
+ * Runs a connection's handler with its mistake in a child; returns the wait
+ * status.
+ */
 static int in_child(net_handler handler)
 {
 	int ends[2], status;
@@ -38,7 +41,10 @@ static int in_child(net_handler handler)
 		for (int i = 0; i < 2; i++)
 			signal((int[]){SIGSEGV, SIGABRT}[i], SIG_DFL);
 		dup2(ends[1], STDERR_FILENO);
-		/* After the signals: a stack that reports their coming. */
+		/*
+		 * After the signals' default actions: the stack installs its
+		 * own.
+		 */
 		peer_listen(NULL);
 		serve(handler);
 		peer_connect(&peer, 1000, 7, 99);
@@ -107,7 +113,7 @@ static void test_memory_on_a_shared_stack_is_refused(void **state)
 
 /* ---- calls from another thread ---- */
 
-/* What the shard's thread shows to another. */
+/* Objects of the shard's thread for another thread. */
 static struct net_conn *the_conn;
 static struct net_stack *the_stack;
 static struct net_listener *the_listener;

@@ -1,6 +1,6 @@
 /*
- * Neighbours: whose MAC is believed and for how long, what strangers' floods
- * change, and that a stack without an IPv6 address ignores IPv6.
+ * Neighbours: accepted MAC addresses and their lifetime, floods of unknown
+ * hosts, and a stack without an IPv6 address, which ignores IPv6.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ static int setup(void **state)
 	if (err == 0)
 		err = net_listen(stack, &net_addr_any(7), 4000, &listener);
 	while (fake_sent(sent, sizeof(sent)))
-		; /* what it says when it comes up */
+		; /* the frames sent at startup */
 	return err;
 }
 
@@ -164,7 +164,7 @@ static void test_arp_for_others_is_not_learnt(void **state)
 	assert_int_equal(arp_entries(), 0);
 }
 
-/* A failover tells those who knew the old one. */
+/* A failover announces the new MAC address. */
 static void test_gratuitous_arp_updates_a_known_neighbour(void **state)
 {
 	static const uint8_t other[6] = {2, 9, 9, 9, 9, 9};
@@ -208,7 +208,7 @@ static void test_unknown_neighbours_use_a_quarter_of_the_table(void **state)
 	assert_memory_equal(mac_of(FRIEND), fake_peer_mac, 6);
 }
 
-/* SYNs from addresses that nobody has: their answers wait for nobody. */
+/* SYNs from unused addresses: their answers wait in vain for a MAC address. */
 static void test_fake_neighbours_do_not_displace_live_ones(void **state)
 {
 	unsigned asked = 0, answered = 0;
@@ -232,7 +232,8 @@ static void test_fake_neighbours_do_not_displace_live_ones(void **state)
 	assert_memory_equal(mac_of(FRIEND), fake_peer_mac, 6);
 }
 
-/* What is not asked for is told where somebody wants to know, within a limit.
+/*
+ * Neighbours for which no ARP request is sent are logged, within a rate limit.
  */
 static void test_unresolved_neighbours_are_logged(void **state)
 {
@@ -258,7 +259,10 @@ static void test_unresolved_neighbours_are_logged(void **state)
 	close(ends[1]);
 }
 
-/* A real neighbour that is new gets through a flood: it asks for us first. */
+/*
+ * A new, real neighbour connects during a flood, since it first requests our
+ * address.
+ */
 static void test_a_new_neighbour_gets_through_a_flood(void **state)
 {
 	bool answered = false;
@@ -288,7 +292,10 @@ static void test_answered_requests_make_room(void **state)
 	assert_in_range(arp_entries(), 140, ARP_TABLE_SIZE);
 }
 
-/* Longer than ARP waits for it; the segment is lost, the MAC is not. */
+/*
+ * The reply comes after ARP's timeout; the segment is lost, but the MAC address
+ * is learnt.
+ */
 static void test_late_arp_reply_is_learnt(void **state)
 {
 	send_syn(FRIEND, 1000);
@@ -323,7 +330,10 @@ static void test_mac_address_expires(void **state)
 
 /* ---- neighbour discovery ---- */
 
-/* A solicitation (135) or an advertisement (136), from a unicast address. */
+/*
+ * Receives a solicitation (135) or an advertisement (136) from a unicast
+ * address.
+ */
 static void say_nd(unsigned type, const uint8_t *src, const uint8_t *dest,
 		   const uint8_t *target, const uint8_t mac[6])
 {
@@ -371,7 +381,7 @@ static unsigned nd_entries(void)
 	return n;
 }
 
-/* An advertisement for us, in the frame just taken, and its checksum. */
+/* Checks the advertisement in the frame just taken, and its checksum. */
 static void check_advertisement(const uint8_t *to, const uint8_t *mac)
 {
 	const uint8_t *ip = sent + 14, *nd = ip + 40;
@@ -455,7 +465,7 @@ static void test_fake_ipv6_neighbours_do_not_displace_live_ones(void **state)
 	assert_int_equal(answered, 20);
 }
 
-/* What header prediction may send to without asking lwIP. */
+/* Neighbours that header prediction may send to without lwIP. */
 static void test_ipv6_neighbour_is_known_while_reachable(void **state)
 {
 	static const uint8_t mac[6] = {2, 0, 0, 0, 0, 9};
@@ -465,7 +475,8 @@ static void test_ipv6_neighbour_is_known_while_reachable(void **state)
 	memcpy(ip.addr, friend6, 16);
 	say_nd(135, friend6, us6, us6, fake_peer_mac);
 	entry = entry_of(friend6);
-	send_syn6(friend6, 1000); /* answered, and not yet known to be there */
+	send_syn6(friend6,
+		  1000); /* answered, but not yet known to be reachable */
 	assert_null(net_neighbour_known6(&ip));
 	net_neighbour_confirm6(&ip);
 	assert_int_equal(entry->state, ND6_REACHABLE);
@@ -482,7 +493,7 @@ static void test_ipv6_neighbour_is_known_while_reachable(void **state)
 	assert_null(net_neighbour_known6(&ip));
 	memcpy(entry->lladdr, fake_peer_mac, 6);
 	assert_non_null(net_neighbour_known6(&ip));
-	for (uint32_t i = 3; i < 3000; i++) { /* some share its place */
+	for (uint32_t i = 3; i < 3000; i++) { /* some share its slot */
 		ip.addr[3] = lwip_htonl(i);
 		assert_null(net_neighbour_known6(&ip));
 	}
@@ -525,7 +536,7 @@ static int setup_gateway(void **state)
 	return err;
 }
 
-/* Who does not answer is far away; the neighbour in between does. */
+/* The silent host is remote; the gateway in between answers. */
 static void test_dial_beyond_an_unresolved_gateway_is_ehostunreach(void **state)
 {
 	say_nd(135, friend6, us6, us6, fake_peer_mac);
@@ -539,7 +550,7 @@ static void test_dial_beyond_an_unresolved_gateway_is_ehostunreach(void **state)
 	assert_int_equal(result, -EHOSTUNREACH);
 }
 
-/* ---- what is ignored, what is bounded ---- */
+/* ---- ignored and bounded packets ---- */
 
 static void test_without_ip6_addresses_ip6_is_ignored(void **state)
 {

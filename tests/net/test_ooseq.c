@@ -1,6 +1,6 @@
 /*
- * Data that comes before its turn: what is kept, and what the peer is told of
- * it (SACK, RFC 2018; D-SACK, RFC 2883).
+ * Data out of order: held ranges, and their report to the peer (SACK, RFC 2018;
+ * D-SACK, RFC 2883).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "tests/net/ahead.h"
 #include "tests/net/fake_glue.h"
 
-/* ---- what is told ---- */
+/* ---- SACK blocks ---- */
 
 static void test_newest_sack_block_is_first_of_four(void **state)
 {
@@ -30,7 +30,9 @@ static void test_newest_sack_block_is_first_of_four(void **state)
 	SACKS(0, 5000, 5100, 2000, 2100, 3000, 3100, 1000, 1100);
 	ahead_put(7000, 7100, 0);
 	SACKS(0, 7000, 7100, 5000, 5100, 2000, 2100, 3000, 3100);
-	/* One that grows is the newest; one that meets another is one. */
+	/*
+	 * A range that grows becomes the newest; ranges that meet become one.
+	 */
 	ahead_put(2100, 2200, 0);
 	SACKS(0, 2000, 2200, 7000, 7100, 5000, 5100, 3000, 3100);
 	ahead_put(2200, 3000, 0);
@@ -89,8 +91,8 @@ static void discard(struct net_conn *c, void *arg)
 }
 
 /*
- * A queue that overflows loses each second segment: a window has room for so
- * many ranges. Segments of the least length that counts as full, 512 bytes.
+ * An overflowing queue loses every second segment: a window's worth of ranges
+ * must fit. Segments have 512 bytes, the least length that counts as full.
  */
 static void test_every_second_segment_of_a_window_may_be_lost(void **state)
 {
@@ -101,7 +103,7 @@ static void test_every_second_segment_of_a_window_may_be_lost(void **state)
 	ahead_conn->pcb.mss = 512;
 	ahead_conn->pcb.rcv_max = ahead_conn->pcb.rcv_wnd = wnd;
 	for (uint32_t i = 0; i < ranges; i++) {
-		/* Room for more is in several pieces: each fails in turn. */
+		/* More room needs several allocations: each fails in turn. */
 		while (i == 1024 && failed < 3) {
 			net_mem_fail_after(++failed);
 			ahead_put(i * 1024 + 512, i * 1024 + 1024, 0);
@@ -124,7 +126,7 @@ static void test_every_second_segment_of_a_window_may_be_lost(void **state)
 	ahead_expect_held(0);
 }
 
-/* Single bytes are another matter: they are as many as full segments. */
+/* Ranges of single bytes are limited to the number of full segments. */
 static void test_ranges_of_single_bytes_are_bounded(void **state)
 {
 	ahead_connect(discard, true);
@@ -136,7 +138,10 @@ static void test_ranges_of_single_bytes_are_bounded(void **state)
 	assert_int_equal(net_here()->stats.ooseq_drops, 44);
 }
 
-/* In any order, with overlaps: the ring's two sides move as one array's. */
+/*
+ * Pieces in any order, with overlaps: both sides of the ring move like one
+ * array.
+ */
 static void test_pieces_in_any_order_make_the_stream(void **state)
 {
 	uint32_t random = 1, pieces = 400;
@@ -170,7 +175,10 @@ static void test_pieces_in_any_order_make_the_stream(void **state)
 	assert_int_equal(net_here()->stats.ooseq_drops, 0);
 }
 
-/* An ACK that goes out with data has no room for them. */
+/*
+ * An ACK on a data segment has no room for the blocks, so they get an ACK of
+ * their own.
+ */
 static void test_sack_blocks_are_sent_while_data_is_sent(void **state)
 {
 	struct segment s;
@@ -194,9 +202,12 @@ static void stream_out(struct net_conn *c, void *arg)
 	ended++;
 }
 
-/* Takes what is sent now: whether data is, and an ACK that tells a range. */
+/*
+ * Takes the sent segments: counts those with data, and ACKs that report a
+ * range.
+ */
 static void take_both(uint32_t left, uint32_t right, unsigned *data,
-		      unsigned *told)
+		      unsigned *reported)
 {
 	struct segment s;
 
@@ -210,35 +221,34 @@ static void take_both(uint32_t left, uint32_t right, unsigned *data,
 		}
 		assert_true(s.options_len >= 12);
 		memcpy(said, s.options + 4, 8);
-		*told += lwip_ntohl(said[0]) - FIRST == left &&
-			 lwip_ntohl(said[1]) - FIRST == right;
+		*reported += lwip_ntohl(said[0]) - FIRST == left &&
+			     lwip_ntohl(said[1]) - FIRST == right;
 	}
 }
 
 /*
- * Both ends send: each segment out of order acknowledges what has come, so that
- * data leaves at once, and is told by an ACK of its own in the same round all
- * the same. So is what fills a part of the hole.
+ * Both ends send: each segment out of order acknowledges our data, so that more
+ * leaves at once, and is still reported by an ACK of its own in the same round.
+ * So is a segment that fills a part of the hole.
  */
 static void test_outgoing_stream_does_not_delay_sack_blocks(void **state)
 {
-	unsigned data = 0, told = 0;
+	unsigned data = 0, reported = 0;
 
 	ahead_connect(stream_out, true);
-	take_both(0, 0, &data, &told);
+	take_both(0, 0, &data, &reported);
 	assert_true(data > 5);
 	for (uint32_t i = 0; i < 40; i++) {
-		data = told = 0;
+		data = reported = 0;
 		ahead_put(i * 200 + 100, i * 200 + 200, 0);
-		take_both(i * 200 + 100, i * 200 + 200, &data, &told);
+		take_both(i * 200 + 100, i * 200 + 200, &data, &reported);
 		assert_true(data > 0);
-		assert_int_equal(told, 1);
+		assert_int_equal(reported, 1);
 	}
-	data = told = 0;
-	ahead_put(0, 100,
-		  0); /* the newest of those that remain is told first */
-	take_both(39 * 200 + 100, 39 * 200 + 200, &data, &told);
-	assert_true(data > 0 && told == 1);
+	data = reported = 0;
+	ahead_put(0, 100, 0); /* the newest of the remaining ones is first */
+	take_both(39 * 200 + 100, 39 * 200 + 200, &data, &reported);
+	assert_true(data > 0 && reported == 1);
 	peer_send(&ahead_peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(2);
 }
@@ -250,15 +260,15 @@ static void test_duplicate_data_is_reported_by_dsack(void **state)
 	SACKS(0, 1000, 1500);
 	ahead_put(3000, 3100, 0);
 	SACKS(0, 3000, 3100, 1000, 1500);
-	/* In a block that is held: RFC 2883 4.2. */
+	/* A duplicate within a held range: RFC 2883 4.2. */
 	ahead_put(1200, 1300, 0);
 	SACKS(0, 1200, 1300, 1000, 1500, 3000, 3100);
 	ahead_put(0, 1000, 0);
 	SACKS(1500, 3000, 3100);
-	/* Before what is acknowledged: 4.1. */
+	/* A duplicate below the ACK number: 4.1. */
 	ahead_put(0, 1000, 0);
 	SACKS(1500, 0, 1000, 3000, 3100);
-	/* It is told once. */
+	/* It is reported once. */
 	ahead_put(5000, 5001, 0);
 	SACKS(1500, 5000, 5001, 3000, 3100);
 	ahead_expect_held(2);
@@ -274,7 +284,7 @@ static void test_duplicate_is_reported_by_dsack_without_held_data(void **state)
 	ahead_expect_held(0);
 }
 
-/* ---- what is kept ---- */
+/* ---- held ranges ---- */
 
 static void test_overlaps_are_kept_once(void **state)
 {
@@ -323,7 +333,10 @@ static void test_bytes_beyond_the_window_are_not_kept(void **state)
 	ahead_put(edge - 100, edge + 500, PEER_FIN);
 	SACKS(0, edge - 100, edge);
 	ahead_expect_held(1);
-	/* The FIN was behind it, too: another place is no contradiction. */
+	/*
+	 * The FIN was beyond the window, too: a FIN at another number does not
+	 * conflict.
+	 */
 	ahead_put(1000, 1100, PEER_FIN);
 	SACKS(0, 1000, 1100, edge - 100, edge);
 	ahead_put(0, 1000, 0);
@@ -344,7 +357,9 @@ static void read_no_more(struct net_conn *c, void *arg)
 	coro_sleep_ns(1000000000);
 }
 
-/* Where reading was shut down, bytes are gone and the window is open. */
+/*
+ * After a shutdown of reading, bytes are discarded and the window stays open.
+ */
 static void test_discarded_bytes_leave_the_window_open(void **state)
 {
 	uint32_t wnd;
@@ -360,7 +375,7 @@ static void test_discarded_bytes_leave_the_window_open(void **state)
 	run_ms(1100);
 }
 
-/* What has been handed over and is not read takes its part of the window. */
+/* Delivered but unread bytes reduce the window. */
 static void test_unread_bytes_reduce_the_window(void **state)
 {
 	uint32_t wnd, edge;

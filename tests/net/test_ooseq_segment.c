@@ -1,6 +1,6 @@
 /*
- * Data that comes before its turn: its FIN, what else its segment says, and
- * what becomes of it at the end.
+ * Data out of order: its FIN, the other fields of its segment, and the end of
+ * the connection.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static void test_fin_out_of_order_may_have_no_data(void **state)
 	assert_int_equal(ended, 1);
 }
 
-/* A FIN at one number is not taken back by one at another. */
+/* A FIN at one number is not replaced by one at another. */
 static void test_second_fin_at_another_number_is_ignored(void **state)
 {
 	ahead_connect(ahead_read_all, true);
@@ -58,7 +58,7 @@ static void test_second_fin_at_another_number_is_ignored(void **state)
 	assert_int_equal(ended, 1);
 }
 
-/* Who first says that it ends, and then goes on, has not ended there. */
+/* Data beyond the FIN of a peer shows that the stream does not end there. */
 static void test_data_beyond_a_fin_out_of_order_replaces_it(void **state)
 {
 	ahead_connect(ahead_read_all, true);
@@ -88,13 +88,13 @@ static void test_data_behind_a_fin_is_dropped(void **state)
 	assert_int_equal(ended, 1);
 	assert_int_equal(net_here()->ooseq_held, 0);
 	assert_int_equal(ahead_conn->pcb.state, CLOSE_WAIT);
-	ahead_put(1000, 1100, 0); /* nor is it taken afterwards */
+	ahead_put(1000, 1100, 0); /* nor is it accepted afterwards */
 	run_rounds(2);
 	assert_int_equal(net_here()->ooseq_held, 0);
 	run_ms(1100);
 }
 
-/* ---- what else the segment says ---- */
+/* ---- other fields of the segment ---- */
 
 static void send_much(struct net_conn *c, void *arg)
 {
@@ -142,7 +142,7 @@ static void test_window_of_data_out_of_order_is_used(void **state)
 	ahead_expect_held(1);
 }
 
-/* Both ways something is lost: what the peer holds comes with its data. */
+/* Both directions lose segments: the peer's SACK blocks come with its data. */
 static void test_sack_blocks_of_data_out_of_order_are_used(void **state)
 {
 	uint32_t options[3] = {lwip_htonl(0x0101050a)};
@@ -189,7 +189,7 @@ static void test_data_out_of_order_completes_a_handshake(void **state)
 	ahead_expect_read(1100);
 }
 
-/* Keepalive and its count of probes: whoever sends is there. */
+/* A segment from the peer resets the count of keepalive probes. */
 static void test_data_out_of_order_resets_the_probe_counts(void **state)
 {
 	ahead_connect(ahead_read_all, true);
@@ -248,7 +248,10 @@ static void test_reset_frees_held_data(void **state)
 	assert_int_equal(fake_frames_out, 0);
 }
 
-/* Each allocation in turn fails: then nothing is kept, and nothing is lost. */
+/*
+ * Each allocation fails in turn: the data is not held, and nothing else is
+ * lost.
+ */
 static void test_data_out_of_order_without_memory_is_dropped(void **state)
 {
 	struct segment s;

@@ -1,6 +1,6 @@
 /*
- * The common command line: what is taken, "--", and the configuration file.
- * (What is refused ends the program: tests/integration/test_bad_input.py.)
+ * The common command line: valid options, "--", and the configuration file.
+ * (Errors end the program: tests/integration/test_bad_input.py.)
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -421,7 +421,7 @@ static void test_unknown_option_names_file_and_line(void **state)
 	static const char *const texts[] = {
 		"mtu = 1400\n\nnosuch = 1\n", "#\n\nnosuch\n",
 		"\n\nnosuch # mtu = 1\n",
-		/* argp takes what is unique of a name; a file does not. */
+		/* argp accepts a unique prefix of a name; a file does not. */
 		"\n\nnosuch=\nmtu = 1\n"};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

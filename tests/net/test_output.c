@@ -1,6 +1,6 @@
 /*
- * When segments go out: once a burst, in order, and only as fast as the port
- * takes them.
+ * Output of segments: once per burst, in order, and only as fast as the port
+ * accepts them.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include "tests/net/peer.h"
 
 #define NEAR_WRAP 0xfffffe00u /* sequence numbers wrap within the test */
-#define MSS	  536u	      /* what a SYN without options means */
+#define MSS	  536u	      /* the MSS without the option */
 
 static struct net_conn *the_conn;
 
@@ -64,7 +64,10 @@ static void note_flush(void)
 	n_flushes++;
 }
 
-/* What a round's coroutines send leaves before its timers run, and theirs. */
+/*
+ * Segments of a round's coroutines leave before its timers run; then the
+ * timers' segments leave.
+ */
 static void test_answer_leaves_before_timers_run(void **state)
 {
 	struct peer late, asks;
@@ -179,7 +182,7 @@ static void test_unsent_bytes_are_bounded(void **state)
 		peer.rcv += s.len;
 	assert_int_equal(peer.rcv, first + 10 * MSS); /* RFC 6928 */
 	assert_int_equal(taken[0], 10 * MSS + 32768);
-	/* Each window's worth makes room for as much. */
+	/* Each acknowledged window makes room for another. */
 	while (peer.rcv - first < to_send) {
 		uint32_t before = peer.rcv;
 
@@ -192,7 +195,7 @@ static void test_unsent_bytes_are_bounded(void **state)
 	assert_int_equal(taken[0], to_send);
 }
 
-/* Who appends to lwIP's queues does not walk them: lwip/ends.c. */
+/* Appending to lwIP's queues does not walk them: lwip/ends.c. */
 static void test_ends_of_queues_are_remembered(void **state)
 {
 	struct segment s;
@@ -271,7 +274,9 @@ static void test_slow_start_counts_acknowledged_bytes(void **state)
 
 #define LIVING 8u
 
-/* A connection that has something to send; NULL: there is no more room. */
+/*
+ * Opens a connection with data to send; returns NULL if there is no more room.
+ */
 static struct net_conn *begin_queued(void)
 {
 	struct tcp_pcb *pcb = tcp_new();
@@ -288,8 +293,8 @@ static uint32_t queued(void)
 }
 
 /*
- * While no port takes frames, connections that end keep their places in the
- * queue: new ones are refused before those that live could find none.
+ * While no port accepts frames, connections that end keep their entries in the
+ * queue: new connections are refused before live ones could find no room.
  */
 static void test_ended_connections_do_not_overflow_the_queue(void **state)
 {
@@ -315,7 +320,7 @@ static void test_ended_connections_do_not_overflow_the_queue(void **state)
 		for (unsigned i = 0; i < LIVING; i++)
 			net_conn_queue_output(living[i]);
 		assert_int_equal(queued(), places);
-		/* Nobody has taken another one's place. */
+		/* Each living connection still has its own entry. */
 		for (unsigned i = 0; i < LIVING; i++)
 			assert_ptr_equal(
 				net_here()->output.ring[ended_queued + i],
@@ -331,7 +336,7 @@ static void test_ended_connections_do_not_overflow_the_queue(void **state)
 			tcp_abort(&living[i]->pcb);
 		}
 		assert_int_equal(net_here()->n_conns, 0);
-		/* Those that had ended are freed, once each. */
+		/* Ended connections are freed, once each. */
 		if (turn > 0)
 			assert_int_equal(net_mem_bytes(), bytes);
 	}

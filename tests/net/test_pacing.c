@@ -1,6 +1,6 @@
 /*
- * Pacing: no more leaves in any interval than the rate allows and a burst, and
- * as much as it allows does leave. Who is not paced.
+ * Pacing: in any interval no more leaves than the rate allows plus a burst, and
+ * the rate is used. Connections that are not paced.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -37,7 +37,7 @@ static void note(int64_t at_ns, unsigned bytes)
 	log_of[logged++].bytes = bytes;
 }
 
-/* Of all intervals between two sendings: rate and burst were kept. */
+/* Checks that every interval between two segments obeys rate and burst. */
 static void expect_rate(double rate, double burst)
 {
 	for (unsigned i = 0; i < logged; i++) {
@@ -65,7 +65,7 @@ static unsigned most_at_once(void)
 
 /*
  * The same without a log: a bucket that leaks at the rate never holds more than
- * a burst if and only if no interval has more than its rate's and a burst.
+ * a burst if and only if every interval obeys rate and burst.
  */
 static struct {
 	double rate, burst, level, most;
@@ -166,7 +166,7 @@ static void test_pacing_cap_is_kept_during_recovery(void **state)
 	logged = 0;
 	bottleneck_run(&path, 3000);
 	assert_true(path.dropped > 10000);
-	/* A probe for a lost tail may come on top. */
+	/* A tail loss probe may add to that. */
 	expect_rate(500000, 4.0 * MSS);
 	let_go();
 }
@@ -181,8 +181,8 @@ static unsigned draw(unsigned from, unsigned to)
 }
 
 /*
- * Any rate, segment, round trip, queue and controller, a stack that is late by
- * up to 30 ms; and losses, of which a probe may come on top.
+ * Random rates, segments, round trips, queues and controllers, a stack that is
+ * late by up to 30 ms, and losses, after which a probe may add a segment.
  */
 static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
 {
@@ -215,7 +215,7 @@ static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
 		for (unsigned ms = 0; ms < 1500; ms += 5) {
 			static uint8_t data[65535];
 
-			if (draw(0, 9)) /* it pauses at times */
+			if (draw(0, 9)) /* it pauses in some cases */
 				net_send(ours, data, draw(1, 65535));
 			bottleneck_run(&path, 5);
 		}
@@ -226,8 +226,8 @@ static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
 }
 
 /*
- * The probe for a lost tail is one segment, however wide the window is; while
- * something waits for its time there is none.
+ * A tail loss probe is one segment, however large the window is; while paced
+ * segments wait there is no probe.
  */
 static void test_tail_loss_probe_obeys_pacing(void **state)
 {
@@ -246,7 +246,7 @@ static void test_tail_loss_probe_obeys_pacing(void **state)
 	let_go();
 }
 
-/* lwIP sends by itself when it is told to close. */
+/* lwIP sends by itself on a close. */
 static void test_close_obeys_pacing(void **state)
 {
 	struct bottleneck path = {
@@ -266,7 +266,7 @@ static void test_close_obeys_pacing(void **state)
 	net_close(ours);
 	bottleneck_run(&path, 1500);
 	assert_int_equal(path.delivered, 330 * MSS);
-	/* Nobody acknowledges the FIN: it is probed for once. */
+	/* The FIN is not acknowledged: it is resent once. */
 	expect_rate(20000, 3.0 * MSS);
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(2);
@@ -308,7 +308,7 @@ static void test_paced_segments_leave_when_the_cap_is_removed(void **state)
 	let_go();
 }
 
-/* Its block goes when what it had left over is used up, not before. */
+/* Its recovery state is freed once the pacing debt is paid off, not before. */
 static void test_idle_capped_connection_has_no_recovery_state(void **state)
 {
 	struct bottleneck path = {
@@ -320,7 +320,8 @@ static void test_idle_capped_connection_has_no_recovery_state(void **state)
 	net_send(ours, (uint8_t[MSS]){0}, MSS);
 	bottleneck_run(&path, 1500);
 	assert_int_equal(path.delivered, 2 * MSS);
-	assert_true(ours->repairing); /* two seconds' worth has left */
+	assert_true(
+		ours->repairing); /* two seconds' worth of the rate has left */
 	bottleneck_run(&path, 1000);
 	assert_false(ours->repairing);
 	assert_false(coro_timer_armed(&ours->timer));
@@ -339,7 +340,10 @@ static void test_slow_start_is_paced_at_twice_the_window(void **state)
 	assert_int_equal(
 		(int)(stats().pacing_rate * 40 / 1000 * 10 / stats().cwnd),
 		19); /* the RTT is a little more than 40 ms */
-	/* A quarter of a millisecond's worth each step, not a window. */
+	/*
+	 * Each step of a quarter of a millisecond sends its share, not a
+	 * window.
+	 */
 	assert_true(most_at_once() < stats().pacing_rate / 1000);
 	let_go();
 }
@@ -390,7 +394,10 @@ static void test_pacing_calls_refuse_invalid_arguments(void **state)
 	run_rounds(2);
 }
 
-/* A window of 20 segments that does not grow soon, and so many to send. */
+/*
+ * Sets up a window of 20 segments that does not grow soon, and queues segs
+ * segments.
+ */
 static void fill_window(unsigned segs)
 {
 	static const uint8_t data[MSS];
@@ -414,7 +421,7 @@ static unsigned sent_now(void)
 	return n;
 }
 
-/* After two ACKs of one moment. */
+/* Returns the window after two simultaneous ACKs. */
 static uint32_t window_after(unsigned segs)
 {
 	uint32_t window;
@@ -429,8 +436,8 @@ static uint32_t window_after(unsigned segs)
 }
 
 /*
- * Between the ACKs the pace lets little go, so the second one finds a window
- * that is not in use any more. It was, when what it acknowledges left.
+ * Pacing sends little between the ACKs, so that the second one finds the window
+ * not in use. It was in use when the acknowledged segments left.
  */
 static void test_full_window_grows_while_pacing_refills_it(void **state)
 {
@@ -439,9 +446,9 @@ static void test_full_window_grows_while_pacing_refills_it(void **state)
 }
 
 /*
- * 1.2 windows a round trip are 1.2 segments a millisecond. An ACK for twelve
- * segments lets four leave at once; a thread that comes late then finds five or
- * six more that the pace would have let go meanwhile.
+ * 1.2 windows a round trip are 1.2 segments a millisecond. An ACK of twelve
+ * segments lets four leave at once; a late thread then sends the five or six
+ * that pacing would have allowed meanwhile.
  */
 static void test_ack_of_many_segments_causes_no_burst(void **state)
 {
@@ -457,7 +464,10 @@ static void test_ack_of_many_segments_causes_no_burst(void **state)
 	let_go();
 }
 
-/* When nothing is under way, ten may; so a short answer leaves at once. */
+/*
+ * With nothing in flight a burst of ten may leave, so a short answer leaves at
+ * once.
+ */
 static void test_a_burst_may_leave_after_a_pause(void **state)
 {
 	static const uint8_t data[12 * MSS];

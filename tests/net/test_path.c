@@ -1,6 +1,6 @@
 /*
  * Path MTU discovery: routers that report a smaller MTU, that lie, and that
- * drop in silence.
+ * drop silently.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static void lowers_at_once(bool v6, unsigned mtu)
 	far_pass_ms();
 	/* Each pbuf of the pieces was counted. */
 	assert_int_equal(far_conn->pcb.snd_queuelen, 0);
-	/* All of one flight was too long, and nothing after it. */
+	/* Only the segments of one flight were too long. */
 	assert_in_range(far.too_long, 1, 10);
 }
 
@@ -131,7 +131,7 @@ static void test_icmp_error_must_quote_a_connection(void **state)
 	packet[9] = 17;
 	far_complain(packet, 1000);
 	packet[9] = 6;
-	packet[6] = 1; /* a later fragment: it carries no ports */
+	packet[6] = 1; /* a later fragment: it has no ports */
 	far_complain(packet, 1000);
 	run_ms(1);
 	assert_int_equal(net_here()->stats.path_mtu_refused, 7);
@@ -260,7 +260,7 @@ static void test_pmtud_off_ignores_icmp_and_sets_no_df(void **state)
 	assert_int_equal(net_here()->stats.path_mtu_guessed, 0);
 }
 
-/* ---- routers that drop in silence ---- */
+/* ---- routers that drop silently ---- */
 
 static void finds_black_hole(bool v6, unsigned mtu, unsigned guess,
 			     unsigned limit_ms)
@@ -294,7 +294,7 @@ static void test_narrow_black_hole_takes_more_steps(void **state)
 	finds_black_hole(false, 1000, 576, 10000);
 }
 
-/* A peer that is merely away looks like a black hole, so a guess expires. */
+/* An absent peer looks like a black hole, so a guess expires. */
 static void test_guessed_mtu_expires_after_a_minute(void **state)
 {
 	ip_addr_t ip = IPADDR4_INIT_BYTES(10, 0, 0, 2);
@@ -314,7 +314,7 @@ static void test_guessed_mtu_expires_after_a_minute(void **state)
 	assert_int_equal(far.largest, 1500);
 }
 
-/* The loss of small segments tells nothing about the path MTU. */
+/* The loss of small segments does not indicate a small path MTU. */
 static void test_small_segments_are_not_cut(void **state)
 {
 	far.mtu = 500;

@@ -1,6 +1,6 @@
 /*
- * Segments already queued or under way when the path MTU falls: the stack cuts
- * them into pieces that fit.
+ * Segments queued or in flight when the path MTU falls: the stack splits them
+ * into pieces that fit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,7 @@ static void test_lent_memory_is_not_written_to(void **state)
 			assert_int_equal(lent[k][LENT + i], 0xa5);
 }
 
-/* The MTU falls while part of the stream is under way. */
+/* The MTU falls while part of the stream is in flight. */
 static void test_mtu_may_fall_during_a_recovery(void **state)
 {
 	far.mtu = 0;
@@ -195,7 +195,7 @@ static void test_small_writes_follow_split_segments(void **state)
 	assert_int_equal(far_conn->pcb.mss, 560);
 }
 
-/* Whichever allocation fails during the cut, the stream arrives in the end. */
+/* If any allocation fails during the split, the stream still arrives. */
 static void test_short_memory_delays_and_loses_nothing(void **state)
 {
 	for (unsigned n = 1; n <= 24; n++) {

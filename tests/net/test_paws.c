@@ -1,7 +1,6 @@
 /*
- * What timestamps are for, RFC 7323 4.3 and 5: which of the peer's is echoed,
- * what is from an earlier turn of the sequence numbers, and what TIME_WAIT
- * makes of a new SYN (RFC 6191).
+ * Use of timestamps, RFC 7323 4.3 and 5: the echoed timestamp, protection
+ * against wrapped sequence numbers, and new SYNs in TIME_WAIT (RFC 6191).
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -63,7 +62,7 @@ static void expect_got(const char *data)
 	assert_memory_equal(got, data, got_len);
 }
 
-/* After the delayed ACK. */
+/* Expects the delayed ACK with this echo. */
 static void expect_ack(uint32_t echo)
 {
 	struct segment s = peer_wait(200);
@@ -74,7 +73,9 @@ static void expect_ack(uint32_t echo)
 
 /* ---- header prediction ---- */
 
-/* Whether what happens goes past net_tcp_input(), which notes the flags. */
+/*
+ * Returns whether a segment bypasses net_tcp_input(), which records the flags.
+ */
 static bool is_predicted(uint8_t flags, const char *data)
 {
 	net_here()->rx_flags = 0xff;
@@ -111,7 +112,8 @@ static void test_segments_that_need_checks_are_not_predicted(void **state)
 	s.seq = stamped.snd;
 	s.ack = stamped.rcv;
 	net_here()->rx_flags = 0xff;
-	peer_send_raw(&s); /* NOPs behind the option: taken, the long way */
+	peer_send_raw(
+		&s); /* NOPs behind the option: accepted, without prediction */
 	run_rounds(1);
 	assert_int_equal(net_here()->rx_flags, PEER_ACK);
 	expect_got("x");
@@ -123,7 +125,7 @@ static void test_segments_that_need_checks_are_not_predicted(void **state)
 	expect_got("x");
 }
 
-/* ---- what is echoed ---- */
+/* ---- echoes ---- */
 
 static void test_newest_timestamp_is_echoed(void **state)
 {
@@ -136,7 +138,7 @@ static void test_newest_timestamp_is_echoed(void **state)
 	expect_ack(stamp);
 }
 
-/* RFC 7323 4.3: of those that one ACK is for, the earliest. */
+/* RFC 7323 4.3: an ACK for several segments echoes the earliest. */
 static void test_a_delayed_ack_echoes_the_earliest(void **state)
 {
 	uint32_t first;
@@ -166,7 +168,7 @@ static void test_timestamp_out_of_order_is_not_echoed(void **state)
 	expect_got("ab");
 }
 
-/* What came before, and comes again with a newer one, is outside the window. */
+/* A duplicate with a newer timestamp is outside the window. */
 static void test_timestamp_of_a_duplicate_is_not_echoed(void **state)
 {
 	connect_reading();
@@ -242,8 +244,8 @@ static void test_timestamps_wrap(void **state)
 }
 
 /*
- * 5.3 R1 from any place: what is older, by less than half of all numbers, is
- * dropped, and nothing else is. The peer's clock goes round several times.
+ * 5.3 R1 from any value: only timestamps older by less than half of the range
+ * are dropped. The peer's clock wraps several times.
  */
 static void test_only_segments_with_older_timestamps_are_dropped(void **state)
 {
@@ -307,7 +309,7 @@ static void test_reset_may_have_an_old_timestamp(void **state)
 	assert_int_equal(result, -ECONNRESET);
 }
 
-/* RFC 7323 3.2: in silence. */
+/* RFC 7323 3.2: dropped silently. */
 static void test_segment_without_a_timestamp_is_dropped(void **state)
 {
 	connect_reading();
@@ -321,7 +323,7 @@ static void test_segment_without_a_timestamp_is_dropped(void **state)
 	expect_got("on");
 }
 
-/* RFC 5961 4: the peer may have been restarted, and offer nothing. */
+/* RFC 5961 4: a restarted peer may offer no timestamps. */
 static void test_syn_without_a_timestamp_is_challenged(void **state)
 {
 	connect_reading();
@@ -356,7 +358,7 @@ static void test_half_open_connections_check_timestamps(void **state)
 	assert_non_null(ours);
 }
 
-/* The SYN again asks for its answer, and says nothing else. */
+/* A repeated SYN only requests its answer. */
 static void test_repeated_syn_updates_no_timestamp(void **state)
 {
 	struct segment s;
@@ -375,7 +377,7 @@ static void test_repeated_syn_updates_no_timestamp(void **state)
 	assert_int_equal(ours->pcb.ts_recent, stamp - 999);
 }
 
-/* Its header says 32 bytes, and there are 24: the rest is another frame's. */
+/* The header claims 32 bytes, but has 24; the rest belongs to another frame. */
 static void test_truncated_header_is_refused(void **state)
 {
 	uint8_t frame[14 + 20 + 32] = {0}, *ip = frame + 14, *tcp = ip + 20;
@@ -405,7 +407,7 @@ static void test_truncated_header_is_refused(void **state)
 	expect_got("");
 }
 
-/* A segment is refused whole, as with other options of a wrong length. */
+/* The whole segment is refused, as for other options of a wrong length. */
 static void test_options_with_a_wrong_length_are_refused(void **state)
 {
 	static const uint8_t lengths[] = {0, 1, 2, 9, 11, 12, 13, 255};
@@ -443,7 +445,7 @@ static void close_at_once(struct net_conn *conn, void *arg)
 {
 }
 
-/* The stack has closed first; what is left of it is a record. */
+/* The stack closes first, which leaves a TIME_WAIT record. */
 static void reach_record(void)
 {
 	struct segment s;
@@ -482,7 +484,9 @@ static void test_time_wait_record_continues_the_clock(void **state)
 	assert_int_equal(stamp_of(&s), before + 100);
 }
 
-/* Its time does not begin anew by what is old, or has none. */
+/*
+ * A segment with an old timestamp, or without one, does not restart its time.
+ */
 static void test_time_wait_record_checks_timestamps(void **state)
 {
 	reach_record();
@@ -497,7 +501,7 @@ static void test_time_wait_record_checks_timestamps(void **state)
 	assert_int_equal(net_here()->time_wait.n, 0);
 }
 
-/* Whatever the time is when it becomes one. */
+/* At any time at which the record is made. */
 static void test_first_challenge_of_a_record_is_not_limited(void **state)
 {
 	for (unsigned i = 0; i < 4; i++) {
@@ -523,7 +527,7 @@ static void test_record_without_timestamps_sends_none(void **state)
 	assert_int_equal(s.options_len, 0);
 }
 
-/* What a SYN finds that comes with this number and timestamp; true: it opens */
+/* Returns whether a SYN with this number and timestamp opens a connection */
 static bool opens(uint32_t seq, bool has, uint32_t value)
 {
 	uint64_t accepted = net_here()->n_conns;
@@ -582,7 +586,7 @@ static void test_without_a_timestamp_the_number_counts(void **state)
 	assert_true(opens(end + 1000, false, 0));
 }
 
-/* And where it had none, one that has cannot be taken for old. */
+/* A timestamp after a connection without any cannot be old. */
 static void test_first_timestamp_reopens_time_wait(void **state)
 {
 	struct peer peer;
@@ -602,7 +606,7 @@ static void keep(struct net_conn *conn, void *arg)
 	coro_sleep_ns(INT64_C(3600000000000));
 }
 
-/* The same of what is still a connection, as somebody holds it. */
+/* The same for a connection that a handler still holds. */
 static void test_held_connection_in_time_wait_is_reopened(void **state)
 {
 	struct segment s;

@@ -1,7 +1,7 @@
 /*
- * A peer that does not read: its window shuts, shrinks and opens again. What
- * we send meanwhile stays where it takes it, and nothing is lost or given up
- * while it answers.
+ * A peer that does not read: its window closes, shrinks and opens again. Our
+ * segments stay acceptable meanwhile, and nothing is lost or given up while the
+ * peer answers.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static struct peer peer;
 static struct net_conn *ours;
 static uint32_t base; /* of the stream that the handler sends */
 static size_t to_send;
-static bool told; /* the handler goes on */
+static bool go; /* the handler continues */
 
 static uint8_t stream_byte(size_t at)
 {
@@ -41,20 +41,23 @@ static void send_and_close(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* The same, but closes only when told. */
+/* The same, but closes only once go is set. */
 static void send_and_wait(struct net_conn *conn, void *arg)
 {
 	send_and_close(conn, arg);
-	while (!told)
+	while (!go)
 		coro_sleep_ns(1000000);
 }
 
-/* Closes its side at once and stays: no orphan, which has an end. */
+/*
+ * Closes its side at once and stays, so that the connection is no orphan, which
+ * would end.
+ */
 static void send_and_shut(struct net_conn *conn, void *arg)
 {
 	send_and_close(conn, arg);
 	net_shutdown(conn, NET_SHUT_WR);
-	while (!told)
+	while (!go)
 		coro_sleep_ns(1000000);
 }
 
@@ -70,7 +73,7 @@ static void connect_to(net_handler handler, size_t bytes, uint16_t wnd)
 
 	serve(handler);
 	to_send = bytes;
-	told = false;
+	go = false;
 	peer = (struct peer){
 		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = wnd};
 	peer_send(&peer, PEER_SYN, NULL, 0);
@@ -89,7 +92,7 @@ static void pass(unsigned ms)
 	}
 }
 
-/* A segment is for the peer if RFC 9293 3.10.7.4 lets it pass. */
+/* Returns whether the peer accepts a segment by RFC 9293 3.10.7.4. */
 static bool acceptable(const struct segment *s)
 {
 	unsigned len = s->len + ((s->flags & PEER_FIN) != 0);
@@ -100,8 +103,8 @@ static bool acceptable(const struct segment *s)
 }
 
 /*
- * The peer takes what is next, checks it, and answers every segment that wants
- * an answer. Returns what it got of the stream, FIN included.
+ * The peer accepts the next segments, checks them, and answers where required.
+ * Returns the number of received bytes, FIN included.
  */
 static unsigned take_and_answer(void)
 {
@@ -121,7 +124,7 @@ static unsigned take_and_answer(void)
 	return peer.rcv - base;
 }
 
-/* Half an hour in which the peer answers, its window as it is. */
+/* Lets the peer answer for so many seconds with an unchanged window. */
 static unsigned answer_for(unsigned seconds)
 {
 	unsigned n = 0;
@@ -138,7 +141,7 @@ static unsigned answer_for_long(void)
 	return answer_for(1800);
 }
 
-/* The stream is queued, some of it has come, and the window is shut. */
+/* Queues the stream, delivers some of it, and closes the window. */
 static void shut_window(void)
 {
 	struct segment s;
@@ -161,7 +164,8 @@ static void test_probe_carries_no_new_number(void **state)
 		s = peer_wait(30000);
 		check_segment(&s, PEER_ACK, peer.rcv - 1, peer.snd, 0);
 	}
-	peer_send(&peer, PEER_ACK, "x", 1); /* what we say is in its window */
+	peer_send(&peer, PEER_ACK, "x",
+		  1); /* our ACK number is in its window */
 	s = peer_wait(30000);
 	check_segment(&s, PEER_ACK, peer.rcv, peer.snd, 0);
 }
@@ -175,7 +179,7 @@ static void test_reset_after_probes_is_in_the_window(void **state)
 	pass(5000);
 	while (peer_next(&s))
 		;
-	told = true;
+	go = true;
 	pass(20);
 	expect(&s, PEER_RST | PEER_ACK, peer.rcv, peer.snd, 0);
 }
@@ -214,7 +218,7 @@ static void test_peer_that_answers_probes_is_kept(void **state)
 		pass(10);
 	}
 	assert_int_equal(take_and_answer(), 10001);
-	told = true;
+	go = true;
 }
 
 static void test_silent_peer_is_given_up(void **state)
@@ -234,10 +238,13 @@ static void test_silent_peer_is_given_up(void **state)
 	assert_in_range(seconds, 100, 600);
 	pass(20);
 	net_abort(ours);
-	told = true;
+	go = true;
 }
 
-/* The peer shrinks its window beneath what is under way, and has not got it. */
+/*
+ * The peer shrinks its window below the data in flight, which it has not
+ * received.
+ */
 static void shrink_window(uint16_t to)
 {
 	struct segment s;
@@ -263,10 +270,10 @@ static void test_peer_that_shrinks_its_window_to_zero_is_kept(void **state)
 		pass(10);
 	}
 	assert_int_equal(take_and_answer(), 1073);
-	told = true;
+	go = true;
 }
 
-/* Nobody waits for what an orphan says: that has an end. */
+/* No handler waits for an orphan, so it is given up. */
 static void test_orphan_with_a_shrunk_window_is_given_up(void **state)
 {
 	connect_to(send_and_close, 1072, 65535);
@@ -275,7 +282,7 @@ static void test_orphan_with_a_shrunk_window_is_given_up(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-/* A shut window is no sign of a path that swallows long segments. */
+/* A closed window does not indicate a path MTU black hole. */
 static void test_shrunk_window_does_not_lower_the_mss(void **state)
 {
 	static const uint8_t mss1460[] = {2, 4, 5, 180};
@@ -290,7 +297,7 @@ static void test_shrunk_window_does_not_lower_the_mss(void **state)
 
 	serve(send_and_wait);
 	to_send = 1460;
-	told = false;
+	go = false;
 	peer_send_raw(&syn);
 	assert_true(peer_next(&s));
 	peer = (struct peer){
@@ -302,7 +309,7 @@ static void test_shrunk_window_does_not_lower_the_mss(void **state)
 	assert_int_equal(answer_for(600), 0);
 	assert_int_equal(ours->pcb.mss, 1460);
 	assert_int_equal(net_here()->stats.path_mtu_guessed, 0);
-	told = true;
+	go = true;
 }
 
 static void test_silent_peer_with_a_shrunk_window_is_given_up(void **state)
@@ -330,7 +337,7 @@ static void test_answers_stay_in_a_shrunk_window(void **state)
 	peer_send(&peer, PEER_ACK, "x", 1);
 	s = peer_wait(30000);
 	check_segment(&s, PEER_ACK, base + 600, peer.snd, 0);
-	told = true;
+	go = true;
 	pass(20);
 	do
 		assert_true(peer_next(&s));
@@ -338,7 +345,7 @@ static void test_answers_stay_in_a_shrunk_window(void **state)
 	assert_int_equal(s.seq, base + 600);
 }
 
-/* Bytes of a window that scaling cuts off are not a window that shrinks. */
+/* Bytes that scaling rounds off are not a shrinking window. */
 static void test_rounded_scaled_window_does_not_count_as_shrunk(void **state)
 {
 	static const uint8_t scale7[] = {2, 4, 2, 24, 1, 3, 3, 7};
@@ -353,7 +360,7 @@ static void test_rounded_scaled_window_does_not_count_as_shrunk(void **state)
 
 	serve(send_and_wait);
 	to_send = 1072;
-	told = false;
+	go = false;
 	peer_send_raw(&syn);
 	assert_true(peer_next(&s));
 	peer = (struct peer){.port = 1000,
@@ -369,10 +376,10 @@ static void test_rounded_scaled_window_does_not_count_as_shrunk(void **state)
 	peer_send(&peer, PEER_ACK, "x", 1);
 	s = peer_wait(30000);
 	assert_int_equal(s.seq, peer.rcv + 1072);
-	told = true;
+	go = true;
 }
 
-/* A retransmission goes into the window, and no further than its first part. */
+/* A retransmission is cut to the window. */
 static void test_partial_window_is_used(void **state)
 {
 	connect_to(send_and_close, 3000, 65535);
@@ -397,7 +404,7 @@ static void test_fin_waits_for_a_window(void **state)
 
 	connect_to(send_and_wait, 2 * MSS, 2 * MSS);
 	shut_window();
-	told = true; /* nothing is left to send but the FIN */
+	go = true; /* nothing is left to send but the FIN */
 	pass(100);
 	ticks = net_here()->lwip_ticks;
 	assert_int_equal(answer_for(180), 2 * MSS);
@@ -449,7 +456,7 @@ static void test_full_segment_with_fin_is_sent_again(void **state)
 	pass(10);
 }
 
-/* No memory to cut off what fits is no answer of the peer's: soon again. */
+/* A failed split for lack of memory is retried soon, without back-off. */
 static void test_split_without_memory_is_tried_again_soon(void **state)
 {
 	connect_to(send_and_wait, 10000, 4 * MSS);
@@ -462,12 +469,12 @@ static void test_split_without_memory_is_tried_again_soon(void **state)
 	}
 	net_mem_fail_after(0);
 	assert_int_equal(peer_wait(250).len, 100);
-	told = true;
+	go = true;
 }
 
 /*
- * A timeout without memory to keep a repair puts all but the first segment
- * back. They are not under way when the next timeout has that memory.
+ * A timeout without memory for the recovery state requeues all but the first
+ * segment. They are not in flight when the next timeout has memory.
  */
 static void test_timeout_after_one_without_memory_sends(void **state)
 {
@@ -475,7 +482,7 @@ static void test_timeout_after_one_without_memory_sends(void **state)
 
 	serve(send_and_wait);
 	to_send = 3 * MSS;
-	told = false;
+	go = false;
 	peer = (struct peer){
 		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = 65535};
 	peer_send(&peer, PEER_SYN, NULL, 0);
@@ -491,10 +498,10 @@ static void test_timeout_after_one_without_memory_sends(void **state)
 	assert_int_equal(peer_wait(200).seq, base);
 	net_mem_fail_after(0);
 	assert_int_equal(peer_wait(2100).seq, base);
-	told = true;
+	go = true;
 }
 
-/* Asks as a keepalive does, n times; how many answers came. */
+/* Sends n keepalive probes; returns the number of answers. */
 static unsigned ask(unsigned n, unsigned pause_ms)
 {
 	struct segment s;
@@ -518,18 +525,18 @@ static void test_every_window_probe_is_answered(void **state)
 	connect_to(send_and_wait, 0, 65535);
 	assert_int_equal(ask(10, 120), 10);
 	assert_in_range(ask(1000, 0), 0, 1); /* but not a flood of them */
-	told = true;
+	go = true;
 }
 
 static void test_probe_is_answered_when_memory_is_short(void **state)
 {
-	net_here()->max_counted = 0; /* nothing is kept beside the connection */
+	net_here()->max_counted = 0; /* no counters are kept */
 	connect_to(send_and_wait, 0, 65535);
 	assert_ptr_equal(ours->ext, &net_conn_no_ext);
 	net_mem_fail_after(1);
 	assert_int_equal(ask(1, 10), 1);
 	assert_ptr_equal(ours->ext, &net_conn_no_ext);
-	told = true;
+	go = true;
 }
 
 /* A window smaller than a segment needs memory to cut one. */
@@ -554,7 +561,7 @@ static void test_short_memory_does_not_back_off_probes(void **state)
 		pass(10);
 	assert_in_range(ms, 0, 1000); /* one timeout, of a second at first */
 	assert_int_equal(s.len, 100);
-	told = true;
+	go = true;
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, peer_listen, peer_teardown)

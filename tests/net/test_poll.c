@@ -20,7 +20,7 @@ static struct peer peers[2];
 static struct coro_chan *chan;
 static struct coro *poller;
 
-/* What the polling coroutine asks, and what it was told. */
+/* The polling coroutine's items and its result. */
 static struct net_poll_item items[4];
 static unsigned n_items;
 static int64_t until, own_deadline;
@@ -46,7 +46,7 @@ static void poll_later(void)
 	run_rounds(3);
 }
 
-/* What has happened makes the poller return with so many ready. */
+/* Checks that the poller returns with so many ready items. */
 static void expect_poll(int ready)
 {
 	run_rounds(3);
@@ -169,7 +169,7 @@ static void test_poll_reports_the_peers_fin_if_requested(void **state)
 	peer_send(&peers[0], PEER_ACK | PEER_FIN, NULL, 0);
 	expect_poll(1);
 	assert_int_equal(items[0].revents, NET_READABLE | NET_PEER_CLOSED);
-	items[0].events = 0; /* asked for nothing: a FIN is no failure */
+	items[0].events = 0; /* no events requested: a FIN is no failure */
 	assert_int_equal(net_poll(items, 1, 0), 0);
 	close_two();
 }
@@ -208,7 +208,7 @@ static void test_poll_reports_a_closed_handle(void **state)
 
 /* ---- writing ---- */
 
-/* Until nothing more is taken even after what could be sent went out. */
+/* Writes until nothing is accepted, even after segments have left. */
 static void fill(struct net_conn *conn)
 {
 	struct net_poll_item item = {.conn = conn, .events = NET_WRITABLE};
@@ -301,7 +301,7 @@ static void test_poll_reports_a_value_in_a_channel(void **state)
 	assert_int_equal(coro_chan_trysend(chan, &value), 0);
 	expect_poll(1);
 	assert_int_equal(items[1].revents, NET_READABLE);
-	assert_int_equal(coro_chan_count(chan), 1); /* taken by nobody */
+	assert_int_equal(coro_chan_count(chan), 1); /* still in the channel */
 	coro_chan_free(chan);
 	close_two();
 }

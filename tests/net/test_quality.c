@@ -1,6 +1,6 @@
 /*
- * What makes a TCP a good neighbour: numbers nobody can guess, bounded memory
- * for what comes out of order, timers, first windows.
+ * Robustness: unpredictable numbers, bounded memory for data out of order,
+ * timers, initial windows.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -131,7 +131,7 @@ static void test_numbers_begin_at_random(void **state)
 		isns += s.seq != isn;
 		id = s.ip_id;
 		isn = s.seq;
-		net_stack_close(stack); /* the clock begins anew as well */
+		net_stack_close(stack); /* the clock restarts as well */
 		assert_int_equal(peer_listen(state), 0);
 	}
 	assert_in_range(ids, 2, 4);
@@ -219,11 +219,11 @@ static void test_frames_out_of_order_have_a_common_budget(void **state)
 	assert_in_range(fake_frames_out, budget, budget + 8);
 	assert_int_equal(net_here()->ooseq_held, 60 * 60); /* copies */
 	assert_int_equal(net_here()->stats.ooseq_drops, 0);
-	/* Who behaves notices nothing, as long as nothing is lost. */
+	/* An honest connection without losses is not affected. */
 	peer_send(&honest, PEER_ACK, "in order", 8);
 	run_rounds(2);
 	assert_int_equal(got_len, 8);
-	/* A hole that is filled gives its part back. */
+	/* A filled hole releases its share. */
 	peer_send(&hole, PEER_ACK, "x", 1);
 	run_rounds(2);
 	assert_int_equal(got_len, 8 + 601);
@@ -261,7 +261,7 @@ static void test_no_connection_takes_the_whole_budget(void **state)
 	island = peer;
 	island.snd += 1000;
 	peer_send(&island, PEER_ACK, "y", 1);
-	/* the hole is told all the same */
+	/* the hole is still reported */
 	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 }
 
@@ -490,7 +490,9 @@ static void send6(uint16_t port, uint8_t flags, uint32_t seq, uint32_t ack,
 	run_rounds(2);
 }
 
-/* Its address is not known yet, so that the answer does not leave. */
+/*
+ * The peer's MAC address is not known yet, so that the answer does not leave.
+ */
 static void open6(uint16_t port, const uint8_t *options, unsigned len)
 {
 	ip_addr_t local, remote;
@@ -506,7 +508,7 @@ static void open6(uint16_t port, const uint8_t *options, unsigned len)
 
 static void test_absent_mss_over_ipv6_is_1220(void **state)
 {
-	static const uint8_t mss[] = {2, 4, 2, 24}; /* 536, and meant */
+	static const uint8_t mss[] = {2, 4, 2, 24}; /* 536, on purpose */
 
 	serve(echo_views);
 	open6(1000, NULL, 0);

@@ -1,6 +1,6 @@
 /*
- * Delivery rate samples against traces worked out by hand: a block that is told
- * what left and what arrived, and a clock that stands where the test sets it.
+ * Delivery rate samples against traces computed by hand: the test reports sent
+ * and delivered segments to a connection's recovery state, and sets the clock.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,10 @@
 static struct net_rate *rate;
 static struct net_rate_sample rs;
 
-/* Of 20 ms of round trip, nothing under way, at 1 s. */
+/*
+ * Sets up a connection with a round trip of 20 ms and nothing in flight, at 1
+ * s.
+ */
 static void begin(void)
 {
 	repair_connect(true, 0);
@@ -46,7 +49,7 @@ static void sent(unsigned segs)
 	net_rate_sent(ours, segs * MSS);
 }
 
-/* Segments sent then have arrived, in order. */
+/* Reports the delivery, in order, of segments sent at that time. */
 static void arrived(unsigned segs, uint32_t sent_ms)
 {
 	struct net_ack ack = {.acked = segs * MSS,
@@ -116,7 +119,7 @@ static void test_compressed_acks_do_not_raise_the_rate(void **state)
 	end();
 }
 
-/* What the application limits counts for the bandwidth if it is more. */
+/* An app-limited sample counts for the bandwidth only if it is higher. */
 static void test_app_limited_samples_only_raise_the_bandwidth(void **state)
 {
 	struct net_bbr *bbr;
@@ -153,7 +156,7 @@ static void test_interval_below_a_round_trip_is_no_sample(void **state)
 	end();
 }
 
-/* What the application limits is marked until all of it has arrived. */
+/* Samples are marked app-limited until all of those segments have arrived. */
 static void test_app_limited_samples_are_marked(void **state)
 {
 	begin();
@@ -184,7 +187,7 @@ static void test_full_window_is_not_app_limited(void **state)
 	end();
 }
 
-/* The silence before is no part of what it delivers. */
+/* The silence before a flight is not part of its interval. */
 static void test_a_pause_does_not_count(void **state)
 {
 	begin();
@@ -216,7 +219,7 @@ static void test_sample_reports_losses_since_the_segment_left(void **state)
 	end();
 }
 
-/* Thirty-two marks a round trip, for four of them: older ones are forgotten. */
+/* Thirty-two marks a round trip, for four of them: older ones expire. */
 static void test_marks_are_bounded(void **state)
 {
 	begin();

@@ -1,6 +1,6 @@
 /*
- * The receive window follows the path: a sender that fills it within a round
- * trip gets more of it, up to --rmem-max.
+ * Growth of the receive window: a sender that fills it within a round trip gets
+ * a larger one, up to --rmem-max.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static struct net_conn *conn;
 static unsigned rtt_ms; /* of the handshake, and of trips behind it */
 static unsigned scale;
 static uint32_t edge; /* of the window, as the peer knows it */
-static bool reads;    /* the handler does, or waits until it does */
+static bool reads;    /* the handler reads; false: it waits */
 static uint64_t had;  /* bytes read */
 
 static void read_all(struct net_conn *c, void *arg)
@@ -69,7 +69,9 @@ static void take_acks(void)
 			edge = s.ack + ((uint32_t)s.wnd << scale);
 }
 
-/* A handshake of rtt_ms by a client that offers to scale windows, or not. */
+/*
+ * Does a handshake of rtt_ms with a client that offers window scaling, or not.
+ */
 static void connect_to(net_handler handler, bool scaling)
 {
 	static const uint8_t options[] = {2, 4, 5, 120, 3, 3, 7, 1};
@@ -94,7 +96,10 @@ static void connect_with(bool scaling)
 	connect_to(read_all, scaling);
 }
 
-/* A round trip in which the peer sends `most` bytes, as the window allows. */
+/*
+ * Runs a round trip in which the peer sends up to `most` bytes, as the window
+ * allows.
+ */
 static void send_for_a_trip(uint32_t most)
 {
 	uint32_t now = edge, sent = 0;
@@ -152,7 +157,7 @@ test_a_reader_that_is_always_behind_does_not_hold_it_up(void **state)
 		;
 }
 
-/* Reads as fast as the bytes come, but leaves that much unread. */
+/* Reads as fast as the bytes arrive, but leaves `lag` bytes unread. */
 static uint32_t lag;
 
 static void read_late(struct net_conn *c, void *arg)
@@ -203,8 +208,8 @@ static void test_window_grows_for_a_slightly_late_reader(void **state)
 }
 
 /*
- * A segment of each trip is lost and comes two trips later, as one does that is
- * missed a round trip after it was sent: a third of the window is read in each.
+ * A segment of each round trip is lost and arrives two round trips later, after
+ * loss detection: a third of the window is read in each.
  */
 static void test_window_grows_despite_some_losses(void **state)
 {
@@ -251,7 +256,7 @@ static void test_bytes_behind_a_hole_grow_the_window_at_once(void **state)
 	assert_int_equal(had, 4 * SEG);
 }
 
-/* Single bytes, far apart, reserve no more of the window than they are. */
+/* Single bytes, far apart, count no more than their number. */
 static void test_few_bytes_behind_a_hole_do_not_grow_the_window(void **state)
 {
 	connect_with(true);
@@ -277,7 +282,7 @@ test_hole_before_a_slow_reader_does_not_grow_the_window(void **state)
 	assert_int_equal(window(), 2 * FIRST_WND);
 }
 
-/* As one that was made from a cookie. */
+/* A connection from a cookie has no RTT sample. */
 static void test_window_grows_without_an_rtt_sample(void **state)
 {
 	connect_with(true);
@@ -315,12 +320,12 @@ static void test_unread_bytes_do_not_grow_the_window(void **state)
 {
 	connect_with(true);
 	reads = false;
-	send_for_a_trip(1); /* whoever waits for it reads no more then */
+	send_for_a_trip(1); /* the waiting reader reads no more after that */
 	for (unsigned i = 0; i < 20; i++)
 		send_for_a_trip(UINT32_MAX);
 	assert_int_equal(window(), FIRST_WND);
 	assert_in_range(peer.snd - 100, FIRST_WND - 128, FIRST_WND + 1);
-	/* All at once is no proof of a fast reader either: it took long. */
+	/* Reading all at once does not prove a fast reader: it took long. */
 	run_ms(3000);
 	reads = true;
 	run_ms(20);
@@ -363,7 +368,7 @@ static void test_window_does_not_grow_while_memory_is_short(void **state)
 	assert_in_range(window(), 2 * FIRST_WND, 6u << 20);
 }
 
-/* A window that opens as memory comes back is nothing that was read. */
+/* A window that opens as memory becomes free is not data that was read. */
 static void test_window_does_not_grow_as_memory_comes_back(void **state)
 {
 	connect_with(true);
@@ -380,8 +385,10 @@ static void test_window_does_not_grow_as_memory_comes_back(void **state)
 	assert_int_equal(conn->pcb.rcv_wnd, FIRST_WND);
 }
 
-/* One that has grown is closed as any other: with a FIN, and a RST if bytes
- * were not read. */
+/*
+ * A connection with a grown window closes like any other: with a FIN, or a RST
+ * if bytes are unread.
+ */
 static void close_it(struct net_conn *c, void *arg)
 {
 	read_all(c, arg);
@@ -415,7 +422,7 @@ test_connection_with_a_grown_window_resets_if_bytes_are_unread(void **state)
 	assert_true(window() > FIRST_WND);
 	reads = false;
 	run_ms(10);
-	/* As much as makes its window look like one that never grew. */
+	/* So many bytes that its window looks like one that never grew. */
 	send_for_a_trip(window() - FIRST_WND);
 	send_for_a_trip(window() - FIRST_WND -
 			(peer.snd - 100 - (uint32_t)had));
@@ -434,7 +441,7 @@ test_connection_with_a_grown_window_resets_if_bytes_are_unread(void **state)
 
 #define MS_US(ms) ((ms)*1000000u >> 10) /* in units of srtt_us / 8 */
 
-/* As a satellite's or an ocean's: all of --rmem-max is needed. */
+/* A satellite or transoceanic path needs all of --rmem-max. */
 static void test_window_reaches_its_maximum_on_a_long_path(void **state)
 {
 	unsigned trips = 0;
@@ -447,9 +454,9 @@ static void test_window_reaches_its_maximum_on_a_long_path(void **state)
 }
 
 /*
- * A sender in slow start, paced over half of each round trip, finds the window
- * doubled before it needs it, until that is as large as it may become. What it
- * knows of the window when its segment comes here left us a round trip ago.
+ * For a sender in slow start, paced over half of each round trip, the window
+ * doubles before it is needed, up to the maximum. The sender knows the window
+ * as it was announced a round trip ago.
  */
 static void test_window_does_not_limit_slow_start_on_a_long_path(void **state)
 {
@@ -478,9 +485,9 @@ static void test_window_does_not_limit_slow_start_on_a_long_path(void **state)
 }
 
 /*
- * A bottleneck of FIRST_WND in 20 ms on a path of 1 ms: what of the window the
- * path does not need waits before it, and each round trip is measured with
- * that. A larger window would only make the queue longer.
+ * A bottleneck of FIRST_WND in 20 ms on a path of 1 ms: the surplus of the
+ * window waits in the queue, which adds to each RTT sample. A larger window
+ * would only lengthen the queue.
  */
 static void test_self_induced_queue_does_not_grow_the_window(void **state)
 {
@@ -495,8 +502,8 @@ static void test_self_induced_queue_does_not_grow_the_window(void **state)
 }
 
 /*
- * The handshake took 200 ms, as one does for which addresses have to be looked
- * up; the path takes 5 ms. Windows that arrive faster tell.
+ * The handshake took 200 ms, as with address resolution; the path takes 5 ms.
+ * Windows that arrive faster reveal the shorter round trip.
  */
 static void test_slow_handshake_does_not_count_as_a_long_path(void **state)
 {
@@ -510,8 +517,11 @@ static void test_slow_handshake_does_not_count_as_a_long_path(void **state)
 	assert_in_range(window(), FIRST_WND, 4 * FIRST_WND);
 }
 
-/* What took no longer than a trip can be is none, however much it was. */
-static void test_rtt_sample_is_bounded_by_a_window(void **state)
+/*
+ * Bytes that arrive within a part of a round trip do not lower the estimate,
+ * however many they are.
+ */
+static void test_full_windows_do_not_lower_the_min_rtt(void **state)
 {
 	rtt_ms = 50;
 	connect_with(true);
@@ -557,7 +567,7 @@ int main(void)
 		T(test_window_does_not_limit_slow_start_on_a_long_path),
 		T(test_self_induced_queue_does_not_grow_the_window),
 		T(test_slow_handshake_does_not_count_as_a_long_path),
-		T(test_rtt_sample_is_bounded_by_a_window),
+		T(test_full_windows_do_not_lower_the_min_rtt),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,4 @@
-/*
- * What a peer's ACKs and SACK blocks make the stack send again, and what not.
- */
+/* Retransmissions that a peer's ACKs and SACK blocks cause. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +13,7 @@
 
 #define WINDOW 10u /* segments of the initial window */
 
-/* `bytes` of a stream, of which the first window is out. */
+/* Queues `bytes` of a stream, of which the first window is in flight. */
 static void begin(bool sack, size_t bytes)
 {
 	unsigned sent[WINDOW];
@@ -113,7 +111,7 @@ static void test_retransmissions_are_marked_lost_in_sending_order(void **state)
 	ACK_SACK(0, 1, 5);
 	EXPECT_SENT(0, 10);
 	run_ms(RTT_MS / 2);
-	ACK_SACK(0, 1, 5, 6, 10); /* and 5 is gone */
+	ACK_SACK(0, 1, 5, 6, 10); /* and 5 is lost */
 	while (peer_next(&(struct segment){0}))
 		;
 	assert_int_equal(info().retransmits, 2);
@@ -173,7 +171,7 @@ static void test_reordering_widens_the_window(void **state)
 	assert_int_equal(info().retransmits, 1);
 }
 
-/* ---- blocks that lie ---- */
+/* ---- false SACK blocks ---- */
 
 static void test_hostile_blocks_change_nothing(void **state)
 {
@@ -196,7 +194,7 @@ static void test_hostile_blocks_change_nothing(void **state)
 	run_ms(RTT_MS / 2);
 	peer_expect_nothing();
 	assert_int_equal(info().retransmits, 0);
-	assert_false(ours->repairing); /* not one was taken for a block */
+	assert_false(ours->repairing); /* none was accepted as a block */
 }
 
 static void test_partially_sacked_segment_is_not_marked(void **state)
@@ -268,7 +266,7 @@ static void test_reneging_is_survived(void **state)
 	begin(true, WINDOW * MSS);
 	ACK_SACK(0, 1, WINDOW);
 	EXPECT_SENT(0);
-	ACK(1); /* and 1 to 9 have been thrown away */
+	ACK(1); /* and 1 to 9 have been discarded */
 	for (unsigned ms = 0; ms < 3000 && peer.rcv != base + WINDOW * MSS;
 	     ms++) {
 		struct segment s;
@@ -400,7 +398,7 @@ static void test_unused_window_does_not_grow(void **state)
 	}
 }
 
-/* All that is asked for is acknowledged at once, and still the flow grows. */
+/* Each request is acknowledged at once, and the flow still grows. */
 static void test_the_send_buffer_follows_the_window(void **state)
 {
 	static uint8_t block[TCP_SND_BUF];
@@ -441,7 +439,7 @@ static bool one_in(uint32_t n)
 
 static uint8_t have[STREAM / MSS + 1];
 
-/* Acknowledges as a receiver with SACK would: the newest block first. */
+/* Acknowledges like a receiver with SACK: the newest block first. */
 static void acknowledge(unsigned newest, bool sack)
 {
 	unsigned edges[8], n = 0, una = 0;

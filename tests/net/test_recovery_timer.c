@@ -1,6 +1,6 @@
 /*
- * What the stack does when nothing comes: the probe for a lost tail, the
- * retransmission timeout and its back-off; and the round trip they are from.
+ * Recovery by timers: the tail loss probe, the retransmission timeout and its
+ * back-off, and the RTT estimate behind them.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -75,7 +75,7 @@ static void test_a_lost_tail_is_probed_after_two_rtt(void **state)
 	EXPECT_SENT(2);
 }
 
-/* The tail was late: nothing has been cut, so nothing is given back. */
+/* The tail was late: the window was not reduced, so nothing is undone. */
 static void test_spurious_probe_does_not_end_slow_start(void **state)
 {
 	repair_connect(true, 3 * MSS);
@@ -89,9 +89,10 @@ static void test_spurious_probe_does_not_end_slow_start(void **state)
 }
 
 /*
- * By hand, ms: SRTT 20 and RTTVAR 10, then two samples of 520 make that 82.5
- * and 132.5, and 137.2 and 208.75. Their sum, with RTTVAR twice, is 555; RFC
- * 8985 waits 2 * 137.2 + 200 = 474, whatever the peer's ACKs took before.
+ * Computed by hand, in ms: SRTT 20 and RTTVAR 10, then two samples of 520 make
+ * that 82.5 and 132.5, and 137.2 and 208.75. Their sum, with RTTVAR twice, is
+ * 555; RFC 8985 waits 2 * 137.2 + 200 = 474, whatever the peer's ACKs took
+ * before.
  */
 static void test_probe_timeout_does_not_exceed_rfc_8985(void **state)
 {
@@ -139,7 +140,7 @@ static void test_probe_sends_new_data_if_there_is_any(void **state)
 	assert_int_equal(info().retransmits, 0);
 }
 
-/* The peer asks again: its question was answered, the answer is lost. */
+/* The peer repeats its request, since the answer was lost. */
 static void test_repeated_request_triggers_a_probe_at_once(void **state)
 {
 	struct segment again = {.src = 1000,
@@ -158,7 +159,7 @@ static void test_repeated_request_triggers_a_probe_at_once(void **state)
 	again.seq = peer.snd - 3;
 	again.ack = base;
 	run_ms(RTT_MS - 5);
-	peer_send_raw(&again); /* the answer may be on its way */
+	peer_send_raw(&again); /* the answer may be in flight */
 	assert_int_equal(take_sent(sent, 8), 0);
 	run_ms(6);
 	peer_send_raw(&again);
@@ -184,7 +185,7 @@ static void test_lwip_retransmission_timer_never_fires(void **state)
 {
 	unsigned sent[16];
 
-	repair_connect(true, 20 * MSS); /* what is unsent keeps lwIP ticking */
+	repair_connect(true, 20 * MSS); /* unsent data keeps lwIP ticking */
 	take_sent(sent, 16);
 	ours->pcb.rto = 2;
 	run_ms(5 * RTT_MS); /* ticks enough, and none of our timeouts */
@@ -302,7 +303,7 @@ static void test_spurious_probe_lengthens_the_probe_timeout(void **state)
 	assert_in_range(ms_until_sent(sent, 100), 1, 10);
 }
 
-/* Each answer is later than any probe expects, and no DSACK tells. */
+/* Each answer comes after the probe timeout, and no D-SACK reports it. */
 static void test_delayed_acks_lengthen_the_probe_timeout(void **state)
 {
 	unsigned sent[8], probes = 0;
@@ -358,7 +359,7 @@ static void test_idle_connection_has_no_armed_timer(void **state)
 	ACK(3);
 	run_ms(100);
 	assert_false(coro_timer_armed(&ours->timer));
-	assert_false(ours->repairing); /* and no block was needed */
+	assert_false(ours->repairing); /* and no recovery state was needed */
 }
 
 static void test_recovery_state_is_freed_after_acks_without_loss(void **state)
@@ -400,9 +401,9 @@ static void test_recovery_state_is_freed_on_an_idle_connection(void **state)
 }
 
 /*
- * Of every second flight the head and the duplicate ACKs are lost: what came
- * after it waits at the peer until the timeout has filled the hole. That wait
- * is no round trip, or the timeout would feed on itself.
+ * Every second flight loses its head and the duplicate ACKs: later segments
+ * wait at the peer until the timeout has filled the hole. That wait must not be
+ * an RTT sample, or the timeout would grow without bound.
  */
 static void lose_every_second_head(bool sack)
 {
@@ -442,7 +443,7 @@ static void test_wait_for_a_repair_is_no_rtt_sample_with_sack(void **state)
 	lose_every_second_head(true);
 }
 
-/* Every allocation fails for so long; what is sent again is counted. */
+/* Counts the retransmissions while every allocation fails for ms. */
 static unsigned resent_without_memory(unsigned ms)
 {
 	unsigned sent[8], n = 0;
@@ -456,7 +457,7 @@ static unsigned resent_without_memory(unsigned ms)
 	return n;
 }
 
-/* A peer without SACK may acknowledge in pieces what waited behind a hole. */
+/* A peer without SACK may acknowledge data behind a hole in pieces. */
 static void test_data_behind_a_repair_gives_no_rtt_sample(void **state)
 {
 	unsigned sent[64], ms = 0;
@@ -478,7 +479,7 @@ static void test_data_behind_a_repair_gives_no_rtt_sample(void **state)
 			NET_MS(2 * RTT_MS));
 }
 
-/* What a timeout sends again has waited long enough: no pace holds it back. */
+/* The retransmission of a timeout is not delayed by pacing. */
 static void test_timeout_is_not_paced(void **state)
 {
 	static uint8_t data[2 * MSS];
@@ -499,8 +500,8 @@ static void test_timeout_is_not_paced(void **state)
 }
 
 /*
- * The segment's copy is made at once, so nothing under way may be taken back
- * to be queued anew: the repair that begins later would wait for it for ever.
+ * The segment's copy is made at once, so segments in flight must not be
+ * requeued: a later recovery would wait for them forever.
  */
 static void test_a_timeout_without_memory_does_not_stall(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * What an ACK may cost: blocks that mark nothing are not worth a walk over all
- * that is under way, and those that mark something get there all the same.
+ * The cost of an ACK: blocks that mark nothing do not walk all segments in
+ * flight, and blocks that mark something still reach them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void drain(void)
 		;
 }
 
-/* The segment `n` places behind the oldest under way; NULL: not so many. */
+/* Returns the n-th segment in flight after the oldest, or NULL. */
 static struct tcp_seg *under_way(unsigned n)
 {
 	struct tcp_seg *seg = ours->pcb.unacked;
@@ -35,7 +35,9 @@ static struct tcp_seg *under_way(unsigned n)
 	return seg;
 }
 
-/* Until UNDER_WAY segments and a few more are out: they are paced. */
+/*
+ * Runs until UNDER_WAY segments and a few more are in flight: they are paced.
+ */
 static void fill_the_window(void)
 {
 	repair_connect(true, STREAM);
@@ -84,7 +86,7 @@ static void test_sack_blocks_that_mark_nothing_are_cheap(void **state)
 	}
 }
 
-/* The same block again and again is one that has been walked to already. */
+/* A walk to a repeated block continues where the last one stopped. */
 static void test_long_sack_walk_continues_with_the_next_ack(void **state)
 {
 	unsigned acks = 0;
@@ -95,7 +97,7 @@ static void test_long_sack_walk_continues_with_the_next_ack(void **state)
 		ack_block(UNDER_WAY - 4, UNDER_WAY - 2);
 		assert_true(ours->recovery->sack_steps <= NET_SACK_STEPS);
 	}
-	assert_true(acks > 1); /* it was cut short */
+	assert_true(acks > 1); /* it was interrupted */
 	assert_int_equal(ours->recovery->sacked_segs, 3);
 }
 
@@ -126,7 +128,7 @@ static bool is_sacked(unsigned n)
 	return net_seg_of(under_way(n))->state & NET_SEG_SACKED;
 }
 
-/* The newest is another one each time, and too far away to be walked to. */
+/* The newest block differs each time, and is too far away for a walk. */
 static void test_newest_sack_block_leaves_steps_for_the_others(void **state)
 {
 	fill_the_window();
@@ -136,7 +138,7 @@ static void test_newest_sack_block_leaves_steps_for_the_others(void **state)
 	}
 }
 
-/* Blocks whose left edges are new each time: walks go on behind each other. */
+/* Blocks with new left edges each time: each walk continues the last one. */
 static void test_sack_walks_continue_for_new_blocks(void **state)
 {
 	unsigned marked = 0;

@@ -1,6 +1,6 @@
 /*
- * What must hold however many there are: listeners found by hash, and
- * connections that are watched without a coroutine each.
+ * Scaling: many listeners, found by hash, and many connections that are watched
+ * without a coroutine each.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -80,7 +80,10 @@ static void test_listener_of_an_address_takes_precedence(void **state)
 	assert_int_equal(one, 1);
 }
 
-/* 0.0.0.0 and :: beside each other, and neither beside both at once. */
+/*
+ * Listeners of 0.0.0.0 and :: share a port; neither shares it with one of both
+ * families.
+ */
 static void test_listeners_of_both_families_share_a_port(void **state)
 {
 	struct net_listener *v4, *v6, *both;
@@ -114,7 +117,7 @@ static void test_listeners_of_both_families_share_a_port(void **state)
 struct watched {
 	struct net_watch watch;
 	struct net_conn *conn;
-	unsigned told;
+	unsigned calls;
 	long last;
 };
 
@@ -125,7 +128,7 @@ static void on_change(struct net_conn *conn, struct net_watch *watch)
 	struct watched *w = (struct watched *)(void *)watch;
 	struct net_view view;
 
-	w->told++;
+	w->calls++;
 	while ((w->last = net_recv_view(conn, &view)) > 0)
 		w->last = net_send_view(conn, &view);
 	if (w->last != -EAGAIN) {
@@ -203,11 +206,11 @@ static void test_removed_watch_is_not_called(void **state)
 	struct peer peer;
 
 	watch_next(&peer);
-	seen.told = 0;
+	seen.calls = 0;
 	net_set_watch(seen.conn, NULL);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
 	run_rounds(2);
-	assert_int_equal(seen.told, 0);
+	assert_int_equal(seen.calls, 0);
 	net_abort(seen.conn);
 }
 

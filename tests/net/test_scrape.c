@@ -1,6 +1,6 @@
 /*
- * The page for Prometheus on the stack's own network: which clients give way
- * when all places are taken. The clock stands still.
+ * The Prometheus page on the stack's own network: displaced clients when all
+ * slots are taken. The clock stands still.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,10 @@ static bool is_reset[65536]; /* by the peer's port */
 static uint16_t answered;    /* the port that got a page last */
 static _Atomic bool is_held, may_go_on;
 
-/* Of the page: waits for the test, on the thread that writes it. */
+/*
+ * A part of the page that waits for the test, on the thread that writes the
+ * page.
+ */
 static void hold(struct net_metrics *page, void *arg)
 {
 	atomic_store(&is_held, true);
@@ -55,7 +58,7 @@ static int close_page(void **state)
 	return peer_teardown(state);
 }
 
-/* Notes what the stack has sent. */
+/* Records the stack's segments. */
 static void read_all(void)
 {
 	struct segment s;
@@ -67,7 +70,7 @@ static void read_all(void)
 	}
 }
 
-/* More clients than there are places say nothing, or half of a request. */
+/* Connects more clients than slots, silent or with half of a request. */
 static void connect_silent(void)
 {
 	for (uint16_t i = 0; i < SILENT; i++) {
@@ -87,7 +90,7 @@ static void send_request(struct peer *peer, uint16_t port)
 	read_all();
 }
 
-/* Other threads write the page: rounds until it has come. */
+/* Runs rounds until another thread has written the page. */
 static void await_page(uint16_t port)
 {
 	while (answered != port && !is_reset[port]) {

@@ -1,6 +1,6 @@
 /*
- * Segments in one object with their pbuf: which part goes last, how much is
- * written at once, and that it leaves as lwIP would have sent it.
+ * Segments in one object with their pbuf: the order of frees, sizes of writes,
+ * and the same output as lwIP's.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,7 +112,7 @@ static void connect_to(struct peer *peer, net_handler handler)
 	assert_non_null(conn);
 }
 
-/* Lengths of what leaves, and which of them push. */
+/* Checks the lengths of the sent segments, and their PSH flags. */
 static void expect_lengths(const unsigned *len, const bool *push, unsigned n)
 {
 	struct segment s;
@@ -168,7 +168,7 @@ static void wait_for_more(struct net_conn *c, void *arg)
 	net_recv(c, &more, 1);
 }
 
-/* Without memory for the last segment nothing is queued, and nothing leaks. */
+/* Without memory for the last segment, nothing is queued or leaked. */
 static void test_a_write_without_memory_leaves_no_segment(void **state)
 {
 	struct peer peer;
@@ -186,7 +186,7 @@ static void test_a_write_without_memory_leaves_no_segment(void **state)
 	assert_int_equal(conn->pcb.snd_queuelen, 6);
 }
 
-/* What a burst of full segments brings can be written in the same round. */
+/* The bytes of a burst of full segments can be written in the same round. */
 static void test_write_room_fits_a_received_burst(void **state)
 {
 	struct peer peer;

@@ -24,7 +24,7 @@
 static struct net_opts opts;
 static unsigned n_shards;
 
-/* What the starts have seen, by shard. */
+/* Recorded by the start functions, by shard. */
 static pthread_t threads[MOST];
 static struct net_stack *stacks[MOST];
 static _Atomic unsigned started, counted;

@@ -1,6 +1,6 @@
 /*
- * Simultaneous open (RFC 9293 3.5, MUST-10): the peer dials the very port that
- * dials it.
+ * Simultaneous open (RFC 9293 3.5, MUST-10): the peer dials the port that dials
+ * it.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -66,7 +66,7 @@ static void cross(struct peer *peer)
 	assert_int_equal(ended, 0);
 }
 
-/* It is open: the stack sends, the peer answers, both go. */
+/* Checks an open connection: the stack sends, the peer answers, both close. */
 static void expect_open(struct peer *peer)
 {
 	struct segment s;
@@ -94,7 +94,7 @@ static void test_ack_completes_a_simultaneous_open(void **state)
 	expect_open(&peer);
 }
 
-/* As the peer answers our SYN, when it has had it. */
+/* The peer answers our SYN with a SYN-ACK. */
 static void test_syn_ack_completes_a_simultaneous_open(void **state)
 {
 	struct peer peer;
@@ -181,7 +181,7 @@ static void test_syn_ack_of_a_simultaneous_open_is_resent(void **state)
 	cross(&peer);
 	run_ms(1500);
 	expect(NULL, PEER_SYN | PEER_ACK, peer.rcv - 1, peer.snd, 0);
-	send_syn(&peer, PEER_SYN); /* nor has the peer had it */
+	send_syn(&peer, PEER_SYN); /* the peer has not received it */
 	expect(NULL, PEER_SYN | PEER_ACK, peer.rcv - 1, peer.snd, 0);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	expect_open(&peer);

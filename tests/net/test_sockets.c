@@ -1,6 +1,6 @@
 /*
- * TCP sockets of the stack by the POSIX calls: whose they are, connecting,
- * listening, reading.
+ * TCP sockets of the stack by POSIX calls: selection of stack or kernel,
+ * connecting, listening, reading.
  */
 #include "tests/net/sockets_io.h"
 
@@ -103,7 +103,7 @@ static void test_close_ends_a_connect(void **state)
 	while (!(s.flags & PEER_RST));
 }
 
-/* ---- whose it is ---- */
+/* ---- stack or kernel ---- */
 
 static void *kernels_body(void *arg)
 {
@@ -154,7 +154,7 @@ static void test_prefixes_compare_bits(void **state)
 	assert_int_equal(net_sockets_addrs(""), 0);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	run(listen_nowhere_body);
-	assert_int_equal(error, EADDRNOTAVAIL); /* the kernel's word */
+	assert_int_equal(error, EADDRNOTAVAIL); /* the kernel's error */
 }
 
 static void test_wrong_prefixes_change_nothing(void **state)
@@ -282,7 +282,7 @@ static void test_nonblocking_accept(void **state)
 	assert_true(result >= 0);
 }
 
-/* IPv4 has addresses of its own in an IPv6 socket (RFC 4291). */
+/* IPv4 addresses have a mapped form in an IPv6 socket (RFC 4291). */
 static struct sockaddr_in6 from6;
 
 static void *listen6_body(void *arg)
@@ -328,7 +328,7 @@ static void test_mapped_addresses(void **state)
 	assert_int_equal(result, 0);
 }
 
-/* More than the queue beside the stack's backlog holds. */
+/* More clients than the queue and the stack's backlog hold. */
 static void test_accept_takes_many_clients(void **state)
 {
 	listening();
@@ -345,7 +345,7 @@ static void test_accept_takes_many_clients(void **state)
 	}
 }
 
-/* The coroutine that takes clients waits for room then. */
+/* The accepting coroutine waits for room then. */
 static void test_stack_closes_over_a_full_queue(void **state)
 {
 	listening();
@@ -440,7 +440,7 @@ static void *peek_all_body(void *arg)
 	return NULL;
 }
 
-/* The end of the stream ends a wait for more than there is. */
+/* The end of the stream ends a wait for more bytes. */
 static void test_waitall_peek_ends_at_the_end_of_stream(void **state)
 {
 	connected();
@@ -520,7 +520,7 @@ static void test_vectors_are_filled(void **state)
 	assert_int_equal(result, 11);
 }
 
-/* errno is the coroutine's, whatever others do while it waits. */
+/* errno belongs to the coroutine, whatever others do while it waits. */
 static void *errno_body(void *arg)
 {
 	errno = 1234;

@@ -1,6 +1,6 @@
 /*
- * The calls that differ from another by a name or an argument, and the kernel's
- * descriptors in each; the rest of the options.
+ * Calls that are variants of others, and the kernel's descriptors in each;
+ * other options.
  */
 #include "tests/net/sockets.h"
 
@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <time.h>
 
-/* What fortified and old programs call; no header declares them. */
+/* Called by fortified and old programs; no header declares them. */
 ssize_t __read_chk(int number, void *at, size_t len, size_t space);
 ssize_t __recv_chk(int number, void *at, size_t len, size_t space, int flags);
 ssize_t __recvfrom_chk(int number, void *at, size_t len, size_t space,
@@ -282,10 +282,11 @@ static void test_every_socket_option_is_set_and_read(void **state)
 	assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "x", 1),
 			 -1);
 	assert_int_equal(errno, ENOENT);
-	assert_int_equal(get(SOL_SOCKET, SO_TYPE, 2), 2); /* cut, as ever */
+	assert_int_equal(get(SOL_SOCKET, SO_TYPE, 2),
+			 2); /* truncated, as by the kernel */
 }
 
-/* What is chosen before connect() holds behind it. */
+/* Options chosen before connect() apply afterwards. */
 static void *chosen_body(void *arg)
 {
 	unsigned rate = 100000;
@@ -368,7 +369,7 @@ static void test_bind_refuses_ports_in_use(void **state)
 	assert_int_equal(result, 0);
 }
 
-/* ---- what the kernel refuses at once ---- */
+/* ---- calls that the kernel refuses at once ---- */
 
 static void *refused_body(void *arg)
 {

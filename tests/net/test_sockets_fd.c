@@ -93,8 +93,9 @@ static void test_close_range(void **state)
 /* ---- children ---- */
 
 /*
- * A child's calls are the kernel's though it goes on in the coroutine: there is
- * nobody to go on elsewhere. The first test, as no socket was the stack's yet.
+ * A child's calls block in the kernel although it runs in the coroutine, since
+ * no loop runs there. This is the first test, while no socket is the stack's
+ * yet.
  */
 static void *fork_first_body(void *arg)
 {
@@ -150,7 +151,7 @@ static void test_child_uses_the_kernel_only(void **state)
 	hears("still");
 }
 
-/* What a child has closed is a number like any other of its own. */
+/* A number that a child has closed is free in the child. */
 static bool child_uses(int number)
 {
 	int pair[2];
@@ -190,7 +191,7 @@ static void test_child_may_reuse_descriptor_numbers(void **state)
 	hears("still");
 }
 
-/* What a vfork()ed child closes is its own. */
+/* A descriptor that a vfork()ed child closes stays open in the parent. */
 static void *vfork_body(void *arg)
 {
 	pid_t child = vfork();
@@ -214,7 +215,7 @@ static void test_vfork_child_leaves_the_table_alone(void **state)
 	hears("still");
 }
 
-/* exec: a socket that is marked is closed, one that is not is the kernel's. */
+/* exec closes a socket with FD_CLOEXEC; one without becomes the kernel's. */
 static void *exec_body(void *arg)
 {
 	char text[64];
@@ -251,8 +252,7 @@ static void *turn(void *arg)
 	return NULL;
 }
 
-/* The stack's own threads run before a whole program's main() is a coroutine.
- */
+/* The stack's own threads start before main() becomes a coroutine. */
 static void test_other_threads_are_not_taken_for_main(void **state)
 {
 	pthread_t thread;
@@ -340,7 +340,9 @@ static void test_accept_without_a_free_descriptor_keeps_the_client(void **state)
 	assert_true(fd >= 0);
 }
 
-/* Thousands: each has a number, is told by epoll, and goes. */
+/*
+ * Thousands of sockets: each has a number, is reported by epoll, and is closed.
+ */
 #define MANY 10000
 
 static int many[MANY], many_set;
@@ -538,7 +540,7 @@ static void test_kernel_tcp_sockets_work(void **state)
 	assert_false(net_sockets_ours(fd));
 }
 
-/* A handler runs, and the call goes on. */
+/* A signal handler runs, and the call continues. */
 static volatile sig_atomic_t signals;
 
 static void on_signal(int signo)

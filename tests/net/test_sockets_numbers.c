@@ -1,6 +1,6 @@
 /*
- * Numbers of descriptors that change hands: closed by the C library or by a
- * system call, and given again by the kernel.
+ * Descriptor numbers that change owners: closed by the C library or a system
+ * call, and reused by the kernel.
  */
 #include "netstack/sockets/sockets_priv.h"
 /* after it: it has a variable fd */
@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
-/* A system call that no hook sees, as by a runtime that makes its own. */
+/* Makes a system call that no hook sees, like a runtime with its own calls. */
 static void close_unseen(int number)
 {
 	long rc;
@@ -100,13 +100,13 @@ static int make_named(void)
 	return number;
 }
 
-/* Calls that get the lowest free number from the kernel, each another way. */
-static int get_number(unsigned way)
+/* Gets the lowest free number from the kernel, by one of several calls. */
+static int get_number(unsigned which)
 {
 	sigset_t none;
 
 	sigemptyset(&none);
-	switch (way) {
+	switch (which) {
 	case 0:
 		return open("/dev/zero", O_RDWR);
 	case 1:
@@ -150,7 +150,7 @@ static int get_number(unsigned way)
 	}
 }
 
-/* Otherwise what is written to a file would reach the old peer. */
+/* Otherwise bytes written to a file would reach the old peer. */
 static void test_reused_descriptor_number_is_the_kernels(void **state)
 {
 	unsigned way = 0;
@@ -176,7 +176,9 @@ static void test_reused_descriptor_number_is_the_kernels(void **state)
 	fd = -1;
 }
 
-/* A message with a number of ours, or one that brings a number. */
+/*
+ * Sends a message with a descriptor of ours, or receives one with a descriptor.
+ */
 static ssize_t pass(ssize_t (*call)(int fd, struct msghdr *msg, int flags),
 		    int through, int *number)
 {
@@ -260,7 +262,7 @@ static void *reopen(void *arg)
 	return NULL;
 }
 
-/* Another thread is given the number: what it writes is not for the peer. */
+/* Another thread gets the number: its bytes must not reach the peer. */
 static void test_descriptor_number_is_reused_by_another_thread(void **state)
 {
 	pthread_t thread;
@@ -321,9 +323,9 @@ static void *make_sets(void *arg)
 }
 
 /*
- * A set remembers the kernel's numbers. One that was closed is forgotten, also
- * where the number of the set that it joined is gone: the pointer beside it may
- * be freed memory of the program's.
+ * A set records the kernel's numbers. A closed one is removed, also if the
+ * set's own number is gone, since the pointer stored with it may be freed
+ * memory of the program.
  */
 static void test_closed_descriptor_leaves_its_epoll_set(void **state)
 {

@@ -24,7 +24,7 @@ static void close_pipe(void)
 	close(pipes[1]);
 }
 
-/* Rounds until the call has ended: the kernel is looked at now and then. */
+/* Runs rounds until the call has ended: the kernel is polled only in some. */
 static void until_ended(void)
 {
 	for (unsigned i = 0; i < 1000 && !ended; i++)
@@ -140,7 +140,7 @@ static void test_close_wakes_poll(void **state)
 	close_pipe();
 }
 
-/* A stack that closes takes away what the call had put into its socket. */
+/* A closing stack removes the call's watch from its socket. */
 static void test_stack_closes_under_poll(void **state)
 {
 	open_pipe();
@@ -186,7 +186,9 @@ static void test_select(void **state)
 
 #define HIGH_FD 2000
 
-/* Beyond FD_SETSIZE, as the kernel has it: the caller's set is large enough. */
+/*
+ * Beyond FD_SETSIZE, which the kernel allows: the caller's set is large enough.
+ */
 static void *select_high_body(void *arg)
 {
 	static unsigned long bits[64];
@@ -327,7 +329,7 @@ static void test_epoll_edge_and_oneshot(void **state)
 	take_down();
 }
 
-/* As nginx does: added before connect() makes it the stack's. */
+/* Like nginx, adds a socket before connect() moves it to the stack. */
 static void *early_body(void *arg)
 {
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -417,7 +419,7 @@ static void test_epoll_is_fair_to_both_kinds(void **state)
 	take_down();
 }
 
-/* The kernel forgets a pipe that is closed; a socket gets its number. */
+/* The kernel drops a closed pipe, and a socket gets its number. */
 static void *reuse_body(void *arg)
 {
 	struct sockaddr_in in = address("10.0.0.2", 80);
@@ -517,7 +519,7 @@ static void *name_body(void *arg)
 	assert_int_equal(getaddrinfo("10.0.0.9", "80", &hints, &found), 0);
 	assert_int_equal(found->ai_family, AF_INET);
 	freeaddrinfo(found);
-	/* Others may run meanwhile: what follows is another turn. */
+	/* Others may run meanwhile: the coroutine continues in a later turn. */
 	turn = coro_sched_turn(stack->sched);
 	assert_int_equal(getaddrinfo("localhost", "80", &hints, &found), 0);
 	assert_int_not_equal(coro_sched_turn(stack->sched), turn);

@@ -1,6 +1,4 @@
-/*
- * Writing to sockets of the stack, their options, and how they end.
- */
+/* Writing to sockets of the stack, their options, and their end. */
 #include "tests/net/sockets_io.h"
 
 /* ---- writing ---- */
@@ -201,7 +199,7 @@ static void test_socket_options_work(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
-/* Keepalive that was set before connect() probes. */
+/* Keepalive set before connect() sends probes. */
 static void *keepalive_body(void *arg)
 {
 	fd = socket(AF_INET, SOCK_STREAM, 0);

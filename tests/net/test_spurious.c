@@ -1,7 +1,7 @@
 /*
- * Repairs of what had not been lost: late ACKs, told by timestamps (Eifel, RFC
- * 3522) or without them by F-RTO (RFC 5682). Segments have 1,000 bytes, the
- * round trip takes 20 ms, and ten segments are under way.
+ * Spurious retransmissions, detected by timestamps (Eifel, RFC 3522) or,
+ * without them, by F-RTO (RFC 5682). Segments have 1,000 bytes, the round trip
+ * takes 20 ms, and ten segments are in flight.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static void put_stamp(uint8_t *at, uint32_t echo)
 	put32(at + 8, echo);
 }
 
-/* Takes what the stack has sent. */
+/* Takes the stack's segments. */
 static void take_all(void)
 {
 	struct segment s;
@@ -115,7 +115,7 @@ static void connect_with(bool timestamps)
 			    .data = (const uint8_t *)""};
 	uint32_t echo;
 
-	/* The MSS has the option in it. */
+	/* The MSS includes the option. */
 	if (timestamps)
 		put16(options + 2, MSS + 12);
 	stamped = timestamps;
@@ -134,7 +134,7 @@ static void connect_with(bool timestamps)
 	assert_int_equal(ours->pcb.mss, MSS);
 }
 
-/* Nothing comes for a second: the first segment is sent again and again. */
+/* Delays all ACKs for a second: the first segment is resent repeatedly. */
 static void spike(void)
 {
 	for (unsigned ms = 0; ms < 1000; ms += 10) {
@@ -161,7 +161,7 @@ static void expect_not_undone(void)
 	assert_true(ours->pcb.ssthresh < WINDOW);
 }
 
-/* All that is left arrives, without one more copy. */
+/* Checks that the other segments arrive without another retransmission. */
 static void expect_the_rest_once(uint32_t echo)
 {
 	unsigned before = resent;
@@ -188,7 +188,10 @@ static void test_late_ack_of_the_original_undoes_a_timeout(void **state)
 	expect_the_rest_once(stamps[1]);
 }
 
-/* Its echo is of the copy: the first was lost, and so may others be. */
+/*
+ * The echo is that of the retransmission: the original was lost, and others may
+ * be lost too.
+ */
 static void test_ack_of_the_retransmission_undoes_nothing(void **state)
 {
 	unsigned before;
@@ -202,7 +205,7 @@ static void test_ack_of_the_retransmission_undoes_nothing(void **state)
 	assert_true(resent > before);
 }
 
-/* Three segments overtake one: it is sent again, and need not have been. */
+/* Three segments overtake one, whose retransmission is spurious. */
 static void test_reordering_is_undone_by_the_echo(void **state)
 {
 	connect_with(true);
@@ -226,7 +229,7 @@ static void test_a_loss_is_not_undone(void **state)
 	expect_not_undone();
 }
 
-/* RFC 4015 3: congestion was signalled beside it. */
+/* RFC 4015 3: congestion was also signalled by ECN. */
 static void test_timeout_with_an_ecn_echo_is_not_undone(void **state)
 {
 	connect_with(true);
@@ -237,7 +240,7 @@ static void test_timeout_with_an_ecn_echo_is_not_undone(void **state)
 	expect_not_undone();
 }
 
-/* A peer that lies about what it echoes, older than anything sent. */
+/* A lying peer echoes a timestamp older than any segment. */
 static void test_reduction_is_undone_once(void **state)
 {
 	connect_with(true);
@@ -249,7 +252,7 @@ static void test_reduction_is_undone_once(void **state)
 	assert_int_equal(net_here()->stats.cuts_undone, 1);
 }
 
-/* RFC 7323 4: what was sent again measures, too. */
+/* RFC 7323 4: retransmissions give RTT samples, too. */
 static void
 test_echoed_timestamp_of_a_retransmission_gives_an_rtt_sample(void **state)
 {
@@ -281,7 +284,10 @@ test_retransmission_without_timestamps_gives_no_rtt_sample(void **state)
 
 /* ---- F-RTO ---- */
 
-/* ACK by ACK: two new segments leave, and no copy; the second ACK tells. */
+/*
+ * After the first ACK two new segments leave instead of retransmissions; the
+ * second ACK shows that the timeout was spurious.
+ */
 static void test_frto_undoes_a_timeout(void **state)
 {
 	unsigned news, copies;
@@ -300,7 +306,7 @@ static void test_frto_undoes_a_timeout(void **state)
 	expect_the_rest_once(0);
 }
 
-/* The same by a SACK of what was not sent again. */
+/* The same by a SACK of segments that were not resent. */
 static void test_frto_accepts_a_sack(void **state)
 {
 	connect_with(false);
@@ -310,7 +316,7 @@ static void test_frto_accepts_a_sack(void **state)
 	assert_int_equal(net_here()->stats.cuts_undone, 1);
 }
 
-/* What is new arrives, what was under way does not: it was lost. */
+/* New segments arrive, those in flight before do not: they were lost. */
 static void test_frto_continues_with_recovery(void **state)
 {
 	unsigned news, copies;
@@ -326,7 +332,9 @@ static void test_frto_continues_with_recovery(void **state)
 	assert_int_equal(sent, news);
 }
 
-/* An ACK of all there was tells nothing: the first may have filled a hole. */
+/*
+ * An ACK of everything is ambiguous: the retransmission may have filled a hole.
+ */
 static void test_frto_ignores_an_ack_of_everything(void **state)
 {
 	connect_with(false);

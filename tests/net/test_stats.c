@@ -1,6 +1,4 @@
-/*
- * What a connection tells of itself.
- */
+/* Statistics of a connection. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,7 +181,7 @@ static void test_round_trip_time_is_measured(void **state)
 		run_ms(100);
 		peer.rcv = seg.seq + 1;
 		while (peer_next(&seg))
-			; /* a probe, as long as answers come so late */
+			; /* a probe, while answers come this late */
 		peer_send(&peer, PEER_ACK, NULL, 0);
 		run_rounds(2);
 	}
@@ -255,7 +253,7 @@ static void test_connections_beyond_the_limit_are_not_counted(void **state)
 	connect_peer();
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	run_rounds(2);
-	net_set_read_deadline(conn, CORO_FOREVER); /* has a block of its own */
+	net_set_read_deadline(conn, CORO_FOREVER); /* has memory of its own */
 	assert_false(stats().counted);
 	assert_int_equal(stats().rx_bytes + stats().rx_segs, 0);
 	assert_int_equal(stats().unread, 5);

@@ -1,6 +1,6 @@
 /*
- * More SYNs than a listener may answer: the rest are dropped, and nobody else
- * is. The listener at port 7 has a backlog of 8.
+ * More SYNs than a listener may answer: the others are dropped, and no other
+ * segment is. The listener at port 7 has a backlog of 8.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,10 @@ static bool is_answered(uint16_t port, uint16_t stack_port, uint32_t seq)
 	return true;
 }
 
-/* SYNs that nobody will follow up, until one is not answered: how many were. */
+/*
+ * Sends SYNs without ACKs until one is not answered; returns the number of
+ * answers.
+ */
 static unsigned flood(uint16_t first)
 {
 	unsigned answered = 0;
@@ -81,7 +84,7 @@ static void test_each_millisecond_allows_more_answers(void **state)
 	}
 }
 
-/* What is dropped is not even looked at: its header may be wrong. */
+/* A dropped SYN is not parsed: its header may be malformed. */
 static void test_dropped_syns_are_not_parsed(void **state)
 {
 	const struct segment bad = {.src = 1001,
@@ -138,7 +141,7 @@ static void test_other_listeners_still_answer(void **state)
 	net_listener_close(other);
 }
 
-/* A datagram to that port whose bytes look like a SYN's; nothing else. */
+/* Sends a datagram to that port whose bytes look like a SYN. */
 static void send_datagram(void)
 {
 	uint8_t frame[14 + 20 + 20] = {0}, *ip = frame + 14, *udp = ip + 20;
@@ -167,7 +170,7 @@ static void test_only_syns_are_dropped(void **state)
 	assert_int_equal(net_here()->stats.syns_shed, 1);
 }
 
-/* Also while it has no cookies left, a source is no other's problem. */
+/* A source that has used up its cookies does not affect others. */
 static void test_one_source_uses_up_its_own_limit_only(void **state)
 {
 	static const uint8_t other[4] = {10, 0, 0, 3};
@@ -192,7 +195,7 @@ static void test_free_backlog_is_used_again(void **state)
 		run_ms(1000); /* those half open end after a while */
 	assert_int_equal(net_here()->half_open, 0);
 	while (peer_next(&s))
-		; /* what was sent again */
+		; /* retransmitted SYN-ACKs */
 	peer_connect(&p, 1000, 7, 99);
 	expect_echo(&p);
 }

@@ -170,7 +170,7 @@ static void test_window_of_65536_keeps_the_persist_timer(void **state)
 		;
 	net_for_each_conn(remember_pcb);
 	assert_true(only_pcb->persist_backoff > 0);
-	/* The window is open, but what is next does not fit cwnd. */
+	/* The window is open, but the next segment does not fit cwnd. */
 	only_pcb->snd_wnd = 65536;
 	only_pcb->cwnd = 1;
 	run_ms(500);
@@ -192,7 +192,7 @@ static void test_closed_window_is_probed(void **state)
 	while (peer_next(&s))
 		;
 	run_ms(500);
-	/* asks for an answer */
+	/* requests an answer */
 	expect(&s, PEER_ACK, peer.rcv - 1, peer.snd, 0);
 	while (peer_next(&s))
 		;
@@ -411,7 +411,7 @@ static void test_backlog_bounds_half_open_connections(void **state)
 	assert_int_equal(net_here()->half_open, 8);
 }
 
-/* ---- what the wire may not do ---- */
+/* ---- malformed segments and exhausted pools ---- */
 
 static void test_broken_options_never_reach_lwip(void **state)
 {

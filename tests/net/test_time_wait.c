@@ -1,6 +1,6 @@
 /*
- * TIME_WAIT: what a record of 48 bytes still has to say, how long, and that
- * neither many nor long ones stand in anybody's way.
+ * TIME_WAIT: the answers of a record of 48 bytes, its lifetime, and many or
+ * long-lived records, which block no other connection.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ static void send_much(struct net_conn *conn, void *arg)
 	net_send_all(conn, block, sizeof(block));
 }
 
-/* The stack closes first; nothing is left to do but wait. */
+/* Closes from the stack's side, into TIME_WAIT. */
 static struct peer churn(uint16_t port)
 {
 	struct segment s;
@@ -48,7 +48,7 @@ static struct peer churn(uint16_t port)
 	return peer;
 }
 
-/* The peer says something at `seq`, as if nothing had been answered. */
+/* Sends a segment of the peer at `seq`. */
 static void say(const struct peer *peer, uint8_t flags, uint32_t seq,
 		unsigned len)
 {
@@ -78,7 +78,7 @@ static void expect_reset(void)
 	expect(NULL, PEER_RST, ANY, ANY, ANY);
 }
 
-/* ---- what it says ---- */
+/* ---- answers ---- */
 
 static void test_repeated_fin_and_data_are_acknowledged(void **state)
 {
@@ -169,7 +169,7 @@ static void test_record_answers_only_its_own_connection(void **state)
 	expect_last_ack(&peer);
 }
 
-/* What it answers may not leave: the connection waits until it has. */
+/* If the last ACK cannot leave, the connection waits until it has. */
 static void test_record_comes_after_the_last_ack(void **state)
 {
 	struct segment s;
@@ -190,7 +190,7 @@ static void test_record_comes_after_the_last_ack(void **state)
 	assert_int_equal(net_here()->time_wait.n, 1);
 }
 
-/* ---- giving way ---- */
+/* ---- new connections ---- */
 
 static void test_reopened_connection_has_a_higher_isn(void **state)
 {
@@ -205,7 +205,7 @@ static void test_reopened_connection_has_a_higher_isn(void **state)
 	expect(&s, PEER_SYN | PEER_ACK, ANY, again.snd, 0);
 	assert_in_range(s.seq - peer.rcv, 1, 0x10000);
 	assert_int_equal(net_here()->time_wait.n, 0);
-	/* The next one's come from the clock again. */
+	/* The next connection's ISN comes from the clock again. */
 	again.port = 1001;
 	peer_send(&again, PEER_SYN, NULL, 0);
 	assert_true(peer_next(&s));
@@ -236,7 +236,7 @@ static void test_dialing_waits_for_higher_numbers(void **state)
 	expect_reset();
 }
 
-/* ---- how long ---- */
+/* ---- lifetime ---- */
 
 static void test_time_wait_lasts_two_msl(void **state)
 {
@@ -254,7 +254,7 @@ static void test_time_wait_lasts_two_msl(void **state)
 	expect_reset();
 }
 
-/* A peer that goes on asking keeps its own record, and nobody else's. */
+/* A peer that repeats its FIN prolongs its own record only. */
 static void test_fin_prolongs_only_its_own_record(void **state)
 {
 	struct peer stubborn, other;
@@ -293,7 +293,7 @@ static void test_many_records_expire_a_few_per_round(void **state)
 	assert_null(net_here()->time_wait.oldest);
 }
 
-/* ---- how many ---- */
+/* ---- number of records ---- */
 
 static void test_oldest_records_make_room(void **state)
 {
@@ -353,7 +353,7 @@ static void test_oldest_records_make_room_without_memory(void **state)
 	expect_last_ack(&last);
 }
 
-/* ---- held by somebody ---- */
+/* ---- held connections ---- */
 
 static struct net_conn *held;
 
@@ -406,7 +406,7 @@ static ip_addr_t addr6(const char *text, uint8_t zone)
 	return ip;
 }
 
-/* One that has sent so much that dialing does not pass it. */
+/* Enters a record with so high a number that a dial does not reuse it. */
 static void enter6(const ip_addr_t *local, const ip_addr_t *remote)
 {
 	struct tcp_pcb *pcb = tcp_new_ip_type(IPADDR_TYPE_V6);

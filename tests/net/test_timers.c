@@ -1,7 +1,6 @@
 /*
- * What a connection that says nothing costs, and what ends it: lwIP's timers
- * run when something is due, orphans are bounded, and no timer takes data away
- * from a peer that reads slowly.
+ * Cost and end of silent connections: lwIP's timers run only when needed,
+ * orphans are bounded, and no timer discards data for a slow peer.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -31,7 +30,7 @@ static void drain(void)
 		;
 }
 
-/* Runs for so long; how often lwIP's timers were called. */
+/* Runs for ms; returns the number of calls of lwIP's timers. */
 static unsigned ticks_in(unsigned ms)
 {
 	uint64_t before = net_here()->lwip_ticks;
@@ -40,7 +39,7 @@ static unsigned ticks_in(unsigned ms)
 	return (unsigned)(net_here()->lwip_ticks - before);
 }
 
-/* The stack closes first; its FIN is acknowledged, and that is all. */
+/* Closes from the stack's side and acknowledges its FIN only. */
 static void reach_fin_wait_2(uint16_t port)
 {
 	struct segment s;
@@ -74,7 +73,7 @@ static void test_half_open_connection_needs_no_lwip_ticks(void **state)
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	assert_true(peer_next(&s));
 	ticks = ticks_in(TCP_SYN_RCVD_TIMEOUT + 1000);
-	assert_int_equal(ticks, 0); /* nothing is lwIP's yet */
+	assert_int_equal(ticks, 0); /* lwIP has no pcb yet */
 	while (peer_next(&s)) {
 		assert_int_equal(s.flags, PEER_SYN | PEER_ACK);
 		sent++;
@@ -85,7 +84,7 @@ static void test_half_open_connection_needs_no_lwip_ticks(void **state)
 
 #define ANSWER 20000u /* more than the first flight */
 
-/* Answers what it has been asked when the peer has closed its side. */
+/* Answers once the peer has closed its side. */
 static void answer_at_the_end(struct net_conn *conn, void *arg)
 {
 	static const uint8_t data[ANSWER];
@@ -97,9 +96,8 @@ static void answer_at_the_end(struct net_conn *conn, void *arg)
 }
 
 /*
- * In LAST_ACK lwIP frees a pcb that has heard nothing for two MSL, here a
- * second. What is under way is sent again all the same, and what waits for the
- * window waits for it.
+ * In LAST_ACK lwIP frees a pcb after two MSL of silence, here a second. The
+ * stack still resends data in flight, and data that waits for the window stays.
  */
 static void stall_in_last_ack(uint16_t window)
 {
@@ -146,7 +144,7 @@ test_last_ack_delivers_everything_to_a_peer_without_room(void **state)
 	stall_in_last_ack(0);
 }
 
-/* A sender whose RTT is far below lwIP's tick has an RTO of none there. */
+/* A sender with an RTT far below lwIP's tick has an RTO of 0 there. */
 static void test_data_out_of_order_is_kept_despite_a_short_rto(void **state)
 {
 	struct peer peer;
@@ -158,7 +156,7 @@ static void test_data_out_of_order_is_kept_despite_a_short_rto(void **state)
 	run_rounds(2);
 	for (struct net_conn **b = net_here()->buckets;
 	     b <= net_here()->buckets + net_here()->bucket_mask; b++)
-		if (*b) { /* and a tick comes for something else */
+		if (*b) { /* and a tick for another reason */
 			(*b)->pcb.rto = 0;
 			(*b)->pcb.flags |= TF_ACK_DELAY;
 			net_timer_check(*b);
@@ -180,9 +178,9 @@ static void answer_once(struct net_conn *conn, void *arg)
 }
 
 /*
- * The first ACK goes out with the answer. The timer then fires for that, finds
- * nothing to do and is not armed again; whatever is left of the first ACK's
- * tick must not delay the next ACK.
+ * The first ACK leaves with the answer. The timer then fires for it, has
+ * nothing to do and is not armed again; the rest of the first ACK's tick must
+ * not delay the next ACK.
  */
 static void test_a_delayed_ack_is_never_late(void **state)
 {
@@ -212,7 +210,7 @@ static void send_small(struct net_conn *conn, void *arg)
 		;
 }
 
-/* lwIP's output stops there, ACK or no ACK. */
+/* lwIP's output stops at Nagle's rule, even if an ACK is pending. */
 static void test_nagle_holds_back_data_and_no_ack(void **state)
 {
 	struct peer peer;
@@ -240,7 +238,7 @@ static void shut_and_read(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-/* Who has said all still learns that the other side is no more. */
+/* A connection that has sent its FIN still detects a vanished peer. */
 static void test_keepalive_goes_on_after_our_fin(void **state)
 {
 	struct peer peer;
@@ -275,7 +273,7 @@ static void read_with_keepalive(struct net_conn *conn, void *arg)
 	ended = true;
 }
 
-/* Probes that the peer has not answered, until the connection ends or ms. */
+/* Counts unanswered probes until the connection ends, for at most ms. */
 static unsigned probes_in(struct peer *peer, unsigned ms)
 {
 	struct segment s;
@@ -290,7 +288,7 @@ static unsigned probes_in(struct peer *peer, unsigned ms)
 	return probes;
 }
 
-/* Data answers as well as an ACK does, and the count begins anew. */
+/* Data answers a probe like an ACK, and resets the count. */
 static void test_data_resets_the_keepalive_count(void **state)
 {
 	struct peer peer;
@@ -360,7 +358,7 @@ static void test_new_connection_displaces_an_orphan(void **state)
 	assert_int_equal(net_here()->stats.orphans_recycled, 8);
 }
 
-/* The peer answers each probe, and takes nothing. */
+/* The peer answers each probe, and accepts nothing. */
 static void test_orphan_probes_are_bounded(void **state)
 {
 	struct peer peer;

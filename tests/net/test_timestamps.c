@@ -1,6 +1,6 @@
 /*
- * Timestamps, RFC 7323: how they are agreed upon, and that all that leaves
- * bears one. What they are for is test_paws.c's.
+ * Timestamps, RFC 7323: agreement, and the option on every sent segment. Their
+ * use is in test_paws.c.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -67,7 +67,7 @@ static void connect_feeding(size_t bytes)
 	stamped_connect();
 }
 
-/* ---- agreeing ---- */
+/* ---- agreement ---- */
 
 static void test_offered_timestamps_are_answered(void **state)
 {
@@ -152,12 +152,12 @@ static void test_timestamps_off_dials_without(void **state)
 
 	assert_false(has_stamp(&s));
 	to_send = 5;
-	stamped_syn(PEER_SYN | PEER_ACK, true); /* it must not have */
+	stamped_syn(PEER_SYN | PEER_ACK, true); /* without an offer */
 	assert_true(peer_next(&s));
 	assert_false(has_stamp(&s));
 }
 
-/* An ACK of what was never sent comes from an old connection. */
+/* An ACK of data never sent comes from an old connection. */
 static void test_wrong_syn_ack_does_not_agree_on_timestamps(void **state)
 {
 	struct segment s = expect_dialed();
@@ -213,7 +213,7 @@ static struct net_conn *dialed(void)
 	return NULL;
 }
 
-/* What it leaves out has never been written, and must not be sent so. */
+/* The option was never written, so it must not be sent. */
 static void test_unsent_syn_withdraws_its_timestamp_offer(void **state)
 {
 	struct segment s;
@@ -287,15 +287,15 @@ static void test_cookie_without_timestamps_agrees_on_none(void **state)
 	serve(feed);
 	flood();
 	get_cookie(false);
-	stamped_send(PEER_ACK, ""); /* it has heard none it could echo */
+	stamped_send(PEER_ACK, ""); /* it has received none to echo */
 	expect(&s, PEER_ACK | PEER_PSH, stamped.rcv, stamped.snd, 5);
 	assert_int_equal(s.options_len, 0);
 	assert_int_equal(ours->pcb.mss, 1460);
 }
 
 /*
- * Our clock goes on where the cookie's was; that one's last bit told of ECN,
- * for which it went back by one or two.
+ * The clock continues from the cookie's; the cookie's last bit encodes ECN, for
+ * which it went back by one or two.
  */
 static void test_connection_continues_the_cookies_clock(void **state)
 {
@@ -334,7 +334,7 @@ static void test_the_clock_ticks_each_millisecond_or_so(void **state)
 	assert_in_range(stamp_of(&s) - before, 100, 150);
 }
 
-/* RFC 7323 7.1: nor do they tell how long we run. */
+/* RFC 7323 7.1: timestamps do not reveal the uptime. */
 static void test_each_connection_has_its_own_timestamp_offset(void **state)
 {
 	struct segment s;
@@ -351,7 +351,7 @@ static void test_each_connection_has_its_own_timestamp_offset(void **state)
 	assert_int_not_equal(stamp_of(&s), first);
 }
 
-/* ---- what leaves ---- */
+/* ---- sent segments ---- */
 
 static void test_full_segments_leave_room_for_the_option(void **state)
 {
@@ -400,7 +400,7 @@ static void test_option_shortens_segments_of_the_smallest_mss(void **state)
 	expect(NULL, ANY, ANY, ANY, 216 - STAMP_BYTES);
 }
 
-/* Twice, from unsent and from unacked, by what is lent and what is copied. */
+/* Resent twice, from unsent and from unacked, as lent and as copied data. */
 static void test_retransmission_has_a_current_timestamp(void **state)
 {
 	struct segment first, s;
@@ -410,7 +410,7 @@ static void test_retransmission_has_a_current_timestamp(void **state)
 	first = expect_stamped(PEER_ACK | PEER_PSH, stamp);
 	before = stamp_of(&first);
 	stamp += 7;
-	stamped_send(PEER_ACK, ""); /* nothing new but its time */
+	stamped_send(PEER_ACK, ""); /* nothing new but the timestamp */
 	for (unsigned i = 0; i < 3; i++) {
 		s = peer_wait(5000);
 		check_segment(&s, PEER_ACK | PEER_PSH, first.seq, stamped.snd,
@@ -477,7 +477,9 @@ static void test_persist_probe_has_a_timestamp(void **state)
 	assert_int_equal(echo_of(&s), stamp);
 }
 
-/* tcp_split_unsent_seg(): the probe cuts what the window takes. */
+/*
+ * tcp_split_unsent_seg(): the probe splits off the part that fits the window.
+ */
 static void test_segment_split_for_a_small_window_has_a_timestamp(void **state)
 {
 	uint8_t all[100];
@@ -514,7 +516,7 @@ static void test_challenge_ack_has_a_timestamp(void **state)
 	expect_stamped(PEER_ACK, stamp);
 }
 
-/* 12 bytes and 28 are 40: all there is. */
+/* 12 bytes and 28 are 40, the maximum. */
 static void test_sack_leaves_room_for_the_timestamp(void **state)
 {
 	struct segment s;
@@ -560,7 +562,7 @@ static void test_sack_behind_a_timestamp_is_used(void **state)
 	expect(&s, ANY, stamped.rcv + 1448, stamped.snd, 1448);
 }
 
-/* What a router finds too long is cut; the option counts. */
+/* Segments too long for a router are split; the option counts. */
 static void test_segments_split_for_the_path_fit_with_the_option(void **state)
 {
 	unsigned got_bytes = 0;
@@ -586,7 +588,7 @@ static void test_segments_split_for_the_path_fit_with_the_option(void **state)
 	}
 }
 
-/* What came has come before: RFC 2883. */
+/* Reports the segment as a duplicate by D-SACK (RFC 2883). */
 static void say_twice(const struct segment *s)
 {
 	uint8_t options[20] = {8, 10};
@@ -610,9 +612,10 @@ static void say_twice(const struct segment *s)
 }
 
 /*
- * A peer that asks every 10 ms and delays its ACKs for longer: each goes with
- * what it asks next, unless a probe makes it answer at once. Its timestamps
- * measure what was probed for, too, and that is no sign that probes are right.
+ * A peer sends a request every 10 ms and delays its ACKs for longer: each ACK
+ * goes with the next request, unless a probe triggers it at once. Its
+ * timestamps give RTT samples of probed segments, too, which does not prove
+ * that probes were needed.
  */
 static void
 test_delayed_acks_with_timestamps_lengthen_the_probe_timeout(void **state)

@@ -1,6 +1,4 @@
-/*
- * The sock trace: what a ring holds of a known exchange, word for word.
- */
+/* The sock trace: the exact contents of a ring for known exchanges. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +13,7 @@
 #include "tests/net/repair.h"
 #include "tests/net/traced.h"
 
-/* ---- what is written ---- */
+/* ---- recorded events ---- */
 
 static void test_trace_of_an_exchange_is_complete(void **state)
 {
@@ -26,37 +24,37 @@ static void test_trace_of_an_exchange_is_complete(void **state)
 	serve(traced_echo);
 	peer_connect(&p, 1000, 7, 99);
 	run_rounds(2);
-	expect_told(net_trace_of(traced_conn),
-		    "0 begin accepted\n"
-		    "0 in flags 10 seq 1 len 0 ack 1\n"
-		    "0 net_recv(100) by conn\n");
+	expect_trace(net_trace_of(traced_conn),
+		     "0 begin accepted\n"
+		     "0 in flags 10 seq 1 len 0 ack 1\n"
+		     "0 net_recv(100) by conn\n");
 	run_ms(5);
 	peer_send(&p, PEER_ACK | PEER_PSH, "hello", 5);
 	s = peer_wait(1);
 	p.rcv += s.len;
-	expect_told(net_trace_of(traced_conn),
-		    "5 in flags 18 seq 1 len 5 ack 1\n"
-		    "5 net_recv = 5 after 5 ms\n"
-		    "5 net_send(5) by conn\n"
-		    "5 net_send = 5 after 0 ms\n"
-		    "5 net_recv(100) by conn\n"
-		    "5 out flags 18 seq 1 len 5 ack 6\n");
+	expect_trace(net_trace_of(traced_conn),
+		     "5 in flags 18 seq 1 len 5 ack 1\n"
+		     "5 net_recv = 5 after 5 ms\n"
+		     "5 net_send(5) by conn\n"
+		     "5 net_send = 5 after 0 ms\n"
+		     "5 net_recv(100) by conn\n"
+		     "5 out flags 18 seq 1 len 5 ack 6\n");
 	peer_send(&p, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(3);
 	traced_drain();
 	p.rcv++;
-	expect_told(net_here()->traces->first,
-		    "5 in flags 11 seq 6 len 0 ack 6\n"
-		    "5 state close-wait\n"
-		    "5 net_recv = 0 after 0 ms\n"
-		    "5 net_close(0) by conn\n"
-		    "5 out flags 11 seq 6 len 0 ack 7\n"
-		    "5 state last-ack\n"
-		    "5 net_close = 0 after 0 ms\n");
+	expect_trace(net_here()->traces->first,
+		     "5 in flags 11 seq 6 len 0 ack 6\n"
+		     "5 state close-wait\n"
+		     "5 net_recv = 0 after 0 ms\n"
+		     "5 net_close(0) by conn\n"
+		     "5 out flags 11 seq 6 len 0 ack 7\n"
+		     "5 state last-ack\n"
+		     "5 net_close = 0 after 0 ms\n");
 	assert_int_equal(ended, 1);
 	peer_send(&p, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(traced_rings(), 0); /* nobody waits to be told */
+	assert_int_equal(traced_rings(), 0); /* no event waits for a reader */
 }
 
 static void test_the_ring_keeps_the_last_events_in_order(void **state)
@@ -85,32 +83,32 @@ static void test_the_ring_keeps_the_last_events_in_order(void **state)
 	assert_true(last >= fake_now_ns - 2000000);
 }
 
-/* What follows is told from here on, in numbers of repair.c's stream. */
-static void begin_telling(void)
+/* Starts printing events from here on, in numbers of repair.c's stream. */
+static void begin_printing(void)
 {
 	struct net_trace *trace = net_trace_of(ours);
 
 	trace->iss = base - 1;
-	told_events = trace->n;
+	printed_events = trace->n;
 }
 
-/* What the peer's SACK blocks tell to be lost is sent again by RACK. */
+/* RACK resends the segments that the peer's SACK blocks show to be lost. */
 static void test_a_loss_is_repaired_by_rack(void **state)
 {
 	traced_first(1);
 	repair_connect(true, 10 * MSS);
 	EXPECT_SENT(0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
 	run_ms(RTT_MS);
-	begin_telling();
+	begin_printing();
 	ACK_SACK(1, 2, 10);
 	EXPECT_SENT(1);
-	expect_told(net_trace_of(ours),
-		    "40 in flags 10 seq 1 len 0 ack 1001 sacks 1\n"
-		    "40 out flags 10 seq 1001 len 1000 ack 1 RACK\n"
-		    "40 cwnd 7000 was 10000: loss\n");
+	expect_trace(net_trace_of(ours),
+		     "40 in flags 10 seq 1 len 0 ack 1001 sacks 1\n"
+		     "40 out flags 10 seq 1001 len 1000 ack 1 RACK\n"
+		     "40 cwnd 7000 was 10000: loss\n");
 	ACK(10);
-	expect_told(net_trace_of(ours),
-		    "40 in flags 10 seq 1 len 0 ack 10001\n");
+	expect_trace(net_trace_of(ours),
+		     "40 in flags 10 seq 1 len 0 ack 10001\n");
 }
 
 /*
@@ -122,17 +120,17 @@ static void test_a_silent_peer_is_probed_and_timed_out(void **state)
 	traced_first(1);
 	repair_connect(true, 3 * MSS);
 	EXPECT_SENT(0, 1, 2);
-	begin_telling();
+	begin_printing();
 	for (unsigned i = 0; i < 2000 && net_here()->stats.rtos < 2; i++)
 		run_ms(1);
-	expect_told(net_trace_of(ours),
-		    "61 timer TLP 1\n"
-		    "61 out flags 18 seq 2001 len 1000 ack 1 TLP\n"
-		    "202 timer RTO 1\n"
-		    "202 out flags 10 seq 1 len 1000 ack 1 RTO\n"
-		    "202 cwnd 1000 was 10000: RTO\n"
-		    "483 timer RTO 2\n"
-		    "483 out flags 10 seq 1 len 1000 ack 1 RTO\n");
+	expect_trace(net_trace_of(ours),
+		     "61 timer TLP 1\n"
+		     "61 out flags 18 seq 2001 len 1000 ack 1 TLP\n"
+		     "202 timer RTO 1\n"
+		     "202 out flags 10 seq 1 len 1000 ack 1 RTO\n"
+		     "202 cwnd 1000 was 10000: RTO\n"
+		     "483 timer RTO 2\n"
+		     "483 out flags 10 seq 1 len 1000 ack 1 RTO\n");
 	traced_drain();
 }
 
@@ -148,7 +146,7 @@ static void test_duplicates_cause_a_fast_retransmission(void **state)
 	ACK(1);
 	for (unsigned i = 0; i < 3; i++)
 		ACK(1);
-	text = told(net_trace_of(ours));
+	text = trace_text(net_trace_of(ours));
 	assert_true(has_line(text, "len 1000 ack 1 fast\n"));
 	free(text);
 	traced_drain();
@@ -169,7 +167,7 @@ static void test_trace_shows_a_closed_window_and_its_probes(void **state)
 	net_send(NULL, "", 0);
 	peer.wnd = 1000;
 	ACK(4);
-	text = told(net_trace_of(ours));
+	text = trace_text(net_trace_of(ours));
 	assert_true(has_line(text, "peer's window shut\n"));
 	assert_true(has_line(text, "peer's window open\n"));
 	free(text);
@@ -203,17 +201,17 @@ static void test_trace_of_a_dial_starts_at_its_syn(void **state)
 	peer_send(&p, PEER_SYN | PEER_ACK, NULL, 0);
 	run_rounds(2);
 	traced_drain();
-	expect_told(net_here()->traces->first,
-		    "0 begin dialed\n"
-		    "0 out flags 2 seq 0 len 0 ack -77\n"
-		    "0 state syn-sent\n"
-		    "0 net_dial(0) by dialer\n"
-		    "1001 timer handshake 1\n"
-		    "1001 out flags 2 seq 0 len 0 ack -77 RTO\n"
-		    "1100 in flags 12 seq 0 len 0 ack 1\n"
-		    "1100 state established\n"
-		    "1100 net_dial = 0 after 1100 ms\n"
-		    "1100 out flags 10 seq 1 len 0 ack 1\n");
+	expect_trace(net_here()->traces->first,
+		     "0 begin dialed\n"
+		     "0 out flags 2 seq 0 len 0 ack -77\n"
+		     "0 state syn-sent\n"
+		     "0 net_dial(0) by dialer\n"
+		     "1001 timer handshake 1\n"
+		     "1001 out flags 2 seq 0 len 0 ack -77 RTO\n"
+		     "1100 in flags 12 seq 0 len 0 ack 1\n"
+		     "1100 state established\n"
+		     "1100 net_dial = 0 after 1100 ms\n"
+		     "1100 out flags 10 seq 1 len 0 ack 1\n");
 	run_ms(3000);
 	traced_drain();
 }
@@ -232,7 +230,8 @@ static void test_trace_shows_a_reset_by_the_peer(void **state)
 	peer_send(&p, PEER_RST, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(result, -ECONNRESET);
-	text = told(net_trace_of(traced_conn)); /* its owner holds it still */
+	text = trace_text(
+		net_trace_of(traced_conn)); /* its owner still holds it */
 	assert_true(has_line(text, "end reset by the peer (-104)\n"));
 	assert_true(has_line(text, "net_recv_view = -104 after 0 ms\n"));
 	free(text);
@@ -253,8 +252,8 @@ static void test_trace_shows_an_abort_after_the_end(void **state)
 	run_ms(3);
 	traced_drain();
 	trace = net_here()->traces->first;
-	assert_null(trace->conn); /* it waits to be told */
-	text = told(trace);
+	assert_null(trace->conn); /* it waits for a reader */
+	text = trace_text(trace);
 	assert_true(has_line(text, "net_abort(0) by conn\n"));
 	assert_true(has_line(text, "end reset: by the application"));
 	assert_true(has_line(text, "out flags 14 "));
@@ -264,7 +263,10 @@ static void test_trace_shows_an_abort_after_the_end(void **state)
 	assert_int_equal(traced_rings(), 0);
 }
 
-/* A reset whose number is wrong ends nothing, and is not the reason later. */
+/*
+ * A reset with a wrong number ends nothing, and is not the reported reason
+ * later.
+ */
 static void test_trace_shows_refused_segments(void **state)
 {
 	struct peer p;
@@ -278,7 +280,7 @@ static void test_trace_shows_refused_segments(void **state)
 	peer_send(&p, PEER_RST, NULL, 0);
 	p.snd -= 100;
 	run_rounds(2);
-	text = told(net_trace_of(traced_conn));
+	text = trace_text(net_trace_of(traced_conn));
 	assert_true(has_line(text, "in flags 4 seq 101 len 0"));
 	assert_true(has_line(text, " refused\n"));
 	assert_true(has_line(text, "out flags 10 ")); /* the challenge */

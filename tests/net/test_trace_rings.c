@@ -1,6 +1,4 @@
-/*
- * The sock trace: who has a ring, and what becomes of it.
- */
+/* The sock trace: connections with a ring, and the ring's lifetime. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +35,7 @@ static void test_number_of_rings_is_the_configured_one(void **state)
 	assert_int_equal(traced_rings(), 2);
 }
 
-/* 3000 need a larger table, where the ring there is must be found again. */
+/* 3000 rings need a larger table, in which the existing ring must be found. */
 static void test_number_of_rings_may_change(void **state)
 {
 	const struct net_trace *trace;
@@ -85,7 +83,7 @@ static void test_rings_return_their_memory(void **state)
 	assert_int_equal(net_mem_live_bytes(), before);
 }
 
-/* Whichever allocation fails: a ring or none, and never half a one. */
+/* If any allocation fails, the connection has no ring. */
 static void test_without_memory_a_connection_has_no_ring(void **state)
 {
 	unsigned without = 0;
@@ -137,7 +135,10 @@ static void test_a_watch_has_a_bounded_number_of_rings(void **state)
 	assert_false(traced_is_marked(traced_conn));
 }
 
-/* One that has ended and is not told gives way, and that is counted. */
+/*
+ * The ring of an ended connection with unread events is reused, and that is
+ * counted.
+ */
 static void test_ring_of_an_ended_connection_is_reused(void **state)
 {
 	struct net_trace_watch *watch;
@@ -159,7 +160,7 @@ static void test_ring_of_an_ended_connection_is_reused(void **state)
 	assert_int_equal(traced_rings(), 0);
 }
 
-/* Found in any state, let go of in the same, and ending as it would have. */
+/* Watches and unwatches a connection in its current state. */
 static void watch_and_let_go(struct net_conn *which)
 {
 	const struct net_trace *trace;
@@ -224,7 +225,7 @@ static void test_connections_are_watched_in_every_state(void **state)
 	}
 }
 
-/* A call that began before its ring, or whose ring went, is no harm. */
+/* A call may start before its connection has a ring, or outlive the ring. */
 static void test_a_call_outlives_its_ring(void **state)
 {
 	struct peer p;
@@ -238,17 +239,20 @@ static void test_a_call_outlives_its_ring(void **state)
 	net_trace_look(0, traced_conn, net_demux_hash_of(traced_conn));
 	peer_send(&p, PEER_ACK | PEER_PSH, "a", 1);
 	run_rounds(3);
-	text = told(net_trace_of(traced_conn));
+	text = trace_text(net_trace_of(traced_conn));
 	assert_true(has_line(text, "net_recv_view(0) by conn\n"));
 	free(text);
-	/* Within the call that was told: its end is not another ring's. */
+	/*
+	 * The ring changes within a recorded call, whose end must not go to
+	 * another ring.
+	 */
 	net_trace_unwatch(0);
 	assert_int_equal(net_trace_watch(0, traced_wants_all, "", 1), 0);
 	net_trace_look(0, traced_conn, net_demux_hash_of(traced_conn));
-	told_events = 0;
+	printed_events = 0;
 	peer_send(&p, PEER_ACK | PEER_PSH, "b", 1);
 	run_rounds(3);
-	text = told(net_trace_of(traced_conn));
+	text = trace_text(net_trace_of(traced_conn));
 	assert_null(strstr(text, "net_recv_view = "));
 	assert_true(has_line(text, "net_recv_view(0) by conn\n"));
 	free(text);
@@ -274,12 +278,14 @@ static void test_only_traced_connections_leave_the_fast_path(void **state)
 	peer_connect(&p, 1000, 7, 99);
 	run_rounds(2);
 	net_here()->lwip_ticks = 0;
-	told_events = net_trace_of(traced_conn)->n;
+	printed_events = net_trace_of(traced_conn)->n;
 	peer_send(&p, PEER_ACK | PEER_PSH, "a", 1);
 	p.rcv += peer_wait(1).len;
-	assert_int_equal(net_trace_of(traced_conn)->n - told_events, 6);
+	assert_int_equal(net_trace_of(traced_conn)->n - printed_events, 6);
 	assert_string_equal(
-		net_here()->traces->first->events[(told_events + 1) % 64].what,
+		net_here()
+			->traces->first->events[(printed_events + 1) % 64]
+			.what,
 		"net_recv");
 }
 

@@ -40,8 +40,8 @@ static void expect_error(uint64_t client, const char *request, const char *part)
 	cJSON_Delete(answer);
 }
 
-/* The kinds of what is told, one after another. */
-static char *kinds_told(uint64_t client)
+/* Returns the kinds of the events read, one after another. */
+static char *kinds_read(uint64_t client)
 {
 	cJSON *page = asked(client, "/coronet/trace");
 	const cJSON *event;
@@ -62,7 +62,7 @@ static char *kinds_told(uint64_t client)
 
 static void expect_kinds(uint64_t client, const char *expected)
 {
-	char *text = kinds_told(client);
+	char *text = kinds_read(client);
 
 	assert_string_equal(text, expected);
 	free(text);
@@ -88,7 +88,8 @@ static void test_a_client_follows_a_connection_to_its_end(void **state)
 	p.rcv++;
 	peer_send(&p, PEER_ACK, NULL, 0);
 	run_rounds(3);
-	assert_int_equal(traced_rings(), 1); /* it has ended, and waits */
+	assert_int_equal(traced_rings(),
+			 1); /* it has ended, and waits for a reader */
 	expect_kinds(1, "in state done call out state done in end ");
 	assert_int_equal(traced_rings(), 0);
 	net_traces_client_gone(1);
@@ -153,7 +154,8 @@ static void test_clients_that_watch_are_bounded(void **state)
 	for (unsigned i = 0; i < NET_TRACE_WATCHES; i++)
 		expect_ok(10 + i, "/coronet/trace.start,10.9.9.9");
 	expect_error(20, "/coronet/trace.start,10.9.9.9", "trace already");
-	expect_ok(10, "/coronet/trace.start,10.9.9.8"); /* its own, anew */
+	expect_ok(10,
+		  "/coronet/trace.start,10.9.9.8"); /* its own watch again */
 	expect_kinds(11, "");
 	net_traces_client_gone(12);
 	run_rounds(1);
@@ -166,7 +168,7 @@ static void test_clients_that_watch_are_bounded(void **state)
 	net_ask_shut();
 }
 
-/* One that holds its place and asks for nothing. */
+/* A client that keeps its slot and does not poll. */
 static void test_client_that_does_not_poll_loses_its_watch(void **state)
 {
 	struct timespec ts;
@@ -203,7 +205,7 @@ static void test_invalid_peers_are_refused(void **state)
 	net_ask_shut();
 }
 
-/* More rings than a page has room for: every event is told once. */
+/* More rings than a page has room for: every event is returned once. */
 static void test_pages_have_every_event_once(void **state)
 {
 	struct peer p[12];

@@ -1,7 +1,8 @@
 /*
- * net_set_user_timeout(): a peer that vanishes, one that holds its window shut,
- * one that is silent with keepalive; and what it does not end. The round trip
- * takes 20 ms, so that the first timeout comes after about 140.
+ * net_set_user_timeout(): a peer that vanishes, one that keeps its window
+ * closed, one that is silent with keepalive; and connections that it does not
+ * end. The round trip takes 20 ms, so that the first timeout comes after about
+ * 140.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -57,7 +58,7 @@ static void swallow(void)
 		;
 }
 
-/* Lets time pass; the peer says whatever `answer` does, each 100 ms. */
+/* Runs until the connection ends; calls `answer` each 100 ms. */
 static unsigned run_until_ended(unsigned most_ms, void (*answer)(void))
 {
 	unsigned ms = 0;
@@ -87,7 +88,7 @@ static void send_more(void)
 	peer_send(&peer, PEER_ACK | PEER_PSH, "x", 1);
 }
 
-/* ---- what waits for an ACK ---- */
+/* ---- waiting for an ACK ---- */
 
 static void test_user_timeout_gives_up_a_vanished_peer(void **state)
 {
@@ -101,7 +102,7 @@ static void test_user_timeout_gives_up_a_vanished_peer(void **state)
 	assert_int_equal(net_here()->stats.timed_out, 1);
 }
 
-/* It hears the peer's data, and no ACK of its own. */
+/* The peer sends data, but acknowledges nothing. */
 static void test_data_of_the_peer_does_not_reset_the_user_timeout(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
@@ -111,7 +112,7 @@ static void test_data_of_the_peer_does_not_reset_the_user_timeout(void **state)
 	assert_int_equal(read_result, -ETIMEDOUT);
 }
 
-/* Lost and sent again, over and over, but always acknowledged in the end. */
+/* Data is lost and resent repeatedly, but finally acknowledged. */
 static void test_progress_restarts_the_user_timeout(void **state)
 {
 	connect_with(TIMEOUT_MS, 65535);
@@ -144,7 +145,7 @@ static void test_an_idle_connection_is_not_given_up(void **state)
 	assert_false(coro_timer_armed(&ours->timer));
 }
 
-/* The first answer is on its way: nothing has had to be sent again. */
+/* The first answer is in flight: no retransmission was needed. */
 static void test_short_user_timeout_waits_for_the_first_ack(void **state)
 {
 	connect_with(10, 65535);
@@ -163,13 +164,13 @@ static void test_user_timeout_may_be_removed(void **state)
 	assert_int_equal(net_set_user_timeout(ours, 0), 0);
 	run_until_ended(20000, NULL);
 	assert_int_equal(ended, 0);
-	/* Set while it has waited for longer: it ends now. */
+	/* Set after it has waited for longer: the connection ends now. */
 	assert_int_equal(net_set_user_timeout(ours, TIMEOUT_MS), 0);
 	run_ms(30);
 	assert_int_equal(read_result, -ETIMEDOUT);
 }
 
-/* ---- a shut window ---- */
+/* ---- a closed window ---- */
 
 static void
 test_user_timeout_ends_a_connection_with_a_closed_window(void **state)
@@ -269,7 +270,7 @@ static void *poll_it(void *arg)
 	return NULL;
 }
 
-/* Who polls hangs on what is replaced by a larger one. */
+/* A poller is queued on an object that the call replaces by a larger one. */
 static void test_user_timeout_may_be_set_during_a_poll(void **state)
 {
 	connect_with(0, 65535);

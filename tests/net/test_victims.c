@@ -1,6 +1,6 @@
 /*
- * Who is reset when memory is short, and who is not: what a connection holds is
- * counted as it is, and nobody is reset once there is memory again.
+ * Connections that are reset when memory is short: their memory is counted
+ * exactly, and none is reset once memory is free again.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -90,12 +90,12 @@ static void test_no_connection_is_reset_once_memory_is_free(void **state)
 	peer_send(&peer, PEER_ACK, "unread", 6);
 	run_ms(1);
 	fill_up();
-	run_ms(1); /* the first sweep: it is to go */
+	run_ms(1); /* the first sweep selects it */
 	unload();
 	run_ms(10);
 	assert_int_equal(net_here()->stats.memory_resets, 0);
 	fill_up();
-	run_ms(10); /* but while memory stays short it does */
+	run_ms(10); /* while memory stays short it is reset */
 	assert_int_equal(net_here()->stats.memory_resets, 1);
 	unload();
 	go = true;

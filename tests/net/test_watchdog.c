@@ -1,6 +1,6 @@
 /*
- * The watchdog names who holds the loop, and nobody else. Its handlers hold it
- * until the line has been written, however long that takes.
+ * The watchdog names the handler that blocks the loop, and no other. The test's
+ * handlers block until the line has been written.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static int teardown(void **state)
 	return fake_frames_out ? -1 : 0;
 }
 
-/* Whether a line has come by now. */
+/* Returns whether a line was written. */
 static bool line_came(void)
 {
 	ssize_t n = read(log_ends[0], line, sizeof(line) - 1);
@@ -140,7 +140,7 @@ static void *yields(void *arg)
 	return NULL;
 }
 
-/* However busy the loop is, while turns end nobody is named. */
+/* While turns end, no handler is named, however busy the loop is. */
 static void test_yielding_coroutines_are_not_named(void **state)
 {
 	ended = 0;
@@ -160,7 +160,7 @@ static void on_urgent(int signo)
 	urgent++;
 }
 
-/* A signal of the program's own still arrives, and comes back at the end. */
+/* The program's own SIGURG handler still runs, and is restored at the end. */
 static void test_sigurg_handler_of_the_program_is_kept(void **state)
 {
 	struct sigaction own = {.sa_handler = on_urgent}, old, now;

@@ -1,6 +1,6 @@
 /*
- * The window a peer tells: which ACK counts, and from where. A peer that takes
- * little sends segments and ACKs that arrive late or out of order.
+ * The peer's window: the ACKs that update it. A peer with a small window sends
+ * segments and ACKs that arrive late or out of order.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
-#define MSS	  536u	      /* what a SYN without options means */
+#define MSS	  536u	      /* the MSS without the option */
 #define NEAR_WRAP 0xfffffe00u /* sequence numbers wrap within the test */
 #define WINDOW	  2000u
 
@@ -43,7 +43,7 @@ static void connect_small(void)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 }
 
-/* How far the stack has sent by now. */
+/* Returns the number of bytes that the stack has sent. */
 static uint32_t sent(void)
 {
 	uint32_t most = 0;
@@ -76,7 +76,7 @@ static void test_overtaken_ack_does_not_open_the_window(void **state)
 	assert_int_equal(sent(), 3 * MSS);
 	ack(peer.snd, 3 * MSS, 0, 0);
 	assert_int_equal(sent(), 0);
-	/* Sent before that, ahead of its turn in the peer's stream. */
+	/* Sent before that, but out of order in the peer's stream. */
 	ack(peer.snd + 100, 0, WINDOW, 100);
 	assert_int_equal(sent(), 0);
 	ack(peer.snd + 100, 3 * MSS, WINDOW, 0);

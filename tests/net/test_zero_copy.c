@@ -1,6 +1,6 @@
 /*
- * Memory given away: whose it is, when it comes back, and that what it held
- * arrives. The clock stands still unless a test moves it.
+ * Zero-copy sends: ownership of buffers, their return, and delivery of their
+ * bytes. The clock stands still unless a test moves it.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -15,14 +15,15 @@
 #include "tests/net/peer.h"
 
 #define NEAR_WRAP 0xfffff800u /* sequence numbers wrap within the test */
-#define MSS	  536u	      /* what a SYN without options means */
+#define MSS	  536u	      /* the MSS without the option */
 #define LEN	  (6 * MSS)
 
 static uint8_t bytes[65536];
 static uint8_t arrived[65536];
 static unsigned released, short_segments;
-static size_t give, give_at_first; /* how much; as two buffers if not 0 */
-static size_t copied;		   /* before that, of the same bytes */
+static size_t give, give_at_first; /* bytes to donate; in two buffers if
+				      give_at_first is not 0 */
+static size_t copied;		   /* bytes copied before that */
 static int64_t deadline_ns;
 static bool closes, aborts;
 
@@ -39,14 +40,14 @@ static int lend_setup(void **state)
 	return peer_listen(state);
 }
 
-/* What is given back may be used again at once: here, wiped. */
+/* A returned buffer may be reused at once: wipes it. */
 static void count(void *arg)
 {
 	released++;
 	memset(arg, 0xee, 1);
 }
 
-/* Once asked, gives `bytes` away. */
+/* Donates `bytes` once the peer has sent a request. */
 static void giver(struct net_conn *conn, void *arg)
 {
 	net_recv(conn, got, 1);
@@ -72,7 +73,7 @@ static void start(struct peer *peer)
 	peer_send(peer, PEER_ACK | PEER_PSH, "?", 1);
 }
 
-/* Takes all there is; what came in order is in `arrived`. */
+/* Takes all segments; bytes in order are in `arrived`. */
 static unsigned take_all(struct peer *peer, uint32_t first)
 {
 	unsigned pieces = 0;
@@ -117,7 +118,10 @@ static void test_lent_bytes_are_referenced_until_acknowledged(void **state)
 	assert_int_equal(released, 1);
 }
 
-/* What fits is less than a segment then, and there all along. */
+/*
+ * The room is less than a segment and stays available, which must not wake the
+ * sender.
+ */
 static void test_blocked_zero_copy_sender_does_not_spin(void **state)
 {
 	struct peer peer;
@@ -335,7 +339,7 @@ static void test_adjacent_buffers_are_returned_separately(void **state)
 	assert_int_equal(released, 2);
 }
 
-/* Headers and copied bytes may be longer than a frame's first segment, too. */
+/* Headers and copied bytes may be longer than a frame's first segment. */
 static void
 test_copied_bytes_before_lent_ones_take_several_segments(void **state)
 {
@@ -436,7 +440,7 @@ static void test_view_is_sent_without_a_copy(void **state)
 
 static void test_views_hold_a_bounded_number_of_frames(void **state)
 {
-	struct peer peer, silent; /* who acknowledges nothing */
+	struct peer peer, silent; /* which acknowledges nothing */
 	uint32_t first;
 
 	fake_frames_spare = 2;

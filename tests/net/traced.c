@@ -14,9 +14,9 @@
 #include "tests/net/repair.h"
 
 static int64_t began_ns;
-uint64_t told_events; /* events that told() has given */
+uint64_t printed_events; /* events that trace_text() has printed */
 
-/* ---- what a ring holds, as text ---- */
+/* ---- a ring's events as text ---- */
 
 static const char *state_name(uint32_t state)
 {
@@ -79,21 +79,21 @@ static void print_event(FILE *out, const struct net_trace *trace,
 }
 
 /*
- * What has been written since the last time, a line an event, with the ms since
- * began_ns before it; the caller's to free.
+ * Returns the new events, one a line, each with the ms since began_ns; the
+ * caller frees it.
  */
-char *told(const struct net_trace *trace)
+char *trace_text(const struct net_trace *trace)
 {
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
 	assert_non_null(trace);
-	if (trace->n - told_events > NET_TRACE_EVENTS)
-		told_events = trace->n - NET_TRACE_EVENTS;
-	for (; told_events < trace->n; told_events++) {
+	if (trace->n - printed_events > NET_TRACE_EVENTS)
+		printed_events = trace->n - NET_TRACE_EVENTS;
+	for (; printed_events < trace->n; printed_events++) {
 		const struct net_trace_event *e =
-			&trace->events[told_events % NET_TRACE_EVENTS];
+			&trace->events[printed_events % NET_TRACE_EVENTS];
 
 		fprintf(out, "%ld ", (long)((e->ns - began_ns) / 1000000));
 		print_event(out, trace, e);
@@ -103,9 +103,9 @@ char *told(const struct net_trace *trace)
 	return text;
 }
 
-void expect_told(const struct net_trace *trace, const char *expected)
+void expect_trace(const struct net_trace *trace, const char *expected)
 {
-	char *text = told(trace);
+	char *text = trace_text(trace);
 
 	assert_string_equal(text, expected);
 	free(text);
@@ -141,7 +141,7 @@ void traced_first(unsigned n)
 {
 	assert_int_equal(net_traces_keep(n), 0);
 	began_ns = fake_now_ns;
-	told_events = 0;
+	printed_events = 0;
 	traced_conn = NULL;
 	ended = 0;
 }
@@ -188,7 +188,7 @@ void traced_abort(struct net_conn *accepted, void *arg)
 	net_abort(accepted);
 }
 
-/* A watch of every connection. */
+/* A filter that accepts every connection. */
 bool traced_wants_all(const void *filter, const struct net_conn *which)
 {
 	return true;

@@ -1,34 +1,32 @@
-/*
- * Connections with a sock trace, and what their rings hold as text.
- */
+/* Connections with a sock trace, and the text of their rings. */
 #pragma once
 
 #include "netstack/conn/trace.h"
 #include "tests/net/peer.h"
 
-extern struct net_conn *traced_conn; /* the last that a handler has had */
-extern uint64_t told_events;	     /* of the ring, that told() has given */
+extern struct net_conn *traced_conn; /* the connection of the latest handler */
+extern uint64_t printed_events; /* of the ring, that trace_text() has printed */
 
 /*
- * What is new in the ring, a line an event with its time in ms since
- * traced_first(); the caller's to free.
+ * Returns the ring's new events, one a line, with the ms since traced_first();
+ * the caller frees it.
  */
-char *told(const struct net_trace *trace);
-void expect_told(const struct net_trace *trace, const char *expected);
-/* Otherwise it prints the text. */
+char *trace_text(const struct net_trace *trace);
+void expect_trace(const struct net_trace *trace, const char *expected);
+/* Prints the text if it has no such line. */
 bool has_line(const char *text, const char *part);
 
-/* The first n connections have a ring; time begins. */
+/* Gives the first n connections a ring, and starts the time. */
 void traced_first(unsigned n);
 /* Handlers: echoes, by buffers; reads to the end; aborts. */
 void traced_echo(struct net_conn *accepted, void *arg);
 void traced_read_all(struct net_conn *accepted, void *arg);
 void traced_abort(struct net_conn *accepted, void *arg);
-/* A watch's filter that takes every connection. */
+/* A watch's filter that accepts every connection. */
 bool traced_wants_all(const void *filter, const struct net_conn *which);
-/* What the peer was sent is gone. */
+/* Discards the segments sent to the peer. */
 void traced_drain(void);
-/* How many there are now. */
+/* Returns the number of rings. */
 unsigned traced_rings(void);
-/* Whether it goes the long way, for its ring. */
+/* Returns whether the connection leaves the fast path for its ring. */
 bool traced_is_marked(const struct net_conn *which);
