@@ -1,8 +1,7 @@
 /*
- * Bulk transfer between two coronet processes over memif, one on each of two
- * CPUs, of bytes handed over in each of the ways there are: Gbit/s. One way,
- * the server discards; both ways, it echoes. What it costs in the stack alone
- * is bench-bulk-loop's.
+ * Bulk transfer in Gbit/s between two coronet processes over memif, on two
+ * CPUs, with each kind of send call. In one direction, the server discards; in
+ * both, it echoes. bench-bulk-loop measures the cost in the stack alone.
  *
  * Usage: bench-bulk [--mtu N] [--seconds N] [--size BYTES] [--runs N]
  *                   [--streams N]
@@ -27,7 +26,7 @@ enum how { COPIED, OWNED, HOWS };
 
 static const char *const how_names[HOWS] = {"copied", "given"};
 
-/* What the two processes tell each other and the parent. */
+/* Memory that the two processes and the parent share. */
 struct shared {
 	volatile uint64_t received; /* bytes at the end of the path */
 	uint64_t from;
@@ -102,7 +101,7 @@ static void load(int cpu)
 	_exit(0);
 }
 
-/* The first CPU we may use, and another one if there is one. */
+/* Picks the first allowed CPU, and another one if there is one. */
 static void two_cpus(int *a, int *b)
 {
 	cpu_set_t set;

@@ -1,7 +1,7 @@
 /*
- * What bulk transfer costs in the stack alone: both ends of each stream are on
- * one stack, over a port that turns every frame around. CPU time of both ends
- * together, which a busy machine disturbs little; no checksums, no second
+ * The cost of bulk transfer in the stack alone: both ends of each stream are on
+ * one stack, over a port that returns every frame. Measures the CPU time of
+ * both ends, which depends little on a busy machine; no checksums, no second
  * process. Usage: bench-bulk-loop [-m MIB] [-s BYTES] [STREAMS...]; BYTES are
  * handed over at once. A few MiB are for callgrind, which counts instructions.
  */
@@ -28,7 +28,7 @@ static uint64_t received;
 
 /* ---- the port ---- */
 
-/* Frames that have been sent, in order; as many as there are at most. */
+/* Sent frames, in order; room for all. */
 static struct glue_frame *sent[4096];
 static unsigned head, tail;
 
@@ -51,7 +51,7 @@ static void swap(uint8_t *a, uint8_t *b, unsigned n)
 	memcpy(b, kept, n);
 }
 
-/* It comes from whom it was sent to. */
+/* Swaps source and destination. */
 static void turn(struct glue_frame *frame)
 {
 	uint8_t *data = frame->data;
@@ -62,7 +62,7 @@ static void turn(struct glue_frame *frame)
 	frame->flags |= GLUE_FRAME_CSUM_OK;
 }
 
-/* A question for a neighbour becomes its answer. */
+/* Turns an ARP request into its reply. */
 static void answer_arp(struct glue_frame *frame)
 {
 	uint8_t *arp = frame->data + 14;
@@ -103,8 +103,8 @@ static double cpu_s(void)
 }
 
 /*
- * Until so many bytes more have arrived. Returns how many frames waited on the
- * port at the end of a round, the mean: a queue that windows have made.
+ * Runs until so many bytes more have arrived. Returns the mean number of frames
+ * on the port at the end of a round, a queue made by the windows.
  */
 static double transfer(uint64_t bytes)
 {

@@ -1,9 +1,10 @@
 /*
- * What it costs to hand a frame over: a burst that arrives at the shard of its
- * flows, beside one that arrives at another. First one thread plays both shards
- * over a ring: this is the work alone. Then the other shard has a thread on
- * another CPU, and the lines of frames and rings move between the two. What
- * counts is the time that both threads spend in the calls that move frames.
+ * The cost of handing a frame over to another shard: a burst that arrives at
+ * the shard of its flows, compared with one that arrives at another shard.
+ * First one thread runs both shards over a ring, which is the work alone. Then
+ * the other shard has a thread on another CPU, so that cache lines of frames
+ * and rings move. Counts the time of both threads in the calls that move
+ * frames.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -23,7 +24,7 @@
 
 static struct glue_port *ports[2];
 static atomic_uint taken;     /* frames, by the other thread */
-static atomic_llong taker_ns; /* in which it did */
+static atomic_llong taker_ns; /* time of the other thread in these calls */
 static atomic_bool stop;
 static atomic_int ready; /* of the other thread: 1, or -1 */
 
@@ -93,7 +94,7 @@ static void *take(void *arg)
 	return NULL;
 }
 
-/* ns a frame, of both threads. */
+/* Returns ns per frame, of both threads. */
 static double measure_apart(uint16_t src_port)
 {
 	struct glue_frame *frames[GLUE_BURST];
@@ -116,7 +117,9 @@ static double measure_apart(uint16_t src_port)
 	return (double)ns / ROUNDS / GLUE_BURST;
 }
 
-/* ns a frame: to receive it, to hand it to its owner, and to free it there. */
+/*
+ * Returns ns per frame: to receive it, hand it to its owner, and free it there.
+ */
 static double measure(uint16_t src_port, unsigned owner)
 {
 	struct glue_frame *frames[GLUE_BURST];

@@ -1,8 +1,8 @@
 /*
- * What one echo costs in the stack alone: netstack/ and coro/ over a port that
- * forges requests and swallows answers. No DPDK, no second process; CPU time,
- * so that a busy machine disturbs it little. Usage: bench-loop [-r REQUESTS]
- * [-t SHARDS] [-c] [-s] [-e copies|posix] [CONNS...]; shards are threads with
+ * The cost of one echo in the stack alone: netstack/ and coro/ over a port that
+ * forges requests and discards answers. No DPDK, no second process; CPU time,
+ * which depends little on a busy machine. Usage: bench-loop [-r REQUESTS] [-t
+ * SHARDS] [-c] [-s] [-e copies|posix] [CONNS...]; shards are threads with
  * clients of their own; without connections, opening with many listeners as
  * well. With -c each request has a connection of its own, with -s clients offer
  * timestamps. With -e the echo is not by views but by net_recv() and
@@ -32,7 +32,7 @@
 
 enum { FIN = 1, SYN = 2, PSH = 8, ACK = 16 };
 
-/* What a client of a single request does next. */
+/* The next action of a client with a single request. */
 enum step { WAITS, OPENS, ASKS, CLOSES, ENDS };
 
 struct flow {
@@ -250,7 +250,7 @@ static void echo_copied(struct net_conn *conn, void *arg)
 }
 
 #ifdef WITH_SOCKETS
-/* And by the POSIX calls, as a program has it that knows nothing of us. */
+/* The same by POSIX calls, like an unmodified program. */
 static void *echo_posix(void *arg)
 {
 	int fd = (int)(intptr_t)arg;
@@ -288,7 +288,7 @@ static void serve(struct net_stack *stack)
 		unsigned conns = n_conns;
 
 		net_spawn(stack, "accept", accept_posix, NULL);
-		n_conns = 0; /* nobody asks before it listens */
+		n_conns = 0; /* no requests before the listener exists */
 		net_stack_round(stack);
 		n_conns = conns;
 		return;
@@ -336,7 +336,7 @@ static void open_all(struct net_stack *stack)
 	opening = false;
 }
 
-/* Listeners at ports that nobody asks for. */
+/* Opens listeners at unused ports. */
 static void listen_besides(struct net_stack *stack, unsigned n)
 {
 	struct net_listener *listener;
@@ -350,7 +350,7 @@ static void listen_besides(struct net_stack *stack, unsigned n)
 struct work {
 	unsigned shard, conns, listeners;
 	struct net_opts *opts;
-	/* what it took: each connection and each echo, in ns of CPU time */
+	/* cost of each connection and each echo, in ns of CPU time */
 	double opened_ns, echo_ns;
 	double from_s, to_s; /* of the monotonic clock, echoes alone */
 };
@@ -367,7 +367,7 @@ static void make_clients(unsigned conns)
 	array_port_make(ROOM);
 }
 
-/* One CPU a shard, as far as there are so many. */
+/* Pins each shard to a CPU, as far as there are enough. */
 static void pin(unsigned shard)
 {
 	cpu_set_t set;

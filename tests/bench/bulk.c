@@ -35,7 +35,7 @@ static void *read_back(void *arg)
 	return NULL;
 }
 
-/* The block is everybody's: nothing to do. */
+/* All sends share the buffer: nothing to free. */
 static void keep(void *arg)
 {
 }

@@ -33,7 +33,10 @@ static void die(const char *what, const char *why)
 
 /* ---- the loop ---- */
 
-/* What is due in the open loop; behind a request under way it waits. */
+/*
+ * Sends the due requests of the open loop; behind a request in flight they
+ * wait.
+ */
 static void ask_due(struct flood *fl)
 {
 	while (fl->first_ns + (int64_t)((double)fl->next_due * fl->step_ns) <=
@@ -49,7 +52,7 @@ static void ask_due(struct flood *fl)
 	}
 }
 
-/* One turn: a burst in, what it sets off, what is due, out. */
+/* One turn: receives a burst, handles it, sends due requests. */
 static void turn(struct flood *fl)
 {
 	struct glue_frame *frames[GLUE_BURST];
@@ -90,7 +93,7 @@ static void turn(struct flood *fl)
 		fl->busy_ns += glue_now_ns() - fl->now_ns;
 }
 
-/* A forwarder's turn: what has come goes back, and is counted. */
+/* A turn against a forwarder: counts returned frames and sends them again. */
 static void bounce_turn(struct flood *fl)
 {
 	struct glue_frame *frames[GLUE_BURST];
@@ -204,7 +207,7 @@ static void measure(struct flood *fl)
 		fl->answers = fl->bytes / BULK_REQUEST;
 }
 
-/* The server forgets the connections: it may serve the next run. */
+/* Resets all connections, so that the server can serve the next run. */
 static void reset_all(struct flood *fl)
 {
 	turn_until(fl, fl->now_ns + 20 * MS);
@@ -407,8 +410,8 @@ int main(int argc, char **argv)
 		reset_all(fl);
 	/*
 	 * Without closing the port: DPDK's memif server may fall when its peer
-	 * closes while it polls, and it is to serve on. There is no file to
-	 * remove: the other side made the socket.
+	 * closes while it polls, and it must continue to serve. There is no
+	 * file to remove: the other side made the socket.
 	 */
 	fflush(NULL);
 	_exit(status);

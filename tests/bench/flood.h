@@ -1,8 +1,8 @@
 /*
- * flood: an echo client that is no TCP stack. It forges segments straight into
- * frames and keeps 32 bytes a connection, so that it costs a fraction of what
- * the server does and the server is what is measured. It knows the one case
- * that a lossless link brings, and a resend for when it was not lossless.
+ * flood: an echo client without a TCP stack. It forges segments in frames and
+ * keeps 32 bytes per connection, so that it costs a fraction of the server,
+ * which is measured. It handles a lossless link, and a resend in case a frame
+ * was lost.
  *
  * One thread; everything is allocated at the start.
  */
@@ -24,8 +24,8 @@ enum flood_mode {
 enum flow_state {
 	FLOW_CLOSED,
 	FLOW_SYN,   /* SYN sent */
-	FLOW_READY, /* open, nothing asked */
-	FLOW_ASKED, /* a request is under way */
+	FLOW_READY, /* open, no request in flight */
+	FLOW_ASKED, /* a request is in flight */
 	FLOW_FIN,   /* FIN sent */
 };
 
@@ -38,7 +38,7 @@ struct flow {
 			uint32_t wnd; /* bytes the server takes */
 		} bulk;
 	};
-	uint32_t sent_ms; /* when something was sent last, or acknowledged */
+	uint32_t sent_ms; /* time of the last send or ACK */
 	union {
 		uint32_t backlog; /* requests due behind this one (open loop) */
 		uint32_t apart;	  /* bulk: from a byte's number back to here */
@@ -68,7 +68,7 @@ struct flood_ack {
 };
 
 struct flood {
-	/* what was asked for */
+	/* options */
 	struct glue_link link;
 	enum flood_mode mode;
 	uint32_t conns, size;
@@ -80,7 +80,7 @@ struct flood {
 	uint16_t server_port;
 	const char *json;
 
-	/* how it stands */
+	/* state */
 	struct glue_port *port;
 	struct flow *flows;
 	uint8_t server_mac[6];
@@ -88,7 +88,8 @@ struct flood {
 	int64_t now_ns;
 	uint32_t now_ms;
 	uint32_t open, opening, next_open;
-	uint32_t next_ask; /* counts: the closed loop's turns over the flows */
+	uint32_t next_ask; /* counter of the closed loop's turns over the flows
+			    */
 	bool measuring, closing;
 	double step_ns;	  /* between two requests of the open loop */
 	int64_t first_ns; /* when its first is due */
@@ -101,7 +102,7 @@ struct flood {
 	uint32_t n_dirty, bulk_window;
 	uint32_t scan; /* where the search for lost segments goes on */
 
-	/* what came of it */
+	/* results */
 	struct hist latency;
 	uint64_t answers, bytes, resent, wrong, resets, unexpected, syns;
 	int64_t open_ns, busy_ns, measured_ns, last_ns;
@@ -127,12 +128,15 @@ void flood_bulk_turn(struct flood *fl);
 
 /* ---- flood_tcp.c ---- */
 
-/* A segment, all but its options and payload; NULL when frames are short. */
+/*
+ * Builds a segment without options and payload; returns NULL if no frame is
+ * free.
+ */
 struct glue_frame *flood_segment(struct flood *fl, uint32_t index,
 				 uint8_t flags, unsigned options, unsigned len);
 /*
- * One without a payload. Nothing is remembered when frames are short: the
- * resend sees to it.
+ * Sends a segment without a payload. If no frame is free, the resend does it
+ * later.
  */
 void flood_send_bare(struct flood *fl, uint32_t index, uint8_t flags);
 
@@ -140,17 +144,17 @@ void flood_send_bare(struct flood *fl, uint32_t index, uint8_t flags);
 void flood_connect(struct flood *fl, uint32_t index);
 /* Sends a request whose latency counts from due_ns; the flow is ready. */
 void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns);
-/* Everything a received frame sets off. */
+/* Handles a received frame. */
 void flood_input(struct flood *fl, const struct glue_frame *frame);
-/* Asks on the flow whose turn it is. */
+/* Sends a request on the next flow. */
 void flood_ask_next(struct flood *fl);
-/* Sends what found no frame before, and ACKs that are due. */
+/* Sends requests that found no frame before, and due ACKs. */
 void flood_send_late(struct flood *fl);
-/* Sends again what has had no answer for long, a few flows a call. */
+/* Resends unanswered requests after RESEND_MS, a few flows per call. */
 void flood_resend(struct flood *fl);
 /* Sends frames that only a forwarder would send back. */
 void flood_bounce(struct flood *fl, unsigned frames);
-/* Sends SYNs that nobody will go on with, as many as the port takes. */
+/* Sends SYNs without ACKs, as many as the port accepts. */
 void flood_syns(struct flood *fl);
 /* Asks for the server's MAC. */
 void flood_arp(struct flood *fl);

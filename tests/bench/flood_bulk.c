@@ -1,8 +1,7 @@
 /*
- * Bulk: every flow sends as fast as the windows let it and takes what the
- * server sends back, both at once. The byte at a sequence number is the same
- * whenever it is sent, so nothing is kept for sending again, and what comes
- * back is compared.
+ * Bulk: every flow sends as fast as the windows allow, and receives the echo at
+ * the same time. The byte at a sequence number is always the same, so nothing
+ * is stored for retransmission, and the echo is compared.
  */
 #include "tests/bench/flood.h"
 
@@ -19,8 +18,8 @@
 #define PATTERN (1u << 16)
 
 /*
- * Frames under way, of all flows together: what a link's ring holds without
- * loss, and a cache nearly. Each flow may have two.
+ * Frames in flight, of all flows together: as many as a link's ring holds
+ * without loss, and a cache nearly. Each flow may have two.
  */
 #define UNDER_WAY 512u
 
@@ -49,7 +48,7 @@ static const uint8_t *bytes_at(const struct flow *flow, uint32_t seq)
 	return pattern + (seq + flow->port) % PATTERN;
 }
 
-/* Once a burst, flows that have taken something say so. */
+/* Marks a flow that has received data, for one ACK per burst. */
 static void mark(struct flood *fl, uint32_t index)
 {
 	if (fl->flows[index].unacked)
@@ -58,7 +57,7 @@ static void mark(struct flood *fl, uint32_t index)
 	fl->dirty[fl->n_dirty++] = index;
 }
 
-/* Sends what there is room for; each segment acknowledges, too. */
+/* Sends as much as fits; each segment acknowledges, too. */
 static void pump(struct flood *fl, uint32_t index)
 {
 	struct flow *flow = &fl->flows[index];
@@ -83,7 +82,7 @@ void flood_bulk_start(struct flood *fl, uint32_t index)
 	mark(fl, index);
 }
 
-/* Without a frame a flow keeps its place. */
+/* Without a frame a flow keeps its position. */
 void flood_bulk_turn(struct flood *fl)
 {
 	uint32_t n = fl->n_dirty;
@@ -128,12 +127,12 @@ void flood_bulk_take(struct flood *fl, uint32_t index, const uint8_t *tcp,
 			flow->sent_ms = fl->now_ms;
 		flow->bulk.una = ack;
 		if ((int32_t)(flow->snd - ack) < 0)
-			flow->snd = ack; /* what was sent before going back */
+			flow->snd = ack; /* data sent before going back */
 		flow->bulk.wnd = get16(tcp + 14) << flow->got;
 	}
 	mark(fl, index);
 	if (!len || seq != flow->rcv)
-		return; /* an ACK asks for what is missing */
+		return; /* the ACK requests the missing data */
 	if (memcmp(data, bytes_at(flow, seq + flow->apart), len) != 0)
 		fl->wrong++;
 	flow->rcv += len;

@@ -5,15 +5,18 @@
 #include "tests/bytes.h"
 
 #define RESEND_MS  300 /* far above any latency that is measured */
-#define SCAN_FLOWS 16  /* looked at a call */
+#define SCAN_FLOWS 16  /* scanned per call */
 
 /* A flood of SYNs comes from 198.18.0.0/15 (RFC 2544), a few a call. */
 #define SYNS_A_TURN 32
 #define SYN_SOURCES UINT32_C(0xc6120000)
 
-/* ---- what a request's bytes are ---- */
+/* ---- bytes of a request ---- */
 
-/* Eight bytes of a stream; every bit of place and flow reaches them. */
+/*
+ * Returns eight bytes of a stream; they depend on every bit of position and
+ * flow.
+ */
 static inline uint64_t word(uint32_t index, uint32_t place)
 {
 	uint64_t x = ((uint64_t)index << 32 | place) + 1;
@@ -31,7 +34,9 @@ static void fill(uint8_t *to, uint32_t index, uint32_t place, unsigned len)
 	}
 }
 
-/* Whether len bytes are those from `from` on of the request at `place`. */
+/*
+ * Returns whether len bytes are those from `from` on of the request at `place`.
+ */
 static bool same(const uint8_t *data, uint32_t index, uint32_t place,
 		 unsigned from, unsigned len)
 {
@@ -63,7 +68,9 @@ static uint32_t address_of(const struct flood *fl, uint32_t index)
 	return fl->client_ip + (index >> FLOOD_PORTS_BITS);
 }
 
-/* A segment to the server, all but its payload; NULL when frames are short. */
+/*
+ * Builds a segment to the server without its payload; NULL if no frame is free.
+ */
 static struct glue_frame *forge(struct flood *fl, uint32_t from,
 				const struct flow *flow, uint8_t flags,
 				unsigned options, unsigned len)
@@ -196,7 +203,7 @@ void flood_ask(struct flood *fl, uint32_t index, int64_t due_ns)
 	send_request(fl, index);
 }
 
-/* A prime: every flow has its turn, far from the last one's. */
+/* A prime step visits every flow, far from the last one. */
 void flood_ask_next(struct flood *fl)
 {
 	for (unsigned i = 0; i < FLOOD_WINDOW; i++) {
@@ -432,7 +439,7 @@ static void finished(struct flood *fl, uint32_t index)
 		reopen(fl, index);
 }
 
-/* The server's SYN tells its window's scale: NOP, the option's three bytes. */
+/* The server's SYN has its window scale: NOP, and the option's three bytes. */
 static void begin_bulk(struct flow *flow, const uint8_t *tcp, unsigned header)
 {
 	flow->got = 0;

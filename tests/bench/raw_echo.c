@@ -1,7 +1,7 @@
 /*
- * raw-echo: coronet-echo without coroutines, on the same stack. Each
- * connection is watched, and its echo is made where lwIP's callback ends; what
- * coronet-echo costs more is what the coroutines cost.
+ * raw-echo: coronet-echo without coroutines, on the same stack. Each connection
+ * is watched, and echoed at the end of lwIP's callback. The difference to
+ * coronet-echo is the cost of coroutines.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
- * Preloaded: the Nth thread that a program starts, with FAILING_THREAD=N,
- * cannot be made.
+ * Preloaded: makes the creation of a program's Nth thread fail, with
+ * FAILING_THREAD=N.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * Preloaded: the wall clock runs wild, forwards and backwards by years, so that
- * whatever depends on it shows. The other clocks are left alone.
+ * Preloaded: moves the wall clock forwards and backwards by years, to show any
+ * dependence on it. Other clocks are unchanged.
  */
 #include <stddef.h>
 #include <sys/syscall.h>

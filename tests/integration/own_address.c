@@ -1,9 +1,9 @@
 /*
  * Each shard dials the stack's own addresses, of two links, and exchanges
- * streams with itself: what arrives has the hash of what was sent, closed ports
- * refuse, and nothing but reports of multicast groups leaves.
+ * streams with itself: received streams have the hash of the sent ones, closed
+ * ports refuse, and only reports of multicast groups leave.
  *
- * Usage: own-address SHARDS MIB; the exit status is 0 if all that holds.
+ * Usage: own-address SHARDS MIB; the exit status is 0 on success.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -83,8 +83,8 @@ static void *send_ours(void *conn)
 	return NULL;
 }
 
-/* One end of a stream; after the last one the program stops. */
-static void both_ways(struct net_conn *conn, void *arg)
+/* Runs one end of a stream; after the last one the program stops. */
+static void run_end(struct net_conn *conn, void *arg)
 {
 	struct coro *sender;
 
@@ -106,7 +106,7 @@ static int dial(struct net_stack *stack, const char *text, unsigned port,
 	return net_dial(stack, &addr, NULL, conn);
 }
 
-/* What the shard has counted. */
+/* Adds up the shard's counters. */
 static void look(void)
 {
 	struct net_stats stats;
@@ -132,7 +132,7 @@ static void *exchange(void *arg)
 		require(false, "an address of ours is not reached");
 		net_stack_stop(stack);
 	} else {
-		both_ways(conn, NULL);
+		run_end(conn, NULL);
 		net_close(conn);
 	}
 	look();
@@ -145,7 +145,7 @@ static int start(struct net_stack *stack, void *arg)
 	int err = net_listen(stack, &net_addr_any(7), 0, &listener);
 
 	if (err == 0)
-		err = net_listener_serve(listener, both_ways, NULL);
+		err = net_listener_serve(listener, run_end, NULL);
 	return err < 0 ? err : net_spawn(stack, "exchange", exchange, NULL);
 }
 

@@ -1,6 +1,4 @@
-/*
- * Preloaded: the kernel says that 500 hugepages are free, whatever there is.
- */
+/* Preloaded: makes the kernel report 500 free hugepages, whatever there are. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * Preloaded: the first three times that a program connects by a socket of
- * packets, as memif's client does, nobody listens.
+ * Preloaded: refuses a program's first three connects of SOCK_SEQPACKET
+ * sockets, which memif's client uses.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * Preloaded: SIGTERM comes at the moment when a program has said that it
- * listens, and is delivered before it goes on.
+ * Preloaded: raises SIGTERM when a program has printed that it listens, before
+ * it continues.
  */
 #include <dlfcn.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 /*
- * What netstack/lwip/ends.c offers to lwIP, without a memory; the shift of
- * windows, which does not change; and no timestamps.
+ * Stubs for lwIP's tests: the functions of netstack/lwip/ends.c without
+ * remembered ends, a constant window scale, and no timestamps.
  */
 #include "netstack/lwip/ends.h"
 

@@ -1,12 +1,12 @@
 /*
- * coronet's choices, for lwIP's own tests: what those cannot do without is
- * changed here, and only that.
+ * coronet's options for lwIP's own tests, changed only where the tests require
+ * it.
  */
 #pragma once
 
 #include "netstack/lwip/lwipopts.h"
 
-/* They count what stock pools and the stock heap have given out. */
+/* The tests count allocations of stock pools and the stock heap. */
 #undef MEM_CUSTOM_ALLOCATOR
 #undef MEM_CUSTOM_MALLOC
 #undef MEM_CUSTOM_CALLOC
@@ -25,19 +25,21 @@
 #define MEMP_NUM_PBUF		64
 #define PBUF_POOL_SIZE		400
 
-/* They call these, which cc.h leaves to the C library, without its header. */
+/*
+ * The tests call these without the header; cc.h leaves them to the C library.
+ */
 #define htons(x) lwip_htons(x)
 #define htonl(x) lwip_htonl(x)
 
-/* They set a function for each event. */
+/* The tests set a function for each event. */
 #undef LWIP_CALLBACK_API
 #undef LWIP_EVENT_API
 #define LWIP_CALLBACK_API 1
 #define LWIP_EVENT_API	  0
 
 /*
- * They write TCP_WND into segments unscaled, and fill a send buffer that is
- * larger than the window.
+ * The tests write TCP_WND into segments unscaled, and fill a send buffer that
+ * is larger than the window.
  */
 #undef TCP_MSS
 #undef TCP_WND
@@ -52,7 +54,7 @@
 #define TCP_SND_BUF	 (12 * TCP_MSS)
 #define TCP_SND_QUEUELEN 40
 
-/* They look at what lwIP keeps of segments out of order itself. */
+/* The tests inspect lwIP's own queue of segments out of order. */
 #undef LWIP_RCV_SACKS
 #undef LWIP_OWN_SACKS
 #undef TCP_QUEUE_OOSEQ
@@ -60,24 +62,27 @@
 #define LWIP_OWN_SACKS	1
 #define TCP_QUEUE_OOSEQ 1
 
-/* They look at lwIP's own fast retransmission. */
+/* The tests inspect lwIP's own fast retransmission. */
 #undef LWIP_TF_INFR
 #define LWIP_TF_INFR TF_INFR
 
-/* They wait six slow ticks for the first retransmission, whatever a tick is. */
+/*
+ * The tests wait six slow ticks for the first retransmission, whatever a tick
+ * is.
+ */
 #undef LWIP_TCP_RTO_TIME
 #define LWIP_TCP_RTO_TIME (6 * TCP_SLOW_INTERVAL)
 
-/* They name the pool of the timers that netstack/ does without. */
+/* The tests name the pool of lwIP's timers, which netstack/ does not use. */
 #undef LWIP_TIMERS
 #define LWIP_TIMERS 1
 
-/* Nothing of netstack/ is there to be called but what edits call: ends.c. */
+/* Of netstack/ only the functions that patched lwIP calls exist: ends.c. */
 #undef LWIP_HOOK_IP4_ROUTE_SRC
 #undef LWIP_HOOK_FILENAME
 #define LWIP_HOOK_FILENAME "netstack/lwip/ends.h"
 
-/* They have a pcb of their own making: lwIP's. */
+/* The tests use lwIP's stock pcb. */
 #undef LWIP_STOCK_PCB
 #undef LWIP_STOCK_LISTEN
 #undef LWIP_TCP_PCB

@@ -19,7 +19,7 @@ uint32_t net_random(void)
 	return (uint32_t)rand();
 }
 
-/* For lwIP's timers, which nothing here runs. */
+/* Required by lwIP's timers, which do not run here. */
 u32_t sys_now(void)
 {
 	return 0;
@@ -31,7 +31,7 @@ _Noreturn void net_lwip_assert(const char *message, const char *file, int line)
 	abort();
 }
 
-/* What the suites call to build themselves. */
+/* Called by the suites to build themselves. */
 Suite *create_suite(const char *name, testfunc *tests, size_t num_tests,
 		    SFun setup, SFun teardown)
 {
@@ -47,7 +47,7 @@ Suite *create_suite(const char *name, testfunc *tests, size_t num_tests,
 	return suite;
 }
 
-/* What they call to see that nothing has leaked; skip: a bit a pool. */
+/* Called by the suites to check for leaks; skip: one bit per pool. */
 void lwip_check_ensure_no_alloc(unsigned int skip)
 {
 	if (!(skip & SKIP_HEAP))

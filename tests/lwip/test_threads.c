@@ -1,8 +1,8 @@
 /*
- * Two lwIPs on two threads at once, neither of which knows of the other: each
- * serves itself over a link that gives its frames back. Half-way, each thread
- * goes on with what the other began. Nothing of netstack/ is there but its
- * options and shard_var.c; what lwIP calls of it is below.
+ * Two independent lwIPs on two threads: each is its own peer over a link that
+ * returns its frames. Half-way, the threads swap their lwIPs. Of netstack/ only
+ * the options and shard_var.c are linked; stubs of the functions that lwIP
+ * calls are below.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -34,12 +34,12 @@
 #define PORT	    7
 #define ON_LINE	    64
 
-/* What belongs to an lwIP. */
+/* The state of one lwIP. */
 struct world {
 	intptr_t distance; /* of its variables */
 	unsigned number;
 	struct netif netif;
-	struct pbuf *line[ON_LINE]; /* frames on their way */
+	struct pbuf *line[ON_LINE]; /* frames in flight */
 	unsigned first, n;
 	unsigned accepted, connected, echoed, closed;
 	struct tcp_pcb *listener;
@@ -50,7 +50,7 @@ struct world {
 
 static _Thread_local struct world *here;
 
-/* ---- what netstack/ does for lwIP ---- */
+/* ---- stubs of netstack/ ---- */
 
 static const uint32_t sizes[MEMP_MAX] = {
 #define LWIP_MEMPOOL(name, num, size, desc) [MEMP_##name] = (uint32_t)(size),
@@ -88,7 +88,7 @@ void net_mem_free(void *mem)
 
 uint32_t net_random(void)
 {
-	return 4; /* nothing here is to be hard to guess */
+	return 4; /* randomness is not needed */
 }
 
 _Noreturn void net_lwip_assert(const char *message, const char *file, int line)
@@ -158,7 +158,7 @@ void net_rst_netif(void)
 
 /* ---- an echo ---- */
 
-/* The one that serves has PORT at its own end. */
+/* The server has PORT at its own end. */
 static err_t on_data(struct tcp_pcb *pcb, struct pbuf *p)
 {
 	if (!p) {
@@ -203,7 +203,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	return ERR_OK;
 }
 
-/* The link: what is sent comes back, later. */
+/* The link: sent packets come back later. */
 static err_t send_ip4(struct netif *netif, struct pbuf *p,
 		      const ip4_addr_t *addr)
 {
@@ -303,7 +303,7 @@ static void *live(void *arg)
 	return NULL;
 }
 
-static void test_threads_do_not_meet(void **state)
+static void test_threads_share_no_lwip_state(void **state)
 {
 	pthread_t threads[THREADS];
 	struct world worlds[THREADS] = {{0}};
@@ -339,7 +339,7 @@ static void test_threads_do_not_meet(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_threads_do_not_meet),
+		cmocka_unit_test(test_threads_share_no_lwip_state),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

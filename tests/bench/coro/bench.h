@@ -1,6 +1,6 @@
 /*
- * bench.h - what the files of bench-coro share. A contender runs n operations
- * and returns what one cost; bench_coro.c puts them side by side.
+ * bench.h - declarations shared by the files of bench-coro. A contender runs n
+ * operations and returns the cost of one; bench_coro.c compares them.
  */
 #pragma once
 
@@ -30,7 +30,7 @@ uint64_t rnd(void);
 	locals[0] = 1;                                                         \
 	loop
 
-/* ---- bench_floor.S: the least a switch can be ---- */
+/* ---- bench_floor.S: a minimal switch ---- */
 
 struct floor_ctx {
 	void *sp;
@@ -46,7 +46,7 @@ void *floor_switch(void **from_sp, void *to_sp, void *value);
 void floor_copy_switch(void **from_sp, struct floor_ctx *to,
 		       struct floor_stack *stack);
 
-/* A first frame below top that goes to fn; its stack pointer. */
+/* Makes a first frame below top that enters fn; returns its stack pointer. */
 void *floor_frame(char *top, void (*fn)(void));
 extern void *floor_main_sp;
 
@@ -70,7 +70,7 @@ double many_floor_prefetch(long n);
 double yield_64(long n);
 double yield_1000(long n);
 
-/* ---- bench_life.c: create, run, destroy; what a parked one occupies ---- */
+/* ---- bench_life.c: create, run, destroy; memory of a parked coroutine ---- */
 
 double create_ours(long n);
 double create_spawn(long n);

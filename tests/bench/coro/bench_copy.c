@@ -1,5 +1,5 @@
 /*
- * bench_copy.c - coroutines that share stacks: two whose bytes change places at
+ * bench_copy.c - coroutines that share stacks: two that replace each other at
  * every resume, and many in a random order.
  */
 #include "bench.h"

@@ -1,10 +1,9 @@
 /*
- * bench_coro.c - what coroutines cost, as ratios in one run.
+ * bench_coro.c - the cost of coroutines, as ratios in one run.
  *
  * Every contender of a row runs in turn, again and again, on one pinned core;
- * its figure is the best of its turns, since whatever else the machine does can
- * only slow a turn down. Contenders that aren't installed are said to be
- * absent.
+ * its figure is the best of its turns, since other work of the machine can only
+ * slow a turn down. Contenders that are not installed are reported as absent.
  *
  * usage: bench-coro [--json FILE] [--quick] [ROW...]
  */

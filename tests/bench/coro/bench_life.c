@@ -130,8 +130,10 @@ static void *park_body(void *arg)
 {
 	WITH_LOCALS(;)
 	if (parked_live == 0) {
-		/* What a park from here leaves: this frame, the return
-		 * address and the switch's own 64 bytes. */
+		/*
+		 * A park from here leaves this frame, the return address and
+		 * the switch's own 64 bytes.
+		 */
 		char *sp = (char *)__builtin_frame_address(0) + 16;
 		uintptr_t top = ((uintptr_t)sp + 63) & -64ul;
 

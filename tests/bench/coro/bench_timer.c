@@ -136,8 +136,10 @@ static void our_ready(void)
 	our_arm_all();
 }
 
-/* A million armed, and new ones come and go, which is what a call with a
- * deadline does among connections' timeouts... */
+/*
+ * A million are armed, and new ones are armed and cancelled, as by a call with
+ * a deadline among connections' timeouts...
+ */
 double timer_heap_cycle(long n)
 {
 	static struct heap_timer x[64];
@@ -204,7 +206,7 @@ double timer_ours(long n)
 	return (double)(now_ns() - start) / n;
 }
 
-/* ...(the least that is possible: one word of each is changed)... */
+/* ...(the minimum: one word of each is changed)... */
 double timer_floor(long n)
 {
 	int64_t start;

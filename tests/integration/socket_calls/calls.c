@@ -217,7 +217,7 @@ int get_int(int fd, int level, int option)
 
 /* ---- the program ---- */
 
-/* The first ends a call that waits, the second the program. */
+/* The first alarm ends a waiting call, the second the program. */
 static void on_alarm(int number)
 {
 	static const char text[] = "HANGS\n";

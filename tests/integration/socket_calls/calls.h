@@ -1,7 +1,7 @@
 /*
- * Calls on sockets and what they answer, a line each, without anything that
- * varies. test_socket_calls.py runs the program on the kernel and by
- * coronet-run, with the same peer, and compares the lines.
+ * Calls on sockets and their results, a line each, without varying values.
+ * test_socket_calls.py runs the program on the kernel and by coronet-run, with
+ * the same peer, and compares the lines.
  */
 #pragma once
 
@@ -12,7 +12,10 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* A line: the label, the result and, if it is negative, the name of errno. */
+/*
+ * Prints a line: the label, the result and, if it is negative, the name of
+ * errno.
+ */
 void show(const char *label, long result);
 void show_text(const char *label, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -43,16 +46,17 @@ extern unsigned closed_port; /* nobody listens there, at the peer */
 
 /* A socket that listens on a port that the stack or the kernel chooses. */
 int listener(unsigned *port);
-/* The peer dials the port and goes on by the script; the caller closes it. */
+/* Makes the peer dial the port and follow the script; the caller closes it. */
 int ask_to_dial(unsigned port, const char *script);
-/* Two ends of a connection: one accepted here, the peer's script at the other.
+/*
+ * Returns the accepted end of a connection, whose other end follows the script.
  */
 int accepted(const char *script);
 
-/* An address where no memory is, which the compiler does not know. */
+/* An unmapped address, hidden from the compiler. */
 extern void *volatile nowhere;
 
-/* The events of poll() for a descriptor, of those asked for and others. */
+/* Waits with poll(); returns the reported events. */
 short wait_for(int fd, short events);
 int tcp(void);
 int tcp6(void);

@@ -49,7 +49,7 @@ static void copies(void)
 	show("F_DUPFD: not open", fcntl(copy, F_DUPFD, 0));
 }
 
-/* The peer sees the end of the first connection, and nothing of the file. */
+/* The peer sees the end of the first connection, and no byte of the file. */
 static void number_again(const char *how, int fd)
 {
 	char label[80];
@@ -230,7 +230,7 @@ static void on_timer(int number)
 
 static timer_t timer;
 
-/* SIGUSR1 again and again: one may come before the call waits. */
+/* Sends SIGUSR1 repeatedly, since one may come before the call waits. */
 static void start_signals(int flags)
 {
 	struct sigaction action = {.sa_handler = on_timer, .sa_flags = flags};
@@ -351,7 +351,7 @@ static long result_of(pthread_t thread)
 	return (long)result;
 }
 
-/* Whether a thread waits cannot be seen: a moment is allowed for it. */
+/* Starts a thread, and gives it a moment to block, which cannot be observed. */
 static pthread_t start(void *(*run)(void *), int *fd)
 {
 	pthread_t thread;

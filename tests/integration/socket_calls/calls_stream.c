@@ -1,5 +1,4 @@
-/* Bytes of connections, their ends, and addresses of memory that is not there.
- */
+/* Data of connections, their ends, and unmapped buffers. */
 #include "calls.h"
 
 #include <fcntl.h>
@@ -303,7 +302,7 @@ static void on_fault(int number)
 	siglongjmp(out, 1);
 }
 
-/* A page is missing behind what is there for some of the bytes. */
+/* A buffer with an unmapped second page. */
 static void half_there(void)
 {
 	int fd = talk("say:0123456789 echo");
@@ -326,7 +325,7 @@ static void half_there(void)
 	munmap(pages, 4096);
 }
 
-/* A handler of the program's sees its own faults, and none of a call's. */
+/* The program's SIGSEGV handler sees its own faults, and none of a call's. */
 static void handled_faults(void)
 {
 	int fd = talk("say:0123456789 end");
