@@ -1,10 +1,9 @@
-"""What integration tests stand on: namespaces, programs, TAP output.
+"""Base of the integration tests: namespaces, programs, TAP output.
 
 A test script calls main(cases): it starts itself again inside a network,
 mount and PID namespace of its own, so that links, routes and programs vanish
-with it whatever happens, and runs cases(env) there. Root, an ordinary user
-who may make user namespaces and one with sudo -n all do; for anybody else
-the script is skipped and says why.
+with it in any case, and runs cases(env) there. It needs root, user namespaces, or sudo -n;
+otherwise the script is skipped with the reason.
 """
 
 import contextlib
@@ -23,9 +22,9 @@ import time
 import traceback
 
 INSIDE = "--inside-namespaces"
-CASE_SECONDS = 300  # the longest that one case may take
+CASE_SECONDS = 300  # bound of one case
 WAIT_MAX_S = 120  # bounds every wait for an event, so that a hang fails the test
-POLL_SECONDS = 0.02  # between two looks at a condition
+POLL_SECONDS = 0.02  # between two polls of a condition
 READY = "listening on"
 SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
 
@@ -35,15 +34,15 @@ class Skip(Exception):
 
 
 class Failure(Exception):
-    """What the case found wrong."""
+    """The case has failed; the message says why."""
 
 
 class Spoiled(Failure):
-    """What may be wrong, or a machine that had no time just then."""
+    """The attempt failed, maybe because the machine was busy."""
 
 
 def check(condition, message):
-    """Fail the case unless the condition holds."""
+    """Fails the case unless the condition holds."""
     if not condition:
         raise Failure(message)
 
@@ -62,14 +61,14 @@ class Program:
         env.programs.append(self)
 
     def output(self, name):
-        """All that the program has written to "stdout" or "stderr"."""
+        """Returns the program's output so far on "stdout" or "stderr"."""
         return self.paths[name].read_text(errors="replace")
 
     def alive(self):
         return self.process.poll() is None
 
     def wait_ready(self, line=f"{READY}.*", seconds=WAIT_MAX_S):
-        """Wait for the line on stdout that says it is ready."""
+        """Waits for the line on stdout that says it is ready."""
         deadline = time.monotonic() + seconds
         while not re.search(f"^{line}\n", self.output("stdout"), re.MULTILINE):
             check(self.alive(), f"{self.name} ended before it was ready: {self.story()}")
@@ -78,7 +77,7 @@ class Program:
         return self
 
     def wait(self, seconds):
-        """The exit status, once the program has ended by itself."""
+        """Waits for the program to end by itself; returns the exit status."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -88,7 +87,7 @@ class Program:
         self.process.send_signal(number)
 
     def terminate(self, seconds=WAIT_MAX_S):
-        """Ask the program to end; it has to do so cleanly."""
+        """Sends SIGTERM; the program must end cleanly."""
         self.signal(signal.SIGTERM)
         status = self.wait(seconds)
         check(status == 0, f"{self.name} exited with {status}: {self.story()}")
@@ -99,7 +98,7 @@ class Program:
             self.process.wait()
 
     def complaints(self):
-        """What a sanitizer reported, or an empty string."""
+        """Returns the sanitizers' reports, or an empty string."""
         text = self.output("stderr")
         found = SANITIZER.search(text)
         return text[found.start():found.start() + 2000] if found else ""
@@ -109,14 +108,14 @@ class Program:
         return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024
 
     def story(self):
-        """The command, the end of its output and what a sanitizer said, for diagnostics."""
+        """Returns the command, the end of its output and sanitizer reports, for diagnostics."""
         tail = (self.output("stdout")[-1000:] + self.output("stderr")[-2000:]).strip()
         return (f"{' '.join(self.argv)} (status {self.process.poll()})\n{tail}\n"
                 f"{self.complaints()}").rstrip()
 
 
 class Env:
-    """Where a script runs: the build under test, a scratch folder, programs."""
+    """A script's environment: the build under test, a scratch folder, running programs."""
 
     def __init__(self, build, args):
         self.build = build
@@ -140,7 +139,7 @@ class Env:
 
     @contextlib.contextmanager
     def running(self, argv, /, ready=f"{READY}.*", **popen_args):
-        """A server, ready when the block begins, killed after it if need be."""
+        """Runs a server that is ready when the block starts, and is killed after it if needed."""
         program = self.start(argv, **popen_args)
         try:
             yield program.wait_ready(ready)
@@ -148,10 +147,10 @@ class Env:
             program.kill()
 
     def ordinary_user(self):
-        """Popen arguments that run a program as somebody who is not root.
+        """Returns Popen arguments that run a program as another user than root.
 
-        Inside a user namespace nobody else is mapped; the program is then
-        an ordinary user's already, as everybody outside sees it.
+        In a user namespace no other user is mapped; there the program already runs as an
+        unprivileged user of the machine.
         """
         if not pathlib.Path("/proc/self/uid_map").read_text().split()[2].startswith("4294967295"):
             return {}
@@ -161,7 +160,7 @@ class Env:
                 "env": {**environment, **sanitizer_options()}}
 
     def readable_build(self, user):
-        """The build folder, or a copy if that user cannot reach it."""
+        """Returns the build folder, or a copy if that user cannot read it."""
         probe = subprocess.run(["test", "-x", self.build / "apps"], check=False, **user)
         if probe.returncode == 0:
             return self.build
@@ -175,7 +174,7 @@ class Env:
         return copy
 
     def scratch_for(self, user):
-        """A new folder in which that user may write."""
+        """Makes a folder that the user may write to."""
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
         if user:
             os.chown(folder, user["user"], user["group"])
@@ -188,7 +187,7 @@ class Env:
 
 
 class Namespace:
-    """A network namespace that a process of ours holds until it is closed."""
+    """A network namespace, held by a process until it is closed."""
 
     def __init__(self, env):
         own = os.readlink("/proc/self/ns/net")
@@ -197,14 +196,14 @@ class Namespace:
         eventually(lambda: os.readlink(self.path) != own, WAIT_MAX_S, "no namespace was made")
 
     def inside(self, *argv):
-        """The words that run a command there."""
+        """Returns the words that run a command in it."""
         return ["nsenter", f"--net={self.path}", *argv]
 
     def command(self, *argv):
         return command(*self.inside(*argv))
 
     def take(self, interface):
-        """Moves an interface of this namespace there."""
+        """Moves an interface from the script's namespace into it."""
         command("ip", "link", "set", interface, "netns", self.holder.process.pid)
 
     def close(self):
@@ -218,12 +217,12 @@ class Namespace:
 
 
 def sanitizer_options():
-    """What an instrumented program takes from the environment."""
+    """Returns the sanitizers' options for the environment."""
     return {key: value for key, value in os.environ.items() if key.endswith("SAN_OPTIONS")}
 
 
 def command(*argv):
-    """Run a command of the system; it has to succeed."""
+    """Runs a system command, which must succeed; returns its output."""
     done = subprocess.run([str(arg) for arg in argv], check=False, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     check(done.returncode == 0, f"{' '.join(map(str, argv))}: {done.stdout.strip()}")
@@ -231,13 +230,13 @@ def command(*argv):
 
 
 def preload_of(library):
-    """LD_PRELOAD for a library: a sanitizer's runtimes have to come before it."""
+    """Returns LD_PRELOAD for a library, with the sanitizers' runtimes before it."""
     needed = re.findall(r"=> (\S*/lib(?:a|ub)san\S*)", command("ldd", str(library)))
     return ":".join([*sorted(needed, key=lambda path: "libasan" not in path), str(library)])
 
 
 def accepted_by(program):
-    """The connections that each shard has taken, by the program's statistics."""
+    """Returns the connections that each shard has accepted, by the program's statistics."""
     taken = {}
     for shard, count in re.findall(r"shard (\d+): .*\+(\d+) accepted", program.output("stderr")):
         taken[int(shard)] = taken.get(int(shard), 0) + int(count)
@@ -245,9 +244,10 @@ def accepted_by(program):
 
 
 def received_by(program):
-    """What each shard received by its own queue, and what others handed over to it.
+    """Returns the frames that each shard received by its queue, and by hand-over.
 
-    By the program's statistics: sums of rates, so only 0 and more than that mean anything.
+    They are sums of rates from the program's statistics, so only zero and more than zero are
+    meaningful.
     """
     own, handed = {}, {}
     for shard, received, taken in re.findall(
@@ -259,14 +259,14 @@ def received_by(program):
 
 
 def cpu_seconds(pid):
-    """What all threads of a process have taken so far."""
+    """Returns the CPU seconds of all threads of a process so far."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def eventually(condition, seconds, message, pause=POLL_SECONDS):
-    """Poll until the condition holds; a message may be a call that makes it."""
+    """Polls until the condition holds; message is a text or a function that returns one."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -275,24 +275,24 @@ def eventually(condition, seconds, message, pause=POLL_SECONDS):
 
 
 def rounds_of(program):
-    """How often the --stats timer of a program has fired."""
+    """Returns how often a program's --stats timer has fired."""
     line = r"^proxy: .*\n" if program.name.endswith("-proxy") else r"^stats: rx .*\n"
     return len(re.findall(line, program.output("stderr"), re.MULTILINE))
 
 
 def await_rounds(program, count):
-    """Wait until the --stats timer has fired so many more times, which takes the program at
-    least count intervals: other timers of it that are shorter than that have fired as well."""
-    wanted = rounds_of(program) + count + 1  # one interval has begun already
+    """Waits until the --stats timer has fired count more times. That takes at least count
+    intervals, so the program's shorter timers have fired as well."""
+    wanted = rounds_of(program) + count + 1  # one interval has already started
     eventually(lambda: rounds_of(program) >= wanted, WAIT_MAX_S,
                lambda: f"no statistics: {program.story()}")
 
 
 def repeat_for(seconds, action):
-    """Repeat an action, with pauses, until so many seconds have passed before its last turn.
+    """Repeats an action, with pauses, until so many seconds have passed before its last turn.
 
-    That turn tells how things are at that time or later: the program under test may have been
-    stopped meanwhile, but not ahead of the clock.
+    The last turn shows the state at that time or later: the program under test may have been
+    stopped meanwhile, but is never ahead of the clock.
     """
     end = time.monotonic() + seconds
     over = False
@@ -303,13 +303,13 @@ def repeat_for(seconds, action):
 
 
 def linger(seconds):
-    """A peer of the test's own takes its time: what is tested may depend on its taking so long,
-    but not on its taking no longer."""
+    """Pauses a peer of the test. A test may depend on the pause being this long, but not on its
+    being no longer."""
     time.sleep(seconds)
 
 
 def kernel_count(name):
-    """A counter of TCP's extensions in this network namespace, such as TCPWinProbe."""
+    """Returns one of the TcpExt counters of this network namespace, such as TCPWinProbe."""
     names, values = [line.split() for line in
                      pathlib.Path("/proc/net/netstat").read_text().splitlines()
                      if line.startswith("TcpExt:")]
@@ -317,10 +317,10 @@ def kernel_count(name):
 
 
 def in_a_quiet_moment(attempt):
-    """Repeat an attempt for as long as it is Spoiled; what it returns.
+    """Repeats an attempt while it is Spoiled; returns its result.
 
-    For what only a machine with time to spare can show. A wrong program spoils
-    every attempt; anything but Spoiled fails at once.
+    For checks that need an idle machine. A wrong program spoils every attempt; other exceptions
+    than Spoiled fail at once.
     """
     deadline = time.monotonic() + WAIT_MAX_S
     while True:
@@ -332,12 +332,11 @@ def in_a_quiet_moment(attempt):
 
 
 def namespace_command(privileged=False):
-    """A command that runs another in namespaces of its own, or None.
+    """Returns a command that runs another in new namespaces, or None.
 
-    Those of a user are preferred to the whole machine's root, unless what is tested needs
-    that one.
+    User namespaces are preferred, unless the test needs the machine's root.
     """
-    # In a chroot the root's mount propagation cannot be changed, nor need be.
+    # In a chroot the root's mount propagation cannot be changed, and need not be.
     basic = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     variants = [basic, [*basic, "--propagation", "unchanged"]]
     if os.getuid() != 0:
@@ -353,7 +352,7 @@ def namespace_command(privileged=False):
 
 
 def reenter(privileged=False):
-    """Start this script again inside namespaces."""
+    """Starts this script again inside namespaces."""
     namespaces = namespace_command(privileged)
     if namespaces is None:
         print("1..0 # SKIP no network namespace: neither root, user namespaces nor sudo -n")
@@ -367,13 +366,13 @@ def reenter(privileged=False):
 
 
 def comment(text):
-    """Print a diagnostic, as TAP wants it."""
+    """Prints a TAP diagnostic."""
     for line in text.strip().splitlines():
         print(f"# {line}", flush=True)
 
 
 def run_case(number, name, function, env):
-    """Run one case and print its line; True unless it failed."""
+    """Runs one case and prints its line; returns True unless it failed."""
     def expire(*_):
         raise Failure(f"not done after {CASE_SECONDS} s")
 
@@ -388,7 +387,7 @@ def run_case(number, name, function, env):
         return True
     except Failure as failure:
         trouble = str(failure)
-    except Exception:  # a bug of the case's own fails it like any other
+    except Exception:  # a bug in the case fails it, too
         trouble = traceback.format_exc()
     finally:
         signal.alarm(0)
@@ -401,9 +400,9 @@ def run_case(number, name, function, env):
 
 
 def main(cases, privileged=False):
-    """Run the cases that cases(env) yields as (name, function).
+    """Runs the cases that cases(env) yields as (name, function).
 
-    Privileged: by the machine's root, not by a user namespace's, where either can be had.
+    privileged: as the machine's root instead of a user namespace's, if both are available.
     """
     if INSIDE not in sys.argv:
         reenter(privileged)

@@ -1,8 +1,7 @@
-"""The two proxies that tests try, and the clients and backends around them.
+"""The two proxies under test, and clients and backends for them.
 
-Tap is coronet-proxy at the other end of a TAP link, which joins it to the kernel,
-whose programs are on both of its sides. Epoll is epoll-proxy on loopback: a case
-that fails there too is mistaken about TCP.
+Tap is coronet-proxy at the other end of a TAP link to the kernel, whose programs are its clients
+and backends. Epoll is epoll-proxy on loopback: a case that also fails there is wrong about TCP.
 """
 
 import contextlib
@@ -27,10 +26,10 @@ V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 class Tap:
     """coronet-proxy at the other end of a TAP link."""
     app = "coronet-proxy"
-    host, host6 = "10.9.0.1", "fd00:9::1"  # where the proxy is
-    near, near6 = "10.9.1.1", "fd00:9::2"  # where clients and backends are
+    host, host6 = "10.9.0.1", "fd00:9::1"  # the proxy's addresses
+    near, near6 = "10.9.1.1", "fd00:9::2"  # addresses of clients and backends
     other = "10.9.1.77"  # another address of a client
-    nobody = "10.9.3.3"  # where nobody answers
+    nobody = "10.9.3.3"  # an unused address
 
     def __init__(self):
         self.count = 0
@@ -48,13 +47,13 @@ class Tap:
 
     @staticmethod
     def has_taken_all(sock):
-        """Whether the proxy has read what a client sent: it acknowledges that in the same round,
-        unless it is the first segment since the last ACK."""
+        """Whether the proxy has read the client's bytes: it acknowledges them in the same round,
+        except the first segment since the last ACK."""
         left = fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4))
         return int.from_bytes(left, sys.byteorder) <= 1
 
     def configure(self, link):
-        """The kernel's side of the link; other links have gone."""
+        """Configures the kernel's side of the link; other links have gone."""
         for address in (self.near, self.other):
             command("ip", "addr", "add", f"{address}/16", "dev", link)
         command("ip", "addr", "add", f"{self.near6}/64", "dev", link, "nodad")
@@ -71,7 +70,7 @@ class Epoll:
 
     @contextlib.contextmanager
     def serve(self, env, *options, port=PORT, limit=None):
-        """limit: of a resource, and how much of it."""
+        """limit: (resource, value) for setrlimit."""
         ports = ["--port", port] if port else []
         setup = functools.partial(resource.setrlimit, limit[0], (limit[1],) * 2) if limit else None
         with env.running([env.app(self.app), *ports, *options], preexec_fn=setup) as proxy:
@@ -79,7 +78,7 @@ class Epoll:
 
     @staticmethod
     def has_taken_all(sock):
-        """Whether the proxy has read what a client sent: the kernel holds none of it."""
+        """Whether the proxy has read the client's bytes: the kernel holds none of them."""
         ends = [address_in_proc(end) for end in (sock.getpeername(), sock.getsockname())]
         for line in pathlib.Path("/proc/net/tcp").read_text().splitlines():
             words = line.split()
@@ -89,7 +88,7 @@ class Epoll:
 
 
 def address_in_proc(address):
-    """An IPv4 address and port as /proc/net/tcp has them."""
+    """Returns an IPv4 address and port in the form of /proc/net/tcp."""
     number, = struct.unpack("=I", socket.inet_aton(address[0]))
     return f"{number:08X}:{address[1]:04X}"
 
@@ -98,7 +97,7 @@ def address_in_proc(address):
 
 
 class Peer:
-    """A backend of the test's own: `serve` gets each connection, in a thread."""
+    """A backend in the test: `serve` handles each connection in a thread."""
 
     def __init__(self, kind, serve, host=None, port=0, receive_buffer=0):
         self.serve = serve
@@ -149,7 +148,7 @@ def echo(sock):
 
 
 def name(text):
-    """A backend that says who it is and keeps the connection."""
+    """A backend that sends its name and keeps the connection."""
     def serve(sock):
         sock.sendall(text)
         while sock.recv(65536):
@@ -191,7 +190,7 @@ def reset(sock):
 
 
 def check_broken(sock, seconds=WAIT_MAX_S):
-    """The proxy resets the connection, and no byte comes before that."""
+    """Checks that the proxy resets the connection, without a byte before that."""
     sock.settimeout(seconds)
     try:
         data = sock.recv(1)

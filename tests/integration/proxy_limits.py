@@ -1,4 +1,4 @@
-"""Cases of test_proxy_limits.py: limits of time and number, and a proxy's end."""
+"""Cases of test_proxy_limits.py: timeouts, limits of clients, and a proxy's shutdown."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ STACK_DRAIN = 1  # seconds that the stack itself waits for its connections at th
 
 
 def idle_timeout(env, kind):
-    """Silence of both directions for so long, and no less, is the end."""
+    """A session ends when both directions have been idle for --idle-timeout, and no sooner."""
     limit = 1.5
 
     def attempt():
@@ -46,7 +46,7 @@ def idle_timeout(env, kind):
 
 
 def client_limit(env, kind):
-    """At the limit the next one waits in the backlog, or is reset."""
+    """A client beyond the limit waits in the backlog, or is reset."""
     with Peer(kind, echo) as peer:
         with kind.serve(env, "--to", peer.at, "--max-clients", "3", "--stats", "0.1") as proxy:
             held = [dial(kind) for _ in range(3)]
@@ -93,7 +93,7 @@ def refused(kind):
 
 
 def drain(env, kind):
-    """After SIGTERM no client comes in, and those inside finish."""
+    """After SIGTERM no client is accepted, and existing sessions finish."""
     with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
         with dial(kind) as sock:
             sock.sendall(b"before")
@@ -113,7 +113,7 @@ def drain(env, kind):
 
 
 def drain_timeout(env, kind):
-    """What is still there when the time is up is reset; a second signal is the end."""
+    """Sessions left at the end of --drain-timeout are reset; a second signal ends at once."""
     with Peer(kind, echo) as peer:
         with kind.serve(env, "--to", peer.at, "--drain-timeout", "1") as proxy, dial(kind) as sock:
             sock.sendall(b"x")
@@ -139,7 +139,7 @@ def drain_timeout(env, kind):
 
 
 def drain_delivers(env, kind):
-    """A client that has said its end and reads slowly gets every byte while draining."""
+    """A half-closed client that reads slowly gets every byte while the proxy drains."""
     size = 300000
 
     def pour(sock):
@@ -166,7 +166,7 @@ def drain_delivers(env, kind):
 
 
 def drain_serves_the_queue(env, kind):
-    """Whom the kernel has let in already is served by a proxy that was just told to end."""
+    """Clients in the kernel's backlog at the time of SIGTERM are served."""
     with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
         check_echo(kind)
         proxy.signal(signal.SIGSTOP)
@@ -181,13 +181,13 @@ def drain_serves_the_queue(env, kind):
 
 
 def out_of_connections(env, kind):
-    """Without a connection left for its check, a backend is not taken for dead."""
+    """A backend is not marked down because no connection is left for its check."""
     with Peer(kind, echo) as peer, \
             kind.serve(env, "--to", peer.at, "--max-conns", "6", "--health-interval", "0.1",
                        "--fall", "1", "--stats", "0.1") as proxy:
         with contextlib.ExitStack() as stack:
             def held():
-                """One more client; a check may have the last connection just now."""
+                """Opens one more client; a check may have the last connection at that moment."""
                 try:
                     sock = dial(kind)
                     stack.enter_context(sock)
@@ -198,7 +198,7 @@ def out_of_connections(env, kind):
 
             for _ in range(3):
                 eventually(held, WAIT_MAX_S, f"no client is served: {proxy.story()}")
-            # From here on no check gets a connection, so none can fail otherwise.
+            # From here on no check gets a connection, so that none can fail for another reason.
             since = len(proxy.output("stderr"))
             eventually(lambda: "--max-conns" in proxy.output("stderr"), WAIT_MAX_S,
                        "nothing is said of what is missing")

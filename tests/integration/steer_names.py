@@ -22,7 +22,7 @@ def make_cert(env, host):
 
 
 def certificate_byte_by_byte(kind, asked):
-    """The server's certificate, for a client whose hello comes in segments of a byte."""
+    """Returns the server's certificate for a client that sends its hello byte by byte."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     come, go = ssl.MemoryBIO(), ssl.MemoryBIO()

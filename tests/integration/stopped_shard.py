@@ -1,4 +1,4 @@
-"""A thread that is stopped alone, as a shard that a coroutine keeps."""
+"""Stops a single thread of a program, like a shard that a coroutine blocks."""
 
 import contextlib
 import ctypes
@@ -12,7 +12,7 @@ PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x4000
 
 @contextlib.contextmanager
 def stopped_shard(program, index):
-    """That shard of a running program does not run; its other threads do."""
+    """Stops one shard of a running program; its other threads continue."""
     libc = ctypes.CDLL(None, use_errno=True)
     tasks = {int(task.name): (task / "comm").read_text()
              for task in pathlib.Path(f"/proc/{program.process.pid}/task").iterdir()}

@@ -2,8 +2,8 @@
 """Wrong command lines and machines that lack something.
 
 Usage: test_bad_input.py BUILD_DIR
-Whatever is wrong, a program says it in one line on stderr that names the
-value, prints nothing on stdout, and exits with 2 (usage) or 1 (runtime).
+For every error a program prints one line on stderr that names the value, and nothing on stdout,
+and exits with 2 (usage) or 1 (runtime).
 """
 
 import functools
@@ -16,7 +16,7 @@ import subprocess
 from harness import Failure, Skip, check, main, preload_of
 
 USAGE, RUNTIME = 2, 1
-SECONDS = 60  # until a program must have given up: a bound for hangs
+SECONDS = 60  # bounds a program's run, so that a hang fails
 
 CORONET = ("coronet-echo", "coronet-load", "coronet-proxy", "coronet-httpd")
 EPOLL = ("epoll-echo", "epoll-load", "epoll-proxy")
@@ -25,8 +25,8 @@ LOAD = ("coronet-load", "epoll-load")
 HTTPD = ("coronet-httpd",)
 PROXY = ("coronet-proxy", "epoll-proxy")
 
-# What a program needs to be right but for the option under test. The link
-# would start anywhere: no value must be accepted for want of a NIC.
+# Valid options besides the option under test. The link starts anywhere, so that no wrong value is
+# masked by a missing NIC.
 VALID = {
     "coronet-echo": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "7777"],
     "coronet-load": ["--link", "ring:r0", "--addr", "10.9.1.9/16",
@@ -42,7 +42,7 @@ VALID = {
 NUMBERS = ["", "x", "-1", "1x", "0x10", "1.5", " 1", "99999999999999999999"]
 SECONDS_VALUES = ["", "x", "-1", "1s", "nan", "inf", "1e3", "99999999999999999999"]
 
-# Programs, option, values that it refuses.
+# Programs, option, wrong values.
 WRONG_VALUES = [
     (CORONET, "--link", [
         "", "nosuch:x", "memif", "memif:", ":x", "tap:", "tap:sixteen-letters-", "vhost:",
@@ -167,7 +167,7 @@ WRONG_VALUES = [
 
 RING = ["--link", "ring:r0", "--addr", "10.9.0.1/16"]
 
-# Programs, the whole of a wrong command line, what the line must name.
+# Programs, a whole wrong command line, words that the error must name.
 WRONG_LINES = [
     (CORONET + EPOLL, ["--nosuch"], "nosuch"),
     (CORONET + EPOLL, ["stray"], "stray"),
@@ -210,24 +210,24 @@ WRONG_LINES = [
 
 
 class Expected:
-    """How a program has to fail."""
+    """The expected failure of a program."""
 
     def __init__(self, status, names=()):
         self.status = status
         self.names = names
 
     def compare(self, argv, done):
-        told = f"{shlex.join(map(str, argv))}\nstatus {done.returncode}, stderr: {done.stderr}"
-        check(done.returncode == self.status, f"expected status {self.status}: {told}")
+        details = f"{shlex.join(map(str, argv))}\nstatus {done.returncode}, stderr: {done.stderr}"
+        check(done.returncode == self.status, f"expected status {self.status}: {details}")
         lines = done.stderr.strip("\n").split("\n")
-        check(len(lines) == 1 and lines[0].strip(), f"expected one line: {told}")
-        check(done.stdout == "", f"expected nothing on stdout, got {done.stdout!r}: {told}")
+        check(len(lines) == 1 and lines[0].strip(), f"expected one line: {details}")
+        check(done.stdout == "", f"expected nothing on stdout, got {done.stdout!r}: {details}")
         for name in self.names:
-            check(name in lines[0], f"expected a line that names '{name}': {told}")
+            check(name in lines[0], f"expected a line that names '{name}': {details}")
 
 
 def fails(argv, expected, **run_args):
-    """Run a program that has to fail as expected."""
+    """Runs a program that must fail as expected."""
     try:
         done = subprocess.run([str(arg) for arg in argv], check=False, text=True, timeout=SECONDS,
                               stdin=subprocess.DEVNULL, capture_output=True, errors="replace",
@@ -238,7 +238,7 @@ def fails(argv, expected, **run_args):
 
 
 def with_option(app, option, value):
-    """A valid command line, but for one option's value."""
+    """Returns a valid command line, except for one option's value."""
     words = list(VALID[app])
     if option in words:
         at = words.index(option)
@@ -247,11 +247,11 @@ def with_option(app, option, value):
 
 
 class Hang(Failure):
-    """A program took what it should have refused, and went on to serve."""
+    """A program accepted a wrong value and continued to serve."""
 
 
 def all_of(checks):
-    """Run every check and tell of each that failed; one hang is enough."""
+    """Runs every check and reports each failed one; stops after one hang."""
     trouble = []
     for function in checks:
         try:
@@ -280,7 +280,7 @@ def coronet(env, link, *words):
 
 
 def wrong_config_file(env):
-    """The line of a file is refused like an option, and the file is named."""
+    """A wrong line of a file is refused like an option, and the file is named."""
     checks = []
     for number, (text, name) in enumerate([
             ("nosuch = 1\n", "nosuch"), ("port = x\n", "x"), ("mtu\n", "mtu"),
@@ -299,15 +299,15 @@ def wrong_config_file(env):
 
 
 def every_option_can_be_in_a_file(env, app):
-    """A file knows each option of --help, and whoever refuses its value names the line."""
+    """A file accepts each option of --help, and an error names the line."""
     said = subprocess.run([env.app(app), "--help"], check=True, text=True, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=SECONDS).stdout
     options = set(re.findall(r"^ +(?:-\w(?:=\S+)?, )?--([a-z][a-z-]*)", said, re.MULTILINE))
     options -= {"config", "help", "usage", "version"}
     tested = {option[2:] for apps, option, _ in WRONG_VALUES if app in apps} - {"config"}
-    check(tested <= options, f"--help does not tell of {tested - options}")
-    late = {"root", "mime-types", "json"}  # whose value is refused later, when it is used
-    opened = {"control", "capture"}  # which is right, but cannot be made there
+    check(tested <= options, f"--help does not list {tested - options}")
+    late = {"root", "mime-types", "json"}  # their values are refused later, when they are used
+    opened = {"control", "capture"}  # valid, but cannot be created there
     checks = []
     for option in sorted(options):
         path = env.scratch / f"every-{app}-{option}.conf"
@@ -335,7 +335,7 @@ def switch_in_a_file(env):
 
 
 def option_given_twice_takes_the_last(env):
-    """The last wins, so its being wrong is an error even after a right one."""
+    """The last value wins, so a wrong one is an error even after a right one."""
     fails(coronet(env, "ring:r0", "--mtu", "1500", "--mtu", "x"), Expected(USAGE, ["mtu"]))
 
 
@@ -381,7 +381,7 @@ def socket_in_use(env):
 
 
 def memif_client_without_server(env):
-    """It waits for one, but not for ever."""
+    """The client waits for a server for a bounded time."""
     path = env.scratch / "nobody.sock"
     link = f"memif:{path},role=client"
     fails(coronet(env, link), Expected(RUNTIME, [f"{path}: no server listens there", "role=server"]))
@@ -405,7 +405,7 @@ def memif_client_without_permission(env):
 
 
 def stale_socket_is_replaced(env):
-    """What a killed server leaves behind does not stop the next one."""
+    """The socket left by a killed server does not stop the next one."""
     path = env.scratch / "stale.sock"
     link = f"memif:{path},role=server"
     with env.running(coronet(env, link)) as server:
@@ -445,8 +445,7 @@ def nothing_there(env):
 
 
 def tun_device_missing(env):
-    # /dev is a mount of its own almost everywhere: made private, it hides
-    # /dev/net here without anybody else noticing.
+    # /dev is almost always a mount: made private, it hides /dev/net in this namespace only.
     hide = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c",
             "mount --make-rprivate /dev && mount -t tmpfs none /dev/net && exec \"$@\"", "sh"]
     if subprocess.run([*hide, "true"], check=False, capture_output=True).returncode:
@@ -463,7 +462,7 @@ def no_permission(env):
 
 
 def cpu_outside_the_allowed_set(env):
-    """One line names the CPU and those there are, whichever of the shards it is."""
+    """One line names the CPU and the allowed ones, for any of the shards."""
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
         raise Skip("there is one CPU")
@@ -476,7 +475,7 @@ def cpu_outside_the_allowed_set(env):
 
 
 def memory_for_all_shards(env):
-    """What is asked for has to suffice for every shard's frames and connections."""
+    """Too little memory for every shard's frames and connections is refused."""
     needed = {}
     for shards in (1, 2, 8):
         argv = coronet(env, "ring:r0", "--shards", shards, "--memory")
@@ -492,7 +491,7 @@ def memory_for_all_shards(env):
 
 
 def a_thread_that_cannot_be_made(env):
-    """Whichever it is, a shard's or another: one line, the exit status, and no hang."""
+    """A failure to create any thread gives one line and the exit status, without a hang."""
     argv = coronet(env, "ring:r0", "--shards", "3")
     library = env.build / "tests/integration/libfailing-thread.so"
     environment = {**os.environ, "LD_PRELOAD": preload_of(library)}
@@ -506,7 +505,7 @@ def a_thread_that_cannot_be_made(env):
 
 
 def help_and_version(env, app):
-    """Neither is an error; the help tells of every option tested here."""
+    """Neither is an error; the help lists every option tested here."""
     options = [option for apps, option, _ in WRONG_VALUES if app in apps]
     for word in ("--help", "--version"):
         done = subprocess.run([env.app(app), word], check=False, text=True, capture_output=True,
@@ -518,7 +517,7 @@ def help_and_version(env, app):
             check(len(done.stdout.strip().split("\n")) == 1, f"not one line: {done.stdout}")
         else:
             missing = [option for option in options if option not in done.stdout]
-            check(not missing, f"{word} does not tell of {', '.join(missing)}")
+            check(not missing, f"{word} does not list {', '.join(missing)}")
 
 
 def cases(env):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coronet-echo on bonds: members come and go, and connections live.
+"""coronet-echo on bonds: connections survive losses of members.
 
 Usage: test_bond.py BUILD_DIR
 """
@@ -17,13 +17,13 @@ import urllib.request
 from harness import WAIT_MAX_S, READY, Namespace, Skip, check, command, eventually, main
 from test_links import bond_member_word, checksums_in_software
 
-RARP = 0x8035  # the EtherType by which a bond says where its address is now
+RARP = 0x8035  # EtherType of a bond's announcement of its address
 ADDR = ["--addr", "10.9.0.1/16"]
 ADDR6 = ["--addr", "fd00:9::1/64"]
 
 
 class Stream:
-    """A connection that echoes all the time; what comes back is compared."""
+    """A connection that echoes all the time, and compares the bytes."""
 
     def __init__(self, address, port=0):
         self.sock = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -51,7 +51,7 @@ class Stream:
             self.wrong = wrong
 
     def goes_on(self, what):
-        """After all that had been sent before."""
+        """Waits for echoes of bytes sent after this call."""
         enough = self.rounds + 20
         eventually(lambda: self.rounds > enough or self.wrong, WAIT_MAX_S, f"{what}: it stands")
         check(not self.wrong, f"{what}: {self.wrong!r}")
@@ -65,12 +65,12 @@ class Stream:
 
 @contextlib.contextmanager
 def bridge(*ports):
-    """What the members are plugged into, perhaps with interfaces that are there already."""
+    """A bridge for the members, optionally with existing interfaces."""
     command("ip", "link", "set", "lo", "up")  # for the metrics
     command("ip", "link", "add", "br0", "type", "bridge")
     try:
         checksums_in_software("br0")
-        # Of its own: a bridge has a port's otherwise, which the bond changes.
+        # A fixed address: otherwise a bridge has that of a port, which the bond changes.
         command("ip", "link", "set", "br0", "address", "02:00:00:00:00:aa", "up")
         command("ip", "addr", "add", "10.9.1.1/16", "dev", "br0")
         command("ip", "-6", "addr", "add", "fd00:9::2/64", "dev", "br0", "nodad")
@@ -83,7 +83,7 @@ def bridge(*ports):
 
 @contextlib.contextmanager
 def veths(*names):
-    """a0 and a1, b0 and b1 ...: one end each for the bond, the other for its switch."""
+    """Makes a0 and a1, b0 and b1, ...: one end for the bond, the other for its switch."""
     try:
         for name in names:
             command("ip", "link", "add", f"{name}0", "type", "veth", "peer", "name", f"{name}1")
@@ -92,13 +92,13 @@ def veths(*names):
         yield
     finally:
         for name in names:
-            # Gone where its other end was in a namespace that has ended.
+            # It is gone if its other end was in a namespace that has ended.
             subprocess.call(["ip", "link", "del", f"{name}1"], stderr=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
 def elsewhere(env, *interfaces):
-    """A namespace that has them, whose kernel sends nothing by them. net_af_packet of two
+    """A namespace for interfaces, whose kernel sends nothing by them. net_af_packet of two
     programs in one namespace may choose the same number for a group of sockets."""
     with Namespace(env) as there:
         there.command("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6")
@@ -123,7 +123,7 @@ def echo_on(env, folder, link, *options, there=None):
 
 
 def live_through_losses(env, folder, server, far_ends, members):
-    """A carrier goes and comes back at each member, and then at all of them together."""
+    """Each member loses its carrier and gets it back, then all of them at once."""
     streams = [Stream("10.9.0.1"), Stream("fd00:9::1")]
 
     def turn(end, state):
@@ -166,7 +166,7 @@ def live_through_losses(env, folder, server, far_ends, members):
                    'coronet_link_carrier_losses_total{link="bond:b0"} 1\n',
                    'coronet_link_sender_changes_total{link="bond:b0"} 5\n'):
         check(wanted in page, f"no {wanted!r} in {page}")
-    # One line an event: nine of members, five of the sender, two of the bond.
+    # One line per event: nine of members, five of the sender, two of the bond.
     lines = [line for line in server.output("stderr").splitlines() if "bond:b0" in line]
     check(len(lines) == 16, f"{len(lines)} lines: {lines}")
 
@@ -183,7 +183,7 @@ def backup_over_veths(env):
 
 
 def backup_over_taps(env, *options):
-    """Set down where the kernel has them: members that are the kernel's interfaces."""
+    """TAP members are set down at the kernel's side."""
     folder = env.scratch_for({})
     with bridge():
         with echo_on(env, folder, "bond:b0,members=tap:ta+tap:tb", *ADDR6, *options) as server:
@@ -194,7 +194,7 @@ def backup_over_taps(env, *options):
 
 
 def received_frames():
-    """By each of the kernel's interfaces."""
+    """Returns the received frames of each kernel interface."""
     with open("/proc/net/dev", encoding="ascii") as file:
         rows = [line.split() for line in file.readlines()[2:]]
     return {row[0].rstrip(":"): int(row[2]) for row in rows}
@@ -259,7 +259,7 @@ def carry_connections_by_both():
 
 
 def lacp_goes_on_while_idle(env):
-    """An idle program answers a partner that restarts."""
+    """An idle program answers a restarted LACP partner."""
     folder = env.scratch_for({})
     with veths("a", "b"), elsewhere(env, "a0", "b0") as there, \
             echo_on(env, folder, LACP, there=there) as server:

@@ -20,14 +20,14 @@ from vlan_device import vlan_device
 # The kernel writes a TCP checksum of 0 as 0xffff, which is right as well: tshark doubts it.
 MALFORMED = ("_ws.malformed || ip.checksum.status == 0 || "
              "(tcp.checksum.status == 0 && tcp.checksum != 0xffff)")
-# What the segments carry is random. tshark would take it for another protocol where a port is
-# known for one (6667: IRC), and find it malformed.
+# The payload is random. tshark would take it for another protocol on a well-known port (6667:
+# IRC), and report it as malformed.
 CHECKS = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE",
           "-d", "tcp.port==1-65535,data"]
 
 
 def tshark(path, *words):
-    """What tshark says of a file, a list of lines; it has to read all of it."""
+    """Returns tshark's lines for a file, which it must read to the end."""
     if not shutil.which("tshark"):
         raise Skip("tshark is not installed")
     done = subprocess.run(["tshark", "-n", *CHECKS, "-r", str(path), *words], check=False,
@@ -37,7 +37,7 @@ def tshark(path, *words):
 
 
 def fields(path, *names, only="frame"):
-    """Of each packet the fields, as tuples; tshark 4.2 writes flags as True and False."""
+    """Returns each packet's fields as tuples; tshark 4.2 writes flags as True and False."""
     words = [word for name in names for word in ("-e", name)]
     return [tuple({"True": "1", "False": "0"}.get(field, field) for field in line.split("\t"))
             for line in tshark(path, "-Y", only, "-T", "fields", *words)]
@@ -101,7 +101,7 @@ def filtered(env):
 
 
 def bounded(env):
-    """At a limit the file is complete, and the server goes on."""
+    """At a limit the file is complete, and the server continues."""
     for options, wanted in ((",packets=25", lambda n, _: n == 25),
                             (",bytes=4K", lambda n, size: n > 10 and 3900 < size <= 4096),
                             (",snap=60,packets=9", lambda n, _: n == 9)):
@@ -120,7 +120,7 @@ def bounded(env):
 
 
 def disk_full(env):
-    """The log says so, the file has what there was room for, and all goes on."""
+    """A full disk is logged, the file has as much as fits, and the server continues."""
     folder = env.scratch / "small"
     folder.mkdir()
     command("mount", "-t", "tmpfs", "-o", "size=64k", "small", folder)
@@ -145,7 +145,7 @@ def disk_full(env):
 
 
 def killed(env):
-    """What was written before a SIGKILL can be read; two shards see all."""
+    """Packets written before a SIGKILL can be read; two shards capture all."""
     path = path_for(env)
     with env.running([env.app("coronet-echo"), "--link", "tap:cap0,vlan=7", *ECHO_ADDRS,
                       "--port", "7777", "--poll", "adaptive", "--shards", 2, "--memory", "1G",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The control socket and the page for Prometheus, by the tools that operators have.
+"""The control socket and the Prometheus page, by operators' tools.
 
-dpdk-telemetry.py, coronet-ctl, curl and promtool look into a coronet-echo that is under
-load; clients that are silent, lie, flood and die do it no harm.
+dpdk-telemetry.py, coronet-ctl, curl and promtool query a coronet-echo under load; clients that are
+silent, lie, flood and die do not harm it.
 Usage: test_control.py BUILD_DIR SOURCE_ROOT [CASE...]
 """
 
@@ -31,7 +31,7 @@ DEFAULT = "dpdk/rte/dpdk_telemetry.v2"
 
 
 class Echo:
-    """coronet-echo with its runtime folder, and how to look into it."""
+    """coronet-echo with its runtime folder, and the commands that query it."""
 
     def __init__(self, env, *options):
         self.env = env
@@ -79,7 +79,7 @@ class Echo:
             return json.loads(client.recv(greeting["max_output_len"]))[request.split(",")[0]]
 
     def ctl(self, *words, status=0, **popen_args):
-        """What coronet-ctl prints; on stderr, if it has to fail."""
+        """Returns coronet-ctl's output; that on stderr if it must fail."""
         done = subprocess.run([str(self.env.app("coronet-ctl")), *map(str, words)], check=False,
                               env=self.environ, stdin=subprocess.DEVNULL, capture_output=True,
                               text=True, timeout=WAIT_MAX_S, **popen_args)
@@ -91,7 +91,7 @@ class Echo:
 
 
 def telemetry(env):
-    """The client that DPDK ships, by the path where it looks by itself."""
+    """Runs DPDK's own client on its default path."""
     script = shutil.which("dpdk-telemetry.py")
     if not script:
         raise Skip("this Debian's dpdk-dev has no dpdk-telemetry.py")
@@ -148,7 +148,7 @@ def tables(env):
 
 
 def drop(env):
-    """A connection is reset by its ID, which is good for no other."""
+    """A connection is reset by its ID, which is invalid afterwards."""
     echo = Echo(env)
     with echo.loaded():
         row = json.loads(echo.ctl("conns", "--json"))[3]
@@ -175,7 +175,7 @@ def capture(env):
         check(status() == {"state": "none"}, f"{status()}")
         ports = sorted(int(row["peer"].split(":")[1])
                        for row in json.loads(echo.ctl("conns", "--json")))
-        # A relative path is that of the one who asks.
+        # A relative path is relative to coronet-ctl's folder.
         text = echo.ctl("capture", "a.pcapng", "tcp", "port", ports[0], cwd=folder)
         check(text == f"capturing to {path}; coronet-ctl capture stop ends it\n", text)
         error = echo.ctl("capture", folder / "b.pcapng", status=1)
@@ -200,7 +200,7 @@ def capture(env):
 
 
 def errors(env):
-    """Each says what to do, in one line."""
+    """Each error is one line that says what to do."""
     echo = Echo(env)
     with echo.serve() as server:
         mode = stat.S_IMODE(echo.path.stat().st_mode)
@@ -267,7 +267,7 @@ def errors(env):
 
 
 def foreign_program(env):
-    """What answers is no coronet: said, and nothing is asked of it."""
+    """A foreign program's answer is reported, and it gets no request."""
     folder = env.scratch_for({})
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.bind(str(folder / "s"))
@@ -290,7 +290,7 @@ def curl(*words):
 
 
 def names_in(page):
-    """The series of a page, without labels."""
+    """Returns the names of a page's series, without labels."""
     return {re.match(r"[a-z_0-9]+", line)[0] for line in page.splitlines()
             if line and not line.startswith("#")}
 
@@ -321,7 +321,7 @@ def prometheus(env):
         own = {name for name in asked if not re.match("coronet_(proxy|httpd)_", name)}
         check(own <= names_in(page), f"nobody serves {own - names_in(page)}")
         check(len(asked - own) > 8, f"of coronet-proxy and coronet-httpd: {asked - own}")
-    # What programs add, of programs that have nothing to do.
+    # Metrics of idle programs, with those that a program adds.
     for app, options in (("coronet-httpd", []), ("coronet-proxy", ["--port", "80", "--to",
                                                                    "web=10.9.0.2:80"])):
         served = f"coronet_{app.removeprefix('coronet-')}_"
@@ -357,10 +357,10 @@ def own_address(env):
             done = subprocess.run([env.app("coronet-ctl"), "--control", path, "listeners"],
                                   check=True, capture_output=True, text=True)
             check(done.stdout.count(" metrics\n") == 2, done.stdout)
-            # More clients than there are places say nothing, half of a request, or no request.
+            # More clients than slots send nothing, half of a request, or no request.
             silent = [socket.create_connection((host, 9464), WAIT_MAX_S) for _ in range(40)]
             for client in silent[:-4]:
-                with contextlib.suppress(ConnectionError):  # it has given way
+                with contextlib.suppress(ConnectionError):  # it was displaced
                     client.send(b"GET /metr")
             silent[-2].send(b"x" * 5000)
             silent[-1].send(b"GET /metrics HTTP/1.1\r\n\r\n" + b"x" * 100000)
@@ -369,7 +369,7 @@ def own_address(env):
                     lost.setblocking(False)
                     lost.connect_ex((host, 9464))
             check("coronet_shards 2" in curl(f"http://{url}/metrics"), "no page")
-            for client in silent:  # nobody keeps a place for long
+            for client in silent:  # no client keeps a slot forever
                 with contextlib.suppress(ConnectionResetError):
                     while client.recv(65536):
                         pass
@@ -377,7 +377,7 @@ def own_address(env):
             with socket.create_connection((host, 9464), WAIT_MAX_S) as waits:
                 waits.send(b"GET /metr")
                 server.terminate()
-    # An address of nobody's, and one without a port.
+    # An unused address, and one without a port.
     for where, wanted in (("10.9.9.9:9464", "or one of --addr"), ("10.9.0.1", "or of --addr")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r", "--addr", "10.9.0.1/16",
                              "--metrics", where])
@@ -386,7 +386,7 @@ def own_address(env):
 
 
 def moved_page(env):
-    """The page for Prometheus comes, moves and goes while the program runs."""
+    """The Prometheus page is added, moved and removed at run time."""
     path = env.scratch_for({}) / "c"
     base = [env.app("coronet-proxy"), "--addr", "10.9.0.1/16", "--poll", "adaptive", "--listen",
             "10.9.0.1:7777", "--to", "10.9.1.1:9", "--health-interval", 0, "--control", path]
@@ -436,12 +436,12 @@ def moved_page(env):
             half.send(b"GET /metr")
             check(ctl("set", "metrics", "off") == ctl("metrics") == "off", "not off")
             check(all(refused(9464, "10.9.0.1") for _ in range(8)), "still there")
-            half.send(b"ics HTTP/1.1\r\n\r\n")  # who was there already is served
+            half.send(b"ics HTTP/1.1\r\n\r\n")  # an existing client is served
             check(b"200 OK" in half.recv(65536), "a client was forgotten")
 
 
 def walk(env):
-    """20,000 connections are told a few a round, and those that echo go on."""
+    """20,000 connections are listed, a few a round, while others echo."""
     many = MANY_SANITIZED if env.sanitized else MANY
     echo = Echo(env, "--counted-conns", many)
     with echo.loaded(many):
@@ -450,7 +450,7 @@ def walk(env):
         while params is not None:
             page = echo.ask("/coronet/conns" + params)
             seen.update(row["id"] for row in page["conns"])
-            # eight a round, and what the last bucket holds beyond
+            # eight a round, plus the rest of the last bucket
             check(len(page["conns"]) <= 12 * page["rounds"], f"{len(page['conns'])} connections "
                   f"in {page['rounds']} rounds")
             params = f",cursor={page['next']}" if "next" in page else None
@@ -491,7 +491,7 @@ def attacks(env):
 
 
 def stuck(env):
-    """A program that does not run is named, and nobody waits for ever."""
+    """A stopped program is named, and no client waits forever."""
     echo = Echo(env)
     with echo.serve() as server:
         eventually(echo.path.exists, WAIT_MAX_S, "no socket")

@@ -17,23 +17,23 @@ from test_links import TARGETS, check_load, memif_pair, under_way
 from web import need
 
 PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
-# What the program asks for (docs/deploy.md), and as much again as dpdk-dumpcap may.
+# The program's size (docs/deploy.md), and the same again for dpdk-dumpcap.
 ENOUGH = 80
 PREFIX = f"coronet-test-{os.getpid()}"
-# Where a sanitizer's shadow memory lies, DPDK cannot have the addresses it begins with, and
-# those it takes instead may be in use in the process that attaches.
+# A sanitizer's shadow memory occupies DPDK's preferred addresses, and those used instead may be in
+# use in the attaching process.
 FAR_FROM_SHADOWS = ["--", "--base-virtaddr=0x200000000000"]
 
 
 def pages(which):
-    """How many of these there are: Total, Free."""
+    """Returns the number of hugepages: Total or Free."""
     return int(re.search(rf"HugePages_{which}:\s+(\d+)",
                          pathlib.Path("/proc/meminfo").read_text(encoding="ascii"))[1])
 
 
 @contextlib.contextmanager
 def hugepages(env, mounted=True, mode="0755"):
-    """Enough pages that are free, and a hugetlbfs that this namespace alone sees."""
+    """Provides enough free pages, and a hugetlbfs in this namespace only."""
     before = PAGES.read_text(encoding="ascii")
     folder = env.scratch_for(None)
     try:
@@ -57,7 +57,7 @@ def hugepages(env, mounted=True, mode="0755"):
 
 
 def shared_pair(env):
-    """An echo that others may attach to, run by root, who mounted the pages."""
+    """An echo server that others may attach to, run by root, who mounted the pages."""
     pair = memif_pair(env)
     pair.user = {}
     pair.load += ["--huge", "off"]
@@ -82,7 +82,7 @@ def read_by_tshark(env):
     with hugepages(env):
         pair = shared_pair(env)
         with pair.serve() as server:
-            # Before a peer is there, ARP frames alone are tried and tried again.
+            # Without a peer, only ARP frames are sent, repeatedly.
             load = pair.start_load("--target", TARGETS["IPv4"], "--conns", 4, "--rate", 500,
                                    "--interval", "0.2", "--seconds", WAIT_MAX_S)
             under_way(load)
@@ -104,7 +104,7 @@ def killed_while_it_captures(env):
             load_until(pair, lambda: path.exists() and path.stat().st_size > 10000,
                        lambda: f"it wrote nothing: {capture.story()}")
             capture.kill()
-            # More packets than it had room for.
+            # More packets than fit.
             load_until(pair, lambda: True, None)
             check_load(pair, "--target", TARGETS["IPv4"], "--conns", 4,
                        enough=lambda report: report["requests"] > 20000)
@@ -112,7 +112,7 @@ def killed_while_it_captures(env):
 
 
 def refused(env, words, expected):
-    """A start that fails, and says what is missing."""
+    """A failing start prints what is missing."""
     pair = shared_pair(env)
     done = subprocess.run([*map(str, [*pair.echo[:-len(FAR_FROM_SHADOWS)], *words])],
                           capture_output=True, text=True, check=False, timeout=WAIT_MAX_S)
@@ -135,7 +135,7 @@ def name_that_is_taken(env):
 
 
 def unmount_all():
-    """Takes every hugetlbfs out of this namespace."""
+    """Unmounts every hugetlbfs of this namespace."""
     mounts = subprocess.run(["findmnt", "-n", "-o", "TARGET", "-t", "hugetlbfs"], check=False,
                             capture_output=True, text=True).stdout
     for line in mounts.splitlines():
@@ -149,7 +149,7 @@ def without_mount(env):
 
 
 def mount_of_root(env):
-    """An ordinary user's program has hugepages, whatever hugetlbfs it may not open."""
+    """An unprivileged user's program gets hugepages, although it may not open a hugetlbfs."""
     unmount_all()
     with hugepages(env, mode="0700"):
         pair = memif_pair(env, "--stats", "0.2")

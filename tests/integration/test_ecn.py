@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ECN (RFC 3168) between us and a kernel, through a wire that marks what finds a long queue.
+"""ECN (RFC 3168) between us and a kernel, through a wire that marks packets in a long queue.
 
 Usage: test_ecn.py BUILD_DIR
 """
@@ -13,12 +13,12 @@ import time
 from harness import WAIT_MAX_S, Spoiled, check, command, eventually, in_a_quiet_moment, main
 from wires import HOSTS, Network, Wire
 
-# 20 Mbit/s over 20 ms are 33 frames under way; from 20 in the queue on they are marked.
+# 20 Mbit/s over 20 ms are 33 frames in flight; with 20 in the queue new ones are marked.
 RATE = 20e6
 PATH = ["--delay", "10", "--rate", "20", "--queue", "100", "--mark", "20"]
 BYTES = 8 << 20
 
-# The kernel's default in a namespace may be BBR, which heeds no mark.
+# The kernel's default in a namespace may be BBR, which ignores marks.
 SOURCE = """
 import socket, sys
 conn = socket.socket()
@@ -39,7 +39,7 @@ while conn.recv(1 << 16):
 
 
 class Pair:
-    """Our link, and a kernel behind a wire: we come in at A."""
+    """Our link at A of a wire, and a kernel at B."""
 
     def __init__(self, env, wire, link, inside):
         self.env, self.wire, self.link, self.inside = env, wire, link, inside
@@ -52,7 +52,7 @@ class Pair:
         return int(found.group(1))
 
     def kernel_says_ecn(self):
-        """Whether `ss` shows ecn for the connection that moves bytes."""
+        """Whether `ss` shows ecn for the active connection."""
         lines = re.findall(r"^\s.*\bcwnd:.*$", command(*self.inside, "ss", "-tine", "state",
                                                        "established"), re.MULTILINE)
         return any(" ecn " in f" {line} " for line in lines)
@@ -77,7 +77,7 @@ def pair(env, kernel_ecn, *options):
 
 @contextlib.contextmanager
 def we_send(path, *options):
-    """Ours dials and sends; a_to_b has the bytes."""
+    """The stack dials and sends; a_to_b has the bytes."""
     sink = path.kernel(SINK, HOSTS[1], "7777")
     eventually(lambda: "ready" in sink.output("stdout"), WAIT_MAX_S, sink.story)
     ours = path.env.start([path.env.build / "tests/wire/flow", "source", f"{HOSTS[1]}:7777",
@@ -103,7 +103,7 @@ def watch(path, way, program, until):
 
 
 def marks_in_place_of_drops(env, sends, options):
-    """With ECN agreed upon marks come, nothing is dropped, and the rate is used."""
+    """With ECN packets are marked, none is dropped, and the rate is used."""
     def attempt():
         with pair(env, 1, *PATH) as path, sends(path, *options) as (way, program):
             watch(path, way, program, lambda counts: counts["marked"] > 0)
@@ -112,7 +112,7 @@ def marks_in_place_of_drops(env, sends, options):
             watch(path, way, program, lambda counts: counts["out_bytes"] > before + BYTES)
             after = path.wire.now()[way]
             rate = (after["out_bytes"] - before) * 8 / (time.monotonic() - begin)
-            # Each side has seen the other's marks, or its own have been heeded.
+            # Each side has seen the other's marks or echoes.
             capable = path.kernel_counter("IpExtInECT0Pkts")
             marked = path.kernel_counter("IpExtInCEPkts")
         check(after["marked"] > 1, f"hardly a mark: {after}")
@@ -125,7 +125,7 @@ def marks_in_place_of_drops(env, sends, options):
 
 
 def drops_without_it(env, sends, kernel_ecn, options):
-    """Who does not ask, or is not answered, gets no mark and fills the queue."""
+    """Without an agreement on ECN no packet is marked, and the queue overflows."""
     with pair(env, kernel_ecn, *PATH) as path, sends(path, *options) as (way, program):
         watch(path, way, program, lambda counts: counts["queue_dropped"] > 0)
         check(not path.kernel_says_ecn(), "ss shows ecn")

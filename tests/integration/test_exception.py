@@ -48,7 +48,7 @@ class Site:
                       ["addr", "add", "fd00:9::2/64", "dev", "veth1", "nodad"],
                       ["link", "set", "veth1", "up"]):
             self.peer("ip", *words)
-        # What AF_PACKET shows to coronet the kernel sees, too, and may not.
+        # The kernel must not see the frames that AF_PACKET passes to coronet.
         command("nft", "add table netdev quiet; add chain netdev quiet in "
                 "{ type filter hook ingress device veth0 priority 0; policy drop; }")
         return self
@@ -65,7 +65,7 @@ class Site:
 
     @contextlib.contextmanager
     def at_peer(self):
-        """Sockets made in the block are the peer's."""
+        """Sockets created in the block belong to the peer's namespace."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/self/ns/net") as own, \
                 open(self.space.path) as there:
@@ -76,7 +76,7 @@ class Site:
                 libc.setns(own.fileno(), CLONE_NEWNET)
 
     def socket(self, host="10.9.0.1", kind=socket.SOCK_STREAM):
-        """The peer's, of the family of a host's address."""
+        """Returns a socket of the peer, of the family of a host's address."""
         with self.at_peer():
             sock = socket.socket(family_of(host), kind)
         sock.settimeout(WAIT_MAX_S)
@@ -95,7 +95,7 @@ class Site:
             yield server
 
     def fetch(self, host):
-        """The page, by a connection of the peer's."""
+        """Fetches the page by a connection of the peer."""
         with self.socket(host) as sock:
             sock.connect((host, 80))
             sock.sendall(b"GET /page.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -115,7 +115,7 @@ def read_to_end(sock):
 
 
 def counter(name):
-    """One of the kernel's own counters in this namespace."""
+    """Returns one of the kernel's counters in this namespace."""
     for path in ("/proc/self/net/snmp", "/proc/self/net/netstat"):
         lines = pathlib.Path(path).read_text().splitlines()
         for names, values in zip(lines[::2], lines[1::2]):
@@ -128,7 +128,7 @@ def counter(name):
 
 @contextlib.contextmanager
 def kernel_echo(host="10.9.0.1", port=7000):
-    """A server of the kernel's on the stack's own address."""
+    """A kernel server on the stack's own address."""
     with socket.create_server((host, port), family=family_of(host)) as listener:
         def serve():
             with contextlib.suppress(OSError):
@@ -148,7 +148,7 @@ def kernel_echo(host="10.9.0.1", port=7000):
 
 
 def exchange(sock, size):
-    """Sends size bytes and takes them back at the same time."""
+    """Sends size bytes and receives their echo at the same time."""
     data = os.urandom(size)
     sender = threading.Thread(target=sock.sendall, args=(data,))
     sender.start()
@@ -160,7 +160,7 @@ def exchange(sock, size):
 
 
 def interface_has_what_it_needs(site):
-    """MAC, MTU and addresses of the link, and it is up."""
+    """The interface has the link's MAC, MTU and addresses, and is up."""
     with site.httpd("--mtu", 1400) as server:
         shown = command("ip", "addr", "show", "dev", "kern0")
         mac = pathlib.Path("/sys/class/net/veth0/address").read_text().strip() \
@@ -185,7 +185,7 @@ def both_are_reached(site, shards):
                         site.fetch(host)
                         exchange(sock, 1 << 18)
         check(counter("TcpOutRsts") == resets, "the kernel reset connections")
-        for host in HOSTS:  # and closed ports are the kernel's to refuse
+        for host in HOSTS:  # the kernel refuses closed ports
             with site.socket(host) as sock, contextlib.suppress(ConnectionRefusedError):
                 sock.connect((host, 7001))
                 check(False, "nobody listens there")
@@ -195,7 +195,7 @@ def both_are_reached(site, shards):
 
 
 def kernel_dials(site, shards):
-    """Its connections bear the address that the stack has, too."""
+    """The kernel's connections have the stack's address, too."""
     with site.httpd(shards=shards) as server:
         for host in HOSTS:
             listener = site.socket(host)
@@ -217,7 +217,7 @@ def kernel_dials(site, shards):
 
 
 def pings(site):
-    """The stack answers, once; both can ask."""
+    """The stack answers a ping, once; both can send pings."""
     with site.httpd() as server:
         for host in HOSTS:
             shown = site.peer("ping", "-c", "3", "-i", "0.2", "-w", WAIT_MAX_S, host)
@@ -233,10 +233,10 @@ def pings(site):
 
 
 def over_af_xdp(site):
-    """The kernel sees nothing of the interface but by the exception path."""
+    """With AF_XDP the kernel gets frames only by the exception path."""
     command("nft", "delete table netdev quiet")
     with site.httpd(link="af_xdp:veth0") as server, kernel_echo():
-        for host in HOSTS:  # fragments are put together by the kernel, which answers then
+        for host in HOSTS:  # the kernel reassembles fragments, and answers
             site.peer("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, "-s", 4000, host)
             site.fetch(host)
         with site.socket() as sock:
@@ -263,7 +263,7 @@ def one_answer_of_arp(site):
                            if answer[12:14] == b"\x08\x06" and answer[20:22] == b"\0\2")
                 return got.count(mac)
             answers(b"\x02\0\0\0\1\1", 4)
-            answers(b"\x02\0\0\0\1\2", 1)  # its reply comes after all others
+            answers(b"\x02\0\0\0\1\2", 1)  # its reply comes last
             eventually(lambda: seen(b"\x02\0\0\0\1\2"), WAIT_MAX_S, "no reply")
             site.peer("ping", "-c", "3", "-i", "0.2", "-w", WAIT_MAX_S, HOSTS[0])
             check(seen(b"\x02\0\0\0\1\1") == 4, f"{len(got)} replies: {got}")
@@ -271,7 +271,7 @@ def one_answer_of_arp(site):
 
 
 def sshd(site):
-    """A real server of the kernel's, beside coronet-httpd."""
+    """sshd on the kernel, beside coronet-httpd."""
     program = shutil.which("sshd", path="/usr/sbin:/usr/bin:/sbin")
     if not program or not shutil.which("ssh"):
         raise Skip("openssh-server is not installed")
@@ -300,7 +300,7 @@ def sshd(site):
 
 
 def broadcasts_pass(site):
-    """As DHCP has them: from no address to all, and answered to all."""
+    """Broadcasts pass as in DHCP: from no address to all, with an answer to all."""
     with site.httpd(exception="tap:kern0,addr=off") as server:
         check("inet 10.9" not in command("ip", "addr", "show", "dev", "kern0"),
               "addr=off gave addresses")
@@ -323,7 +323,7 @@ def broadcasts_pass(site):
 
 
 def listed_ports(site):
-    """Of ports that are not listed the stack itself refuses connections."""
+    """The stack itself refuses connections to ports that are not listed."""
     with site.httpd(exception="tap:kern0,tcp=7000,udp=none") as server:
         with kernel_echo(port=7000), kernel_echo(port=7001):
             resets, refused = counter("TcpOutRsts"), counter("UdpNoPorts")
@@ -349,7 +349,7 @@ def listed_ports(site):
 
 
 def sessions_outlive_a_kill(site):
-    """The kernel's sessions go on when coronet is killed and started again."""
+    """The kernel's sessions survive a kill and restart of coronet."""
     with kernel_echo("0.0.0.0"), site.socket() as sock:
         with site.httpd() as server:
             sock.connect((HOSTS[0], 7000))
@@ -362,7 +362,7 @@ def sessions_outlive_a_kill(site):
 
 
 def floods_are_bounded(site):
-    """Beyond the rate frames are dropped and counted; the stack goes on."""
+    """Frames beyond the rate are dropped and counted; the stack continues."""
     with site.httpd("--metrics", "127.0.0.1:9467", exception="tap:kern0,rate=100") as server:
         site.fetch(HOSTS[0])
         before = counter("UdpNoPorts") + counter("UdpInDatagrams")
@@ -383,7 +383,7 @@ def floods_are_bounded(site):
 
 
 def taken_interfaces(site):
-    """One line that says what is wrong."""
+    """An interface in use is an error of one line."""
     root = site.env.scratch_for({})
     (root / "page.txt").write_bytes(PAGE)
 
@@ -402,7 +402,7 @@ def taken_interfaces(site):
 
 
 def set_while_it_runs(site, shards):
-    """coronet-ctl set exception: it comes, changes and goes, and no session of ours notices."""
+    """coronet-ctl set exception adds, changes and removes it without harm to our sessions."""
     path = site.env.scratch_for({}) / "c"
 
     def ctl(*words, status=0):
@@ -455,7 +455,7 @@ def set_while_it_runs(site, shards):
 
 
 def set_with_a_stuck_shard(site):
-    """It is named, nothing has changed on the others, and no interface is left."""
+    """A stuck shard is named, nothing changes on the others, and no interface is left."""
     path = site.env.scratch_for({}) / "c"
 
     def set_to(rule):

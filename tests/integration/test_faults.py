@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Links that go, peers that die, processes that are stopped: all recovers by itself.
+"""Lost links, dead peers and stopped processes: everything recovers by itself.
 
 Usage: test_faults.py BUILD_DIR [links|processes] [--long]
 --long leaves links down and processes stopped for 25 s and more instead of 1.
-In every case the control path has to be alive afterwards: ping and connections
-are answered, a line of statistics comes, SIGTERM ends the program cleanly.
+After every case the control path must work: ping and connections are answered, a line of
+statistics is printed, SIGTERM ends the program cleanly.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ STATS_S = 0.2
 
 
 class Tap:
-    """A program of ours behind a TAP link of a known name."""
+    """A program behind a TAP link with a fixed name."""
 
     def __init__(self, env, app, link, *options):
         self.link, self.env = link, env
@@ -94,7 +94,7 @@ def check_control_path(server, ends=True):
 
 
 class Bulk:
-    """Bytes through an echo, sent and read at the same time, until it is to be complete."""
+    """An echoed stream, sent and read at the same time, that can be completed."""
 
     def __init__(self):
         self.data = random.Random(1).randbytes(256 * KIB + 1)  # again and again
@@ -149,7 +149,7 @@ class Bulk:
 
 
 def link_down_and_up(env):
-    """Connections outlive it, with bytes in flight and without."""
+    """Connections survive a link that goes down and up, with and without bytes in flight."""
     tap = Tap(env, "coronet-echo", "fl0", "--port", PORT)
     with tap.running() as server:
         with dial() as idle, dial() as sender:
@@ -171,7 +171,7 @@ def link_down_and_up(env):
 
 
 def interface_deleted(env):
-    """The kernel's side of a TAP is gone for good: a clean end, and a fresh start."""
+    """A deleted TAP: the program ends cleanly, and starts again."""
     tap = Tap(env, "coronet-echo", "fl1", "--port", PORT)
     with tap.running() as server:
         sock = dial()
@@ -186,7 +186,7 @@ def interface_deleted(env):
 
 
 def no_signals_left(env):
-    """DPDK's TAP port is told of frames by queued signals, of which a user may have none left."""
+    """DPDK's TAP port needs queued signals for received frames; the user has none left."""
     none = functools.partial(resource.setrlimit, resource.RLIMIT_SIGPENDING, (0, 0))
     tap = Tap(env, "coronet-echo", "fl6", "--port", PORT)
     with tap.running(preexec_fn=none) as server:
@@ -211,7 +211,8 @@ def memif_echo(env, path, role):
 
 
 def check_load(program, seconds=WAIT_MAX_S, late=False):
-    """It ends by itself, every request answered. Late: still while it opens its connections."""
+    """Checks that a load ends by itself with every request answered. late: it may still be opening
+    connections."""
     status = program.wait(seconds)
     check(status == 0 or late and status == 1, f"exit status {status}: {program.story()}")
     report = json.loads(program.output("stdout"))
@@ -220,7 +221,7 @@ def check_load(program, seconds=WAIT_MAX_S, late=False):
 
 
 def memif_server_comes_and_goes(env):
-    """A client's link is back as soon as there is a server again, however the last one went."""
+    """A client's link comes up again with a new server, however the last one ended."""
     path = env.scratch_for({}) / "m.sock"
     load = functools.partial(memif_load, env, path, "server", "--seconds", "0.5", "--verify")
     first = env.start(load())
@@ -239,7 +240,7 @@ def memif_server_comes_and_goes(env):
 
 
 def sleeps(program):
-    """Whether its first thread is in clock_nanosleep(2), of x86_64."""
+    """Whether the program's first thread is in clock_nanosleep(2), on x86_64."""
     with contextlib.suppress(OSError):  # it has just ended
         words = pathlib.Path(f"/proc/{program.process.pid}/syscall").read_text(encoding="ascii")
         return words.split()[0] == "230"
@@ -247,7 +248,7 @@ def sleeps(program):
 
 
 def memif_client_leaves_unread(env):
-    """A client ends while the server has no time: the resets that it sent last are read."""
+    """A client ends while the server is stopped: the server still reads its last resets."""
     echo = Echo(env)
     with echo.serve() as server:
         load = env.start(memif_load(env, echo.memif, "client", "--seconds", "3600"))
@@ -262,7 +263,7 @@ def memif_client_leaves_unread(env):
 
 
 def memif_client_before_its_server(env):
-    """Programs that are started together come in either order."""
+    """A client may start before its server."""
     path = env.scratch_for({}) / "m.sock"
     echo = env.start(memif_echo(env, path, "client"))
     eventually(lambda: sleeps(echo) or not echo.alive(), WAIT_MAX_S,
@@ -274,7 +275,7 @@ def memif_client_before_its_server(env):
 
 
 def memif_server_between_bind_and_listen(env):
-    """A server that a busy machine stops there refuses connections, though its path exists."""
+    """A client waits for a server stopped before listen(), which refuses connections."""
     path = env.scratch_for({}) / "m.sock"
     library = env.build / "tests/integration/librefused-at-first.so"
     with env.running(memif_echo(env, path, "server")) as echo:
@@ -284,7 +285,7 @@ def memif_server_between_bind_and_listen(env):
 
 
 def memif_socket_removed(env):
-    """A socket file that somebody deletes is made again; connections do not notice."""
+    """A deleted socket file is created again, without harm to connections."""
     path = env.scratch_for({}) / "m.sock"
     with env.running(memif_echo(env, path, "server")) as echo:
         lasting = env.start(memif_load(env, path, "client", "--seconds", "3600", "--interval", "0.2",
@@ -301,7 +302,7 @@ def memif_socket_removed(env):
 
 
 def call_and_hang_up(path, number):
-    """A stranger: some say nothing, some say nonsense, some wait a little."""
+    """A stranger's connection: silent, with garbage, or with a short wait."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(WAIT_MAX_S)
         sock.connect(str(path))
@@ -316,7 +317,7 @@ def call_and_hang_up(path, number):
 
 
 def memif_strangers(env):
-    """Whoever connects and hangs up does no harm, beside a load and before the next."""
+    """Strangers that connect and hang up do not harm a load, nor the next one."""
     path = env.scratch_for({}) / "m.sock"
     with env.running(memif_echo(env, path, "server")) as echo:
         for number in range(100):
@@ -334,7 +335,7 @@ def memif_strangers(env):
 
 
 def memif_backend_restarts(env):
-    """A proxy between the kernel and a backend on memif, which is killed and started again."""
+    """A proxy serves the kernel from a memif backend that is killed and restarted."""
     path = env.scratch_for({}) / "m.sock"
     backend = [env.app("coronet-echo"), "--link", f"memif:{path},role=server", "--addr",
                "10.8.0.2/16", "--port", PORT, "--poll", "adaptive"]
@@ -348,13 +349,14 @@ def memif_backend_restarts(env):
             first.kill()
             for _ in range(2):
                 with env.running(backend) as again:
-                    eventually(try_echo, WAIT_MAX_S, lambda: "the backend is back, the way is not: "
-                                             f"{proxy.story()}{again.story()}")
+                    eventually(try_echo, WAIT_MAX_S,
+                               lambda: "the backend is back, but its link is not: "
+                                       f"{proxy.story()}{again.story()}")
                     eventually(answers_ping, WAIT_MAX_S, "no ping is answered")
                     again.kill()
             eventually(lambda: not try_echo(), WAIT_MAX_S, "an echo without a backend")
             eventually(answers_ping, WAIT_MAX_S, "no ping is answered while the backend is away")
-            # What lost its backend ends with an error, not in silence.
+            # A session that lost its backend ends with an error.
             with contextlib.suppress(ConnectionError):
                 sock.sendall(b"x")
                 sock.recv(1)
@@ -370,7 +372,7 @@ def hugepage_files():
 
 
 def killed_and_started_again(env, app):
-    """Nothing that a killed program leaves behind is in the way of the next."""
+    """A program starts again after a kill, whatever the last one left behind."""
     before = hugepage_files()
     options = ["--to", f"{NEAR}:9001"] if app == "coronet-proxy" else []
     tap = Tap(env, app, "fl3", "--port", PORT, *options)
@@ -389,7 +391,7 @@ def killed_and_started_again(env, app):
                 with dial() as sock:
                     server.signal(signal.SIGKILL)
                     server.process.wait()
-                    # The next program answers for the address: a reset.
+                    # The next program owns the address, and sends a reset.
                     with tap.running() as again:
                         with contextlib.suppress(ConnectionError):
                             sock.sendall(request)
@@ -410,13 +412,13 @@ def memif_killed_and_started_again(env):
 
 
 def refusals(env, control):
-    """Frames that the first link had no room for."""
+    """Returns the number of frames that did not fit the first link."""
     done = command(env.app("coronet-ctl"), "--control", control, "links", "--json")
     return json.loads(done)[0]["ports"][0]["tx_busy"]
 
 
 def busy_intervals(load):
-    """Intervals in which a load's requests were answered."""
+    """Returns the number of intervals with answers to a load's requests."""
     return len(re.findall(r" [1-9][\d,]* req/s", load.output("stderr")))
 
 
@@ -425,7 +427,7 @@ def most_conns(load):
 
 
 def blocked_memif_peer(env, conns=1000):
-    """What a peer that takes no frames is owed waits for its link, and costs the others nothing."""
+    """Frames for a peer that takes none wait for its link, and do not delay others."""
     path, control = env.scratch_for({}) / "m.sock", env.scratch / "control"
     argv = [*memif_echo(env, path, "server"), "--link", "tap:fl8", "--addr", "10.8.0.1/16",
             "--control", control, "--memory", "1G"]
@@ -445,7 +447,7 @@ def blocked_memif_peer(env, conns=1000):
             while (took := time.monotonic() - began) < 1:
                 check_echo(sock)
             refused = refusals(env, control) - before
-        # One a connection, and one for each of its timeouts.
+        # One per connection, and one for each of its timeouts.
         check(refused < 4 * conns * (1 + took),
               f"{refused} frames were tried in vain in {took:.1f} s")
         load.signal(signal.SIGCONT)
@@ -458,12 +460,12 @@ def blocked_memif_peer(env, conns=1000):
 
 
 def times_asked_again(sock):
-    """The retransmissions by a kernel's timer that were not answered yet."""
+    """Returns the kernel's timer retransmissions that were not answered yet."""
     return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 3)[2]
 
 
 def stopped_for_a_while(env):
-    """SIGSTOP and SIGCONT, as a virtual machine that is paused: time jumps, nothing is lost."""
+    """SIGSTOP and SIGCONT, like a paused virtual machine: time jumps, nothing is lost."""
     tap = Tap(env, "coronet-echo", "fl4", "--port", PORT)
     with tap.running() as server, contextlib.ExitStack() as stack:
         socks = [stack.enter_context(dial()) for _ in range(200)]
@@ -474,7 +476,7 @@ def stopped_for_a_while(env):
         server.signal(signal.SIGSTOP)
         for sock in socks[::2]:
             sock.sendall(b"while it sleeps")
-        # The kernel asks again, and waits twice as long each time.
+        # The kernel retransmits, and doubles its timeout each time.
         eventually(lambda: times_asked_again(socks[0]) >= (7 if "--long" in env.args else 3),
                    WAIT_MAX_S, "the kernel does not ask again")
         server.signal(signal.SIGCONT)
@@ -489,7 +491,7 @@ def stopped_for_a_while(env):
 
 
 def wall_clock_jumps(env):
-    """The wall clock may say what it likes: nothing but a Date depends on it."""
+    """The wall clock may jump: only Date fields depend on it."""
     jumping = env.build / "tests/integration/libjumping-clock.so"
     preload = preload_of(jumping)
     year = command("env", f"LD_PRELOAD={preload}", "ASAN_OPTIONS=detect_leaks=0",
@@ -511,7 +513,7 @@ def wall_clock_jumps(env):
 
 
 def stopped_when_it_listens(env, app, *argv):
-    """A supervisor may stop it as soon as it has said that it is ready."""
+    """A supervisor may stop a program as soon as it is ready."""
     library = env.build / "tests/integration/libstopped-when-listening.so"
     program = env.start([env.app(app), *argv],
                         env={**os.environ, "LD_PRELOAD": preload_of(library)})
@@ -521,18 +523,18 @@ def stopped_when_it_listens(env, app, *argv):
 
 
 def check_without_hugepages(env, reason):
-    """A program for which 500 pages seem to be free runs without, and says why in one line."""
+    """A program that sees 500 free pages runs without hugepages, and prints why in one line."""
     library = env.build / "tests/integration/libplenty-of-hugepages.so"
     with env.running([env.app("coronet-echo"), "--link", "ring:r0", "--addr", "10.9.0.1/16"],
                      env={**os.environ, "LD_PRELOAD": preload_of(library)}) as server:
         server.terminate()
-    told = [line for line in server.output("stderr").splitlines() if "hugepages" in line]
-    check(len(told) == 1 and "running without hugepages" in told[0] and reason in told[0],
+    lines = [line for line in server.output("stderr").splitlines() if "hugepages" in line]
+    check(len(lines) == 1 and "running without hugepages" in lines[0] and reason in lines[0],
           f"expected one line that says {reason!r}: {server.story()}")
 
 
 def hugepages_of_another(env):
-    """What is free is another's that has begun to take it: this one does without."""
+    """The free pages are being taken by another program: this one runs without hugepages."""
     if not pathlib.Path(HUGEPAGES).exists():
         raise Skip("a kernel without hugepages")
     other = os.open(HUGEPAGES, os.O_RDONLY)
@@ -544,7 +546,7 @@ def hugepages_of_another(env):
 
 
 def hugepages_that_cannot_be_mapped(env):
-    """The kernel counts as free what it does not give: this one does without."""
+    """The kernel reports free pages but does not map them: the program runs without hugepages."""
     if not pathlib.Path(HUGEPAGES).exists():
         raise Skip("a kernel without hugepages")
     if int(pathlib.Path("/proc/sys/vm/nr_hugepages").read_text(encoding="ascii")):
@@ -553,7 +555,7 @@ def hugepages_that_cannot_be_mapped(env):
 
 
 def stops_when_listening(env):
-    """Each program, the name of the case and its function."""
+    """Yields each program, the name of the case and its function."""
     stack = ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--poll", "adaptive", "--port", "7777"]
     to = ["--to", "10.9.0.9:1", "--health-interval", "0"]
     for app, argv in (("coronet-echo", stack), ("coronet-echo", [*stack, "--shards", "4"]),

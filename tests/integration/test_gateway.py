@@ -29,7 +29,7 @@ SANITIZED_AT_ONCE = 100
 
 @contextlib.contextmanager
 def gateway(env, number, path="apps/example-gateway", **environment):
-    """The example, at the other end of a TAP."""
+    """Runs the example at the other end of a TAP."""
     link = f"gw{number}"
     with env.running([env.build / path, "--link", f"tap:{link}", "--addr",
                       f"{OURS}/16", "--poll", "adaptive"],
@@ -40,7 +40,7 @@ def gateway(env, number, path="apps/example-gateway", **environment):
 
 
 class Client:
-    """One question."""
+    """A client with one request."""
 
     def __init__(self, question, wanted):
         self.wanted, self.got = wanted.encode() + b"\n", b""
@@ -48,14 +48,14 @@ class Client:
         self.question = question.encode() + b"\n"
 
     def read(self):
-        """True at the end."""
+        """Reads; returns True at the end of the stream."""
         data = self.sock.recv(4096)
         self.got += data
         return not data
 
 
 def ask_all(questions):
-    """All connect, then all ask at once, then each gets its own answer."""
+    """All clients connect, then all send their request at once, and each gets its own answer."""
     clients = [Client(*each) for each in questions]
     selector = selectors.DefaultSelector()
     for client in clients:
@@ -76,13 +76,13 @@ def ask_all(questions):
 
 def expect_summary(program, clients):
     program.terminate()
-    told = re.search(r"served (\d+), at most (\d+) at a time, with (\d+) KiB",
+    summary = re.search(r"served (\d+), at most (\d+) at a time, with (\d+) KiB",
                      program.output("stdout"))
-    check(told, f"no summary: {program.story()}")
-    check(int(told[1]) == clients, f"served {told[1]} of {clients}")
-    check(int(told[2]) == clients, f"{told[2]} of {clients} at a time")
-    comment(told[0])
-    return int(told[3])
+    check(summary, f"no summary: {program.story()}")
+    check(int(summary[1]) == clients, f"served {summary[1]} of {clients}")
+    check(int(summary[2]) == clients, f"{summary[2]} of {clients} at a time")
+    comment(summary[0])
+    return int(summary[3])
 
 
 STACK_KIB = 256  # of STACK_BYTES in gateway.c
@@ -135,7 +135,7 @@ def accepts(port):
 
 @contextlib.contextmanager
 def postgres(env, connections, number):
-    """A server of its own, run by the user that may."""
+    """A PostgreSQL server, run by an unprivileged user."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"))
     if not found:
         raise Skip("PostgreSQL is not installed")
@@ -158,7 +158,7 @@ def postgres(env, connections, number):
         argv += ["-c", option]
     server = env.start(argv, cwd="/", **user)
     try:
-        # It accepts connections before it serves any; its last line says which.
+        # It accepts connections before it serves them; its last line says which.
         state = data / "postmaster.pid"
         eventually(lambda: state.exists() and state.read_text().rstrip().endswith("ready"),
                    WAIT_MAX_S, server.story)
@@ -175,21 +175,21 @@ def with_postgres(env, n, number, **environment):
 
 
 def stacks_are_measured(env):
-    """What a library takes of the stack, and that much of it is left."""
+    """Measures the stack use of each library, which leaves much of the stack."""
     for number, case in enumerate((with_redis, with_nginx, with_postgres), 5):
         used = case(env, 10, number, CORO_MEASURE_STACKS="1")
         check(0 < used < STACK_KIB / 2, f"{case.__name__}: {used} KiB of {STACK_KIB}")
 
 
 def preloaded(env):
-    """The library is not linked, but comes first by LD_PRELOAD."""
+    """The sockets library comes by LD_PRELOAD instead of being linked."""
     library = env.build / "netstack/libcoronet-sockets.so"
     with_redis(env, 10, 8, path="tests/integration/gateway-preloaded",
                LD_PRELOAD=preload_of(library))
 
 
-def errors_are_told(env):
-    """The libraries' own sentences, of what the stack tells them."""
+def errors_are_reported(env):
+    """The libraries report the stack's errors in their own words."""
     curl = ctypes.CDLL("libcurl.so.4")
     curl.curl_easy_strerror.restype = ctypes.c_char_p
     could_not_connect = curl.curl_easy_strerror(7).decode()
@@ -206,7 +206,7 @@ def cases(env):
     for number, case in enumerate((with_redis, with_nginx, with_postgres), 1):
         yield case.__name__.replace("_", " "), lambda number=number, case=case: case(
             env, how_many(env), number)
-    for case in (errors_are_told, stacks_are_measured, preloaded):
+    for case in (errors_are_reported, stacks_are_measured, preloaded):
         yield case.__name__.replace("_", " "), lambda case=case: case(env)
 
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""What adaptive polling takes of a core while nothing happens, and that what
-comes then is answered.
+"""The CPU use of adaptive polling while idle, and the answer to a request after that.
 
 Usage: test_idle.py BUILD_DIR
 """
@@ -14,7 +13,7 @@ from test_links import checksums_in_software, echo_once
 
 ADDRS = ("--addr", "10.9.0.1/16")
 SECONDS = 2
-# Of a core: a nap after each empty round takes a quarter, a spin all of it.
+# Share of a core: a nap after each empty round takes a quarter, spinning takes all.
 SHARE = 0.05
 SHARE_SANITIZED = 0.15
 

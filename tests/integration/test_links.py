@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coronet-echo and coronet-load over every kind of link but a real NIC.
+"""coronet-echo and coronet-load over every kind of link except a real NIC.
 
 Usage: test_links.py BUILD_DIR memif|vhost|others
 """
@@ -27,7 +27,7 @@ TARGETS = {"IPv4": "10.9.0.1:7777", "IPv6": "[fd00:9::1]:7777"}
 
 
 class Pair:
-    """coronet-echo, running on one link, and how to load it over another."""
+    """coronet-echo on one link, and a load over another."""
 
     def __init__(self, env, server_link, client_link, user, options=()):
         build = env.readable_build(user)
@@ -44,7 +44,7 @@ class Pair:
         return self.env.start([*self.load, *options, "--json"], **self.user)
 
     def run_load(self, *options, seconds=WAIT_MAX_S):
-        """Run coronet-load to its end: its exit status and its JSON."""
+        """Runs coronet-load to its end; returns its exit status and its JSON."""
         load = self.start_load(*options)
         status = load.wait(seconds)
         try:
@@ -54,10 +54,10 @@ class Pair:
 
 
 def check_load(pair, *options, seconds=1, enough=lambda report: True):
-    """A load that has to go through without a single error; its JSON.
+    """Runs a load that must have no error; returns its JSON.
 
-    It is run again for longer until it has done enough: a slow machine takes
-    its time. A load that got no answer exits with 1, and did not do enough.
+    It runs again for longer until it has done enough, since the machine may be slow. A load that
+    got no answer exits with 1, and did not do enough.
     """
     while True:
         status, report, load = pair.run_load(*options, "--timeout", WAIT_MAX_S, "--verify",
@@ -71,7 +71,7 @@ def check_load(pair, *options, seconds=1, enough=lambda report: True):
 
 
 def measured_answers(load):
-    """Whether a load that runs with --interval was answered since it measures.
+    """Whether a load with --interval got answers in its measuring phase.
 
     The first line of that phase counts answers of the one before as well.
     """
@@ -81,7 +81,7 @@ def measured_answers(load):
 
 
 def under_way(load):
-    """Wait until a load that runs with --interval has been answered."""
+    """Waits until a load with --interval has got an answer."""
     eventually(lambda: measured_answers(load) or not load.alive(), WAIT_MAX_S,
                f"nothing is answered: {load.story()}")
     check(load.alive(), f"the load ended early: {load.story()}")
@@ -111,7 +111,7 @@ def memif_without_hugepages(env):
 
 
 def memif_large_messages(env):
-    """Many segments a message, several frames a segment's worth of bytes."""
+    """Messages of many segments, over frames smaller than a segment."""
     pair = memif_pair(env)
     with pair.serve() as server:
         for size in (1, 1460, 1461, 65536, 1 << 20):
@@ -155,7 +155,7 @@ def memif_clients_come_and_go(env):
 
 
 def memif_refused(env):
-    """Nobody listens at the port: the load says so and fails."""
+    """Without a listener the load fails with a message."""
     pair = memif_pair(env)
     with pair.serve():
         status, report, load = pair.run_load("--target", "10.9.0.1:7778", "--conns", "4",
@@ -180,7 +180,7 @@ def memif_server_dies(env):
 
 
 def memif_load_interrupted(env):
-    """Ctrl-C ends a run early; what was measured is reported."""
+    """Ctrl-C ends a run early, with a report of the measurements."""
     pair = memif_pair(env)
     with pair.serve():
         load = pair.start_load("--target", TARGETS["IPv4"], "--seconds", "3600",
@@ -227,7 +227,7 @@ def testpmd(env, paths, mode, queues=1):
 
 
 def forwarded(forwarder):
-    """testpmd's own counters: the frames each port received and sent."""
+    """Returns testpmd's counters of received and sent frames of each port."""
     text = forwarder.output("stdout")
     ports = re.findall(r"Forward statistics for port (\d+).*?RX-packets: (\d+).*?TX-packets: (\d+)",
                        text, re.DOTALL)
@@ -255,8 +255,8 @@ SIOCETHTOOL = 0x8946
 
 
 def checksums_in_software(interface):
-    """ethtool -K INTERFACE tx off: a raw socket sees what the kernel sends
-    before any hardware would have filled its checksums in."""
+    """ethtool -K INTERFACE tx off: otherwise a raw socket sees frames without the checksums that
+    hardware would fill in."""
     value = struct.pack("II", ETHTOOL_SET_TX_CSUM, 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         buffer = ctypes.create_string_buffer(value)
@@ -295,8 +295,8 @@ def af_packet_on_veth(env):
         command("ip", "link", "del", "veth0")
 
 
-def tap_cuts_trains_up(env):
-    """Segments leave as trains, net_tap cuts them up, the kernel gets every byte."""
+def tap_splits_tso_frames(env):
+    """Segments leave as TSO frames, net_tap splits them, and the kernel gets every byte."""
     with env.running([env.app("coronet-echo"), "--link", "tap:tso0,tso=on", *ECHO_ADDRS,
                       "--mtu", "1486", "--stats", "0.2", "--port", "7777",
                       "--poll", "adaptive"]) as server:
@@ -304,18 +304,18 @@ def tap_cuts_trains_up(env):
         command("ip", "addr", "add", "fd00:9::2/64", "dev", "tso0", "nodad")
         command("ip", "link", "set", "tso0", "up")
         echo_large_file(env, server, "10.9.0.1")
-        said = len(server.output("stderr"))  # the next line has the last of it
+        said = len(server.output("stderr"))  # the next line has the rest
         eventually(lambda: server.output("stderr")[said:].count("\n") > 1, WAIT_MAX_S,
                    "--stats says nothing more")
         rates = re.findall(r"rx (\d+)/s tx (\d+)/s", server.output("stderr"))
         received, sent = (sum(map(int, column)) for column in zip(*rates))
         check(sent * 4 < received, f"{sent} frames a second sent, {received} received")
-        echo_large_file(env, server, "fd00:9::1")  # net_tap cuts IPv4 alone
+        echo_large_file(env, server, "fd00:9::1")  # net_tap splits IPv4 only
         server.terminate()
 
 
 def tap_comes_once(env):
-    """From its first sight on the interface is there: an address it gets then is not lost."""
+    """The interface is final when it appears: an address added then is not lost."""
     monitor = env.start(["ip", "-o", "monitor", "link"])
     made = 0
 
@@ -343,7 +343,7 @@ def tap_names_are_the_kernels(env):
               "name an interface such as tap:coro0" in server.output("stderr"), server.story())
 
 
-def tap_refuses_trains_it_would_choke_on(env):
+def tap_refuses_tso_frames_over_its_mtu(env):
     """DPDK 22.11's net_tap has an MTU of 1500 with the Ethernet header; a later one takes more."""
     server = env.start([env.app("coronet-echo"), "--link", "tap:tso1,tso=on", *ECHO_ADDRS,
                         "--port", "7777", "--poll", "adaptive"])
@@ -360,7 +360,7 @@ def tap_refuses_trains_it_would_choke_on(env):
 
 
 def arp_request(target):
-    """A broadcast frame that asks who has the address."""
+    """Returns a broadcast ARP request for the address."""
     sender = b"\x02\0\0\0\0\x09"
     return (b"\xff" * 6 + sender + b"\x08\x06" + struct.pack("!HHBBH", 1, 0x800, 6, 4, 1) +
             sender + socket.inet_aton("10.9.1.9") + bytes(6) + socket.inet_aton(target)
@@ -387,13 +387,13 @@ def pcap_files(env):
 
 
 def bond_member_word():
-    """The devarg of net_bonding that names a member; DPDK 23.11 renamed it."""
+    """Returns the devarg of net_bonding that names a member; DPDK 23.11 renamed it."""
     version = command("pkg-config", "--modversion", "libdpdk")
     return "slave" if version < "23.11" else "member"
 
 
 def any_port_by_name(env):
-    """A bond that DPDK makes of two TAPs, both in a bridge of the kernel's."""
+    """A bond made by DPDK of two TAPs, both in a kernel bridge."""
     member = bond_member_word()
     try:
         command("ip", "link", "add", "br0", "type", "bridge")
@@ -413,7 +413,7 @@ def any_port_by_name(env):
 
 
 def carrier_losses_are_shown(env):
-    """By the log, `coronet-ctl links` and the metrics, when the far side is set down and up."""
+    """The log, `coronet-ctl links` and the metrics show when the far side goes down and up."""
     folder = env.scratch_for({})
 
     def links():
@@ -428,7 +428,7 @@ def carrier_losses_are_shown(env):
             eventually(lambda s=state, n=losses: re.search(
                 rf"^0\.state +{s}$.*^0\.carrier_losses +{n}$", links(), re.MULTILINE | re.DOTALL),
                 WAIT_MAX_S, f"never {state} with {losses} losses: {links()}")
-            # it starts up; a change that is undone before DPDK's thread looks is none
+            # the link starts up; DPDK's thread misses a change that is undone before it polls
             eventually(lambda s=state: re.findall(
                 "net_tap8: (up|down)", "net_tap8: up" + server.output("stderr"))[-1] == s,
                 WAIT_MAX_S, f"no line of the log: {server.story()}")
@@ -440,8 +440,8 @@ def carrier_losses_are_shown(env):
         server.terminate()
 
 
-def port_names_that_nothing_has(env):
-    """Refused with what there is; a link's own device is not given by the user."""
+def unknown_port_names(env):
+    """Unknown port names are refused with the known ones; a link's own device cannot be named."""
     for link, words, wanted in (
             ("port:net_tap7", ["--vdev=net_tap8,iface=given0"], "it has: net_tap8"),
             ("port:net_tap7", [], "it has: none"),
@@ -479,8 +479,8 @@ def cases(env):
                    bind(vhost_through_testpmd, env, family))
     else:
         for function in (af_packet_on_veth, tap_comes_once, tap_names_are_the_kernels,
-                         tap_cuts_trains_up, tap_refuses_trains_it_would_choke_on, pcap_files,
-                         any_port_by_name, carrier_losses_are_shown, port_names_that_nothing_has,
+                         tap_splits_tso_frames, tap_refuses_tso_frames_over_its_mtu, pcap_files,
+                         any_port_by_name, carrier_losses_are_shown, unknown_port_names,
                          ring_starts_and_ends):
             yield function.__name__.replace("_", " "), bind(function, env)
 

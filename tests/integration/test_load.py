@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""coronet-load against servers that do what the test wants, over veth.
+"""coronet-load against scripted servers, over veth.
 
 Usage: test_load.py BUILD_DIR
-epoll-load meets the same in tests/apps/test_epoll.py.
+tests/apps/test_epoll.py has the same for epoll-load.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ HOST = "10.9.1.1"
 
 
 class Peer:
-    """A server in threads of the test's own; `serve` gets each connection."""
+    """A server in threads of the test; `serve` handles each connection."""
 
     def __init__(self, serve):
         self.serve = serve
@@ -102,14 +102,14 @@ def start(env, target, *options):
 
 
 def load(env, target, *options):
-    """A run of its own length: its exit status and its figures."""
+    """Runs a load for its own duration; returns its exit status and figures."""
     program = start(env, target, "--report-limited", *options)
     status = program.wait(WAIT_MAX_S)
     return status, json.loads(program.output("stdout"))
 
 
 def load_until(env, target, enough, *options):
-    """A run that ends when the server has seen enough, however long that takes."""
+    """Runs a load until the server has seen enough."""
     program = start(env, target, "--report-limited", "--seconds", "3600", *options)
     eventually(lambda: enough() or not program.alive(), WAIT_MAX_S,
                "the server never saw enough")
@@ -126,12 +126,12 @@ def check_clean(status, figures):
     check(status == 0, f"exit status {status}")
 
 
-def what_goes_wrong_has_its_name(env, mode, shards):
-    """Each connection fails, is opened again, and the server sees it come back."""
+def failures_are_counted_by_kind(env, mode, shards):
+    """Each failed connection is counted by its kind, and opened again."""
     for serve, kind in ((hang_up, "closed"), (break_off, "reset"), (be_silent, "timeout"),
                         (corrupt, "verify"), (say_more, "verify")):
         if serve in (corrupt, say_more) and mode == "cps":
-            continue  # it closes when it has what it wants
+            continue  # the load closes when it has its answer
         if serve is hang_up and mode == "bulk":
             continue  # with bytes unread, hanging up is a reset
         timeout = "0.2" if serve is be_silent else "60"
@@ -146,7 +146,7 @@ def what_goes_wrong_has_its_name(env, mode, shards):
 
 
 def bulk_sends_every_write(env):
-    """Nobody checks them, so that they are lent: the same bytes each time."""
+    """Without --verify the bytes are lent: the same ones each time."""
     for size in (1000, 100000):
         seen = bytearray()
 
@@ -164,7 +164,7 @@ def bulk_sends_every_write(env):
 
 
 def bulk_that_moves_does_not_time_out(env):
-    """A run longer than --timeout: any byte that comes back counts."""
+    """A bulk run longer than --timeout does not time out, since any received byte counts."""
     begun = time.monotonic()
     moved = [0]
 
@@ -205,7 +205,7 @@ def nobody_there_is_refused_at_once(env):
                                "--shards", shards)
         refused = figures["errors"]["refused"]
         check(status == 1 and refused == figures["errors"]["total"], f"{status}, {figures}")
-        # On a slow machine a shard tries again before all of them have tried.
+        # On a slow machine one shard may retry before all others have tried.
         check(refused == 4 if shards == "1" else refused >= 4, f"{refused} of 4 were refused")
 
 
@@ -251,7 +251,7 @@ def open_loop_keeps_its_rate(env):
         check_clean(status, figures)
         check_pace(times, begun, rate)
         reached = figures["requests_per_s"]
-        # More, where what a pause of the machine held up before the window is made up for in it.
+        # There may be more, if requests delayed by a pause before the window are sent in it.
         if abs(reached - rate) > rate * 0.05:
             raise Spoiled(f"{reached} requests/s instead of {rate}")
 
@@ -291,7 +291,7 @@ def open_loop_counts_from_when_it_should_have_sent(env):
 
 
 def a_run_ends_on_time(env):
-    """Connections that are open at the end do not hold it up: they are reset."""
+    """Connections open at the end do not delay it: they are reset."""
     for mode, shards in (("echo", "1"), ("bulk", "1"), ("echo", "3"), ("bulk", "3")):
         served = set()
 
@@ -318,8 +318,8 @@ def cases(env):
             function(env, *words)
 
     for mode, shards in (("echo", "1"), ("cps", "1"), ("bulk", "1"), ("echo", "2"), ("cps", "2")):
-        yield (f"{mode}, {shards} shards: what goes wrong has its name",
-               functools.partial(on_veth, what_goes_wrong_has_its_name, mode, shards))
+        yield (f"{mode}, {shards} shards: failures are counted by kind",
+               functools.partial(on_veth, failures_are_counted_by_kind, mode, shards))
     for function in (bulk_sends_every_write, bulk_that_moves_does_not_time_out,
                      connections_come_back_after_a_failure, nobody_there_is_refused_at_once,
                      large_requests, open_loop_keeps_its_rate,

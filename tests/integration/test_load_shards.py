@@ -12,13 +12,13 @@ import signal
 from harness import WAIT_MAX_S, check, eventually, main
 from test_links import TARGETS, Pair, check_load
 
-CONNS = 61  # no number of shards divides it
+CONNS = 61  # a prime, which no number of shards divides
 PAIRS = ((1, 1), (1, 4), (2, 1), (2, 2), (4, 2), (4, 4))  # the load's shards, the server's
 STATS = ["--stats", "0.2", "--memory", "1G"]
 
 
 class LoadShards(Pair):
-    """coronet-load with some shards, and coronet-echo with as many or others."""
+    """coronet-load and coronet-echo with several shards each."""
 
     def __init__(self, env, load_shards, echo_shards):
         user = env.ordinary_user()
@@ -29,18 +29,18 @@ class LoadShards(Pair):
 
 
 def accepted(server):
-    """The connections that a server has taken, by its statistics."""
+    """Returns the connections that a server has accepted, by its statistics."""
     return sum(map(int, re.findall(r"stats: rx .*\+(\d+) accepted", server.output("stderr"))))
 
 
 def check_accepted(server, before, opened):
-    """The server has taken them, and those of shorter tries (check_load()) as well."""
+    """Checks the server's connections, which include those of shorter tries (check_load())."""
     eventually(lambda: accepted(server) - before >= opened, WAIT_MAX_S,
                lambda: f"{accepted(server) - before} of {opened} accepted: {server.story()}")
 
 
 def check_counts(mode, report, conns):
-    """What the shards have counted adds up to what was asked for."""
+    """Checks that the shards' counts add up to the requested total."""
     if mode != "cps":
         check(report["opened"] == conns and report["open_at_end"] == conns,
               f"{mode}: {conns} connections asked for: {report}")
@@ -67,7 +67,7 @@ def every_mode(env, load_shards, echo_shards, conns):
 
 
 def connections_of(load, shards):
-    """How many each shard has, by the last statistics."""
+    """Returns each shard's connections, by the last statistics."""
     if shards == 1:
         return [int(n) for n in re.findall(r"stats: rx .* (\d+) connections,",
                                            load.output("stderr"))][-1:]
@@ -81,14 +81,14 @@ def dealt_out(conns, shards):
     return parts + [0] * (shards - used)
 
 
-def each_shard_has_its_part(env, shards, conns, mode, signo):
-    """And a signal ends all of them, with one report."""
+def each_shard_has_its_connections(env, shards, conns, mode, signo):
+    """Each shard has its connections, and a signal ends all, with one report."""
     pair = LoadShards(env, shards, 2)
     expected = dealt_out(conns, shards)
     with pair.serve() as server:
         load = pair.start_load("--mode", mode, "--conns", conns, "--seconds", "3600",
                                "--timeout", WAIT_MAX_S, "--verify")
-        # The statistics count those that are still being opened, too.
+        # The statistics also count connections that are still being opened.
         eventually(lambda: connections_of(load, shards) == expected and accepted(server) >= conns
                    or not load.alive(), WAIT_MAX_S,
                    lambda: f"{connections_of(load, shards)}, not {expected}: {load.story()}")
@@ -117,8 +117,8 @@ def one_text_report(env):
         server.terminate()
 
 
-def no_peer_to_begin_with(env):
-    """The link is not up yet: a signal ends it, and there is no report."""
+def no_peer_at_the_start(env):
+    """While the link is not up, a signal ends the load without a report."""
     user = env.ordinary_user()
     for shards in ("1", "3"):
         path = env.scratch_for(user) / "n.sock"
@@ -144,9 +144,9 @@ def cases(env):
             (4, CONNS, "bulk", signal.SIGINT), (4, CONNS, "idle", signal.SIGINT),
             (4, 3, "echo", signal.SIGTERM), (4, 1, "idle", signal.SIGTERM)):
         yield (f"{mode}: {conns} connections on {shards} shards",
-               bind(each_shard_has_its_part, env, shards, conns, mode, signo))
+               bind(each_shard_has_its_connections, env, shards, conns, mode, signo))
     yield "one report in text", bind(one_text_report, env)
-    yield "no peer to begin with", bind(no_peer_to_begin_with, env)
+    yield "no peer at the start", bind(no_peer_at_the_start, env)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Usage: test_log.py BUILD_DIR [CASE...]
 
-The log of running programs: where it goes, what it says at which level, and that no disk,
-FIFO or file that is not there stops anybody.
+The log of running programs: its destinations and levels, and full disks, stopped FIFO readers and
+missing files, which block no client.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ INFO = "coronet.conn=info"
 
 
 def load(echo, *words, idle=False):
-    """coronet-load against the program; it has to be content. idle: or has had no time."""
+    """Runs coronet-load against the program, without errors. idle: it may have had no time."""
     program = echo.env.start([
         echo.env.app("coronet-load"), "--link", f"memif:{echo.memif},role=client", "--addr",
         "10.9.1.9/16", "--target", "10.9.0.1:7777", "--poll", "adaptive", "--control", "off",
@@ -41,12 +41,12 @@ def load(echo, *words, idle=False):
 
 
 def some_conns(echo, count=20):
-    """So many connections come, echo a little and go."""
+    """Opens count connections, which echo a little and close."""
     load(echo, "--mode", "echo", "--conns", count, "--seconds", 1)
 
 
 def many_conns(echo, enough):
-    """So many that it is enough; a busy machine takes longer."""
+    """Opens connections until there are enough; a busy machine takes longer."""
     deadline = time.monotonic() + WAIT_MAX_S
     while not enough():
         check(time.monotonic() < deadline, "too few connections")
@@ -69,7 +69,7 @@ def all_match(lines, *patterns):
 
 
 def quiet_by_default(env):
-    """Connections come and go, by the thousand, and the log has no line of it."""
+    """Thousands of connections are opened and closed without a line in the log."""
     echo = Echo(env)
     with echo.serve() as server:
         many_conns(echo, lambda: echo.counted("accepted") > 1000)
@@ -78,7 +78,7 @@ def quiet_by_default(env):
 
 
 def levels_live(env):
-    """Levels are set while it runs; events name connections as coronet-ctl does."""
+    """Levels are set at run time; events name connections like coronet-ctl."""
     echo = Echo(env)
     with echo.loaded(conns=5) as server:
         check("event=" not in server.output("stderr"), server.output("stderr"))
@@ -91,7 +91,7 @@ def levels_live(env):
                    WAIT_MAX_S, lambda: f"no line of {rows[0]}: {server.story()}")
         line = next(line for line in server.output("stderr").splitlines() if rows[0]["id"] in line)
         check("event=closed" in line and "reason=drop" in line, line)
-        # The slot is taken again.
+        # The slot is reused.
         eventually(lambda: "event=opened" in server.output("stderr"), WAIT_MAX_S, "none opens")
         echo.ctl("set", "log.level", "coronet.*=notice")
         before = server.output("stderr")
@@ -99,7 +99,7 @@ def levels_live(env):
         echo.ctl("drop", rows[1]["id"])
         eventually(lambda: echo.counted("conns") == 5, WAIT_MAX_S, "not opened again")
         check(server.output("stderr") == before, "it goes on")
-        # One of DPDK's is let speak, and the others are not.
+        # One DPDK component is enabled, the others are not.
         text = echo.ctl("set", "log.level", "pmd.net.memif=debug")
         check(re.search(r"^pmd\.net\.memif +debug$", text, re.MULTILINE), text)
         check(re.search(r"^lib\.ethdev +warning$", text, re.MULTILINE), text)
@@ -121,13 +121,13 @@ def levels_at_the_start(env):
     lines = server.output("stderr").splitlines()
     check(len(lines) < 2000, f"{len(lines)} lines")
     check(any(re.search(r" held=[1-9]\d*$", line) for line in lines), "nobody says how many")
-    # Where this machine has no time to read the pipe, lines are dropped, and that is said.
+    # If the machine is too slow to read the pipe, lines are dropped, and that is logged.
     all_match(lines, OPENED, CLOSED, r"coronet\.listen: event=\w+ local=\*:7777 shard=0",
               r"coronet: \d+ lines of the log were dropped here: it took no more")
 
 
 def wrong_words(env):
-    """What the program does not take, with what it says."""
+    """Wrong levels and destinations are refused with a message."""
     fifo, nowhere = env.scratch / "fifo", env.scratch / "none/log"
     command("mkfifo", fifo)
     for option, value, said in (
@@ -146,12 +146,12 @@ def wrong_words(env):
               f"{option} {value}: status {status}: {text}")
 
 
-# ---- where it goes ----
+# ---- destinations ----
 
 
 @contextlib.contextmanager
 def stream_of(echo, journal, *words, make=os.pipe):
-    """The program with a stream for stderr, which journald may be said to read."""
+    """Runs the program with a stream as stderr, optionally marked as journald's."""
     ends = make()
     read, write = (end if isinstance(end, int) else end.detach() for end in ends)
     info = os.fstat(write)
@@ -170,7 +170,7 @@ def stream_of(echo, journal, *words, make=os.pipe):
 
 
 def journal(env):
-    """Priorities where JOURNAL_STREAM names stderr, or as asked for; nowhere else."""
+    """Lines have priorities if JOURNAL_STREAM names stderr, or with --log-to journal, only."""
     notice = r"<5>stats: .*"
     for case, named, words, make, patterns in (
             ("pipe", True, (), os.pipe, (notice,)),
@@ -191,7 +191,7 @@ def journal(env):
 
 
 def drops_one(echo):
-    """False: the load has ended what was listed meanwhile."""
+    """Drops a listed connection; returns False if the load has ended it meanwhile."""
     for row in json.loads(echo.ctl("conns", "--json")):
         with contextlib.suppress(Failure):
             echo.ctl("drop", row["id"])
@@ -200,8 +200,8 @@ def drops_one(echo):
 
 
 def rotation(env):
-    """The file is moved under load, and opened anew by signal and by coronet-ctl: every line
-    is somewhere, whole, and in one place."""
+    """The file is renamed under load, and reopened by a signal and by coronet-ctl: every line is
+    complete, in exactly one file."""
     log = env.scratch_for({}) / "echo.log"
     echo = Echo(env, "--log-to", log, "--log-level", INFO)
     moved = []
@@ -231,12 +231,12 @@ def rotation(env):
     all_match(lines, *stamped, rf"{TIME} error coronet: --log-to '{log}': Is a directory; .*kept")
     dropped = [line for line in lines if "reason=drop" in line]
     check(len(dropped) == 18, f"{len(dropped)} of 18 lines: {lines}")
-    # A line may still wait to be written when the file is opened anew.
+    # A line may still wait to be written when the file is reopened.
     check(sum("event=" in path.read_text() for path in moved[1:-1]) > 1, "files without a line")
 
 
 def full_disk(env):
-    """/dev/full takes no line: everybody is served, and lines are counted."""
+    """With a full disk every client is served, and lost lines are counted."""
     echo = Echo(env, "--log-to", "/dev/full", "--log-level", "debug")
     with echo.serve() as server:
         some_conns(echo)
@@ -247,7 +247,7 @@ def full_disk(env):
 
 
 def stopped_reader(env):
-    """A FIFO whose reader stops, and goes: everybody is served, in time, until the end."""
+    """A FIFO whose reader stops, then closes: every client is served in time."""
     fifo = env.scratch_for({}) / "fifo"
     command("mkfifo", fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -260,14 +260,14 @@ def stopped_reader(env):
         reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         text = bytearray()
 
-        def told():
-            """What the FIFO held before comes first."""
+        def is_reported():
+            """Reads on; lines that the FIFO held before come first."""
             some_conns(echo, 1)
             with contextlib.suppress(BlockingIOError):
                 while data := os.read(reader, 65536):
                     text.extend(data)
             return re.search(rb"\d+Z warning coronet: \d+ lines of the log were dropped", text)
-        eventually(told, WAIT_MAX_S, lambda: f"nobody says so: {text[-500:]}")
+        eventually(is_reported, WAIT_MAX_S, lambda: f"no report: {text[-500:]}")
         for line in text.decode().splitlines():
             check(re.match(rf"{TIME} \w+ coronet", line), f"a line: {line!r}")
         server.terminate()
@@ -275,7 +275,7 @@ def stopped_reader(env):
 
 
 def two_logs(env):
-    """coronet-proxy's access log and its log are opened anew by one signal."""
+    """One signal reopens coronet-proxy's access log and its log."""
     folder = env.scratch_for({})
     logs = [folder / "access.log", folder / "proxy.log"]
     control = folder / "control"

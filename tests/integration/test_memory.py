@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coronet-httpd under --memory, with the kernel's clients: those that do not read.
+"""coronet-httpd under --memory, with kernel clients that do not read.
 
 Usage: test_memory.py BUILD_DIR
 """
@@ -18,7 +18,7 @@ GET = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def answer(what=b"index.html", seconds=60):
-    """The first bytes a new client gets."""
+    """Returns the first bytes that a new client gets."""
     with socket.create_connection((HOST, PORT), timeout=seconds) as client:
         client.sendall(GET % what)
         return client.recv(15)
@@ -54,7 +54,7 @@ def clients(number, request):
 
 
 def own_mib(server):
-    """MiB that the server has before anybody connects, rounded up."""
+    """Returns the server's memory before the first client, in MiB, rounded up."""
     return server.resident_bytes() // MIB + 1
 
 

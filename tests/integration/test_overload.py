@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""More than a program takes: it refuses some, serves others, and recovers by itself.
+"""Overload: a program refuses some clients, serves others, and recovers by itself.
 
 Usage: test_overload.py BUILD_DIR [--full]
 --full has eight times the readers that never read.
 Floods of SYNs, tables and pools that are full, requests that never end, readers
-that never read, a process without file descriptors. Bounds on the time are far
-above what a slow machine needs: what is tested is that others are served at
-all, and that everything is as before when the load is gone.
+that never read, a process without file descriptors. Bounds on the time are far above a slow
+machine's needs: the tests show that others are served at all, and that the program recovers when
+the load is gone.
 """
 
 import contextlib
@@ -22,25 +22,25 @@ import proxies
 from harness import WAIT_MAX_S, Skip, await_rounds, check, command, eventually, main
 from test_faults import HOST, PORT, Tap, check_control_path, check_echo, dial, try_echo
 
-SPOOFED = "10.9.2"  # sources of a flood: somebody answers ARP, nobody is there
+SPOOFED = "10.9.2"  # sources of a flood: ARP is answered, but no host exists
 PAGE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def connections(server):
-    """The connections in its last line of statistics, half open or not."""
+    """Returns the connections in the last line of statistics, half-open ones included."""
     found = re.findall(r" (\d+) connections(?:, (\d+) half open)?", server.output("stderr"))
     return sum(int(n or 0) for n in found[-1]) if found else None
 
 
 def check_recovers(server, seconds=WAIT_MAX_S):
-    """No connection is left, and the control path is as it was."""
+    """Checks that no connection is left, and that the control path works."""
     eventually(lambda: connections(server) == 0, seconds,
                lambda: f"connections are left: {server.story()}")
     check_control_path(server)
 
 
 def spent(function):
-    """The seconds that a call took."""
+    """Returns the seconds that a call took."""
     begin = time.monotonic()
     function()
     return time.monotonic() - begin
@@ -54,7 +54,7 @@ def get_page():
 
 
 def medians(function, count=40):
-    """The median and the worst of so many calls, in ms."""
+    """Returns the median and the maximum time of count calls, in ms."""
     times = sorted(spent(function) * 1e3 for _ in range(count))
     return times[len(times) // 2], times[-1]
 
@@ -75,7 +75,7 @@ def checksum(data):
 
 
 def syn(generator, server_mac):
-    """An Ethernet frame: a SYN from somebody who is not there."""
+    """Returns an Ethernet frame with a SYN from a host that does not exist."""
     source = socket.inet_aton(f"{SPOOFED}.{generator.randrange(1, 255)}")
     target = socket.inet_aton(HOST)
     tcp = struct.pack("!HHIIBBHHH", generator.randrange(1024, 65536), PORT,
@@ -89,14 +89,14 @@ def syn(generator, server_mac):
 
 
 def mac_of_server():
-    """What the kernel has learnt."""
+    """Returns the server's MAC address, as the kernel has learnt it."""
     words = command("ip", "neigh", "show", HOST).split()
     return bytes.fromhex(words[words.index("lladdr") + 1].replace(":", ""))
 
 
 @contextlib.contextmanager
 def spoofed_behind(link):
-    """The kernel says that the sources are behind it, and drops what comes for them."""
+    """The kernel answers ARP for the sources, and drops packets for them."""
     command("ip", "link", "add", "hole", "type", "veth", "peer", "name", "hole-end")
     for end in ("hole", "hole-end"):
         command("ip", "link", "set", end, "arp", "off", "up")  # nothing waits for a neighbour
@@ -112,7 +112,7 @@ def spoofed_behind(link):
 
 
 def syn_flood(env):
-    """Clients get in while ten times the backlog is half open."""
+    """Clients connect while ten times the backlog is half open."""
     count, generator = (10000 if env.sanitized else 40000), random.Random(1)
     tap = Tap(env, "coronet-echo", "ol0", "--port", PORT)
     with tap.running() as server, spoofed_behind(tap.link), \
@@ -143,7 +143,7 @@ def syn_flood(env):
 
 
 def connection_table_full(env):
-    """Beyond --max-conns nobody is served, but everybody who is there, and all again later."""
+    """Beyond --max-conns only existing clients are served, and later new ones again."""
     most = 100
     tap = Tap(env, "coronet-echo", "ol1", "--port", PORT, "--max-conns", str(most))
     with tap.running() as server:
@@ -165,7 +165,7 @@ def connection_table_full(env):
                 for sock in socks[:10]:
                     sock.close()
                 eventually(try_echo, WAIT_MAX_S,
-                           "no new connection in the place of those that left")
+                           "no new connection in place of the closed ones")
             eventually(lambda: connections(server) == 0, WAIT_MAX_S, server.story)
         check_recovers(server)
 
@@ -177,7 +177,7 @@ def is_connected(sock):
 
 
 def open_many(count, first, receive_buffer=0):
-    """So many connections that have sent their first bytes; fewer if it refuses more."""
+    """Opens count connections that send their first bytes; fewer if more are refused."""
     socks = []
     for _ in range(count):
         sock = socket.socket()
@@ -195,7 +195,8 @@ def open_many(count, first, receive_buffer=0):
 
 
 def close_all(socks):
-    """A few at a time: a TAP's queue drops what is too much, a reset for good."""
+    """Closes a few at a time: a TAP's queue drops surplus frames, and a lost reset is not
+    resent."""
     for number, sock in enumerate(socks):
         sock.close()
         if number % 100 == 99:
@@ -203,13 +204,13 @@ def close_all(socks):
 
 
 def await_answer():
-    """Wait until the server has handled what is queued: a port without a listener answers."""
+    """Waits until the server has handled queued frames: a closed port answers."""
     with contextlib.suppress(ConnectionRefusedError):
         socket.create_connection((HOST, PORT + 1), WAIT_MAX_S).close()
 
 
 def one_unread_byte_each(env):
-    """More connections with a byte of a request each than there are frames."""
+    """More connections than frames each have sent one byte of a request."""
     count = 4000 if env.sanitized else 13000
     tap = Tap(env, "coronet-httpd", "ol2", "--port", PORT, "--header-timeout", "120",
               "--idle-timeout", "120", "--max-half-open", "20000")
@@ -225,7 +226,7 @@ def one_unread_byte_each(env):
 
 
 def unread_while_dialling(env):
-    """Sessions whose backend never answers hold a byte each: more than there are frames."""
+    """More sessions than frames hold a byte each, while their backend never answers."""
     count = 4000 if env.sanitized else 13000
     tap = Tap(env, "coronet-proxy", "ol5", "--port", PORT, "--to", f"{SPOOFED}.9:80",
               "--connect-timeout", "5", "--health-interval", "0")
@@ -235,7 +236,7 @@ def unread_while_dialling(env):
         check_control_path(server, ends=False)
         free = [int(n) for n in re.findall(r"(\d+) of \d+ frames free", server.output("stderr"))]
         print(f"# {len(socks)} sessions, at least {min(free)} frames were free", flush=True)
-        for sock in socks:  # it gives up all of them, sooner or later
+        for sock in socks:  # the proxy gives up all of them in time
             sock.settimeout(WAIT_MAX_S)
             with contextlib.suppress(ConnectionResetError):
                 check(sock.recv(1) == b"", "an answer from nobody")
@@ -244,7 +245,7 @@ def unread_while_dialling(env):
 
 
 def requests_that_never_end(env):
-    """Their time is bounded; others are served meanwhile."""
+    """Requests that never end have bounded time; others are served meanwhile."""
     tap = Tap(env, "coronet-httpd", "ol3", "--port", PORT, "--header-timeout", "3")
     with tap.running() as server:
         socks = open_many(1000, b"GET / HTTP/1.1\r\nHost:")
@@ -261,7 +262,7 @@ def requests_that_never_end(env):
 
 
 def resident_mib(server):
-    """Resident memory, hugepages included."""
+    """Returns the resident memory in MiB, hugepages included."""
     with open(f"/proc/{server.process.pid}/smaps_rollup", encoding="ascii") as file:
         text = file.read()
     return sum(int(kib) for kib in re.findall(
@@ -269,7 +270,8 @@ def resident_mib(server):
 
 
 def readers_that_never_read(env):
-    """Within the budget of memory, others are served, and it all comes back."""
+    """With readers that never read the memory budget holds, others are served, and all memory is
+    returned."""
     budget = 192
     if "--memory" not in command(env.app("coronet-httpd"), "--help"):
         raise Skip("no --memory")
@@ -296,7 +298,7 @@ def readers_that_never_read(env):
                          f"at {resident_mib(server):.0f} MiB: {server.story()}")
         check_control_path(server, ends=False)
         print_times(f"{len(socks)} readers, {at_first:.0f} -> {most:.0f} MiB", before, during)
-        if not env.sanitized:  # a sanitizer keeps what is freed
+        if not env.sanitized:  # a sanitizer keeps freed memory
             check(most < budget * 1.1, f"{most:.0f} MiB of {budget}: {server.story()}")
         close_all(socks)
         check_recovers(server)
@@ -306,7 +308,7 @@ def readers_that_never_read(env):
 
 
 def out_of_files(env):
-    """epoll-proxy: clients wait, backends are not to blame, and it goes on later."""
+    """epoll-proxy out of descriptors: clients wait, backends stay up, and it recovers later."""
     kind = proxies.Epoll()
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
     with proxies.Peer(kind, proxies.echo) as peer, env.running(

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Downloads through a router whose next link takes less than ours.
+"""Downloads through a router whose next link has a smaller MTU.
 
 Usage: test_path_mtu.py BUILD_DIR
 
 coronet-httpd sits behind a TAP of MTU 1500; this namespace is the router, and
-its way to a client in another namespace takes 1300 bytes (1000 over IPv4). The
-router says so, or a filter drops what it says: the download has to end either
-way.
+its link to a client in another namespace has an MTU of 1300 bytes (1000 over IPv4). The router
+reports it, or a filter drops the report: the download must complete in both cases.
 """
 
 import contextlib
@@ -24,8 +23,8 @@ MIB = 1 << 20
 FILE_BYTES = 2 * MIB
 SERVERS = {"IPv4": "10.9.0.1", "IPv6": "[fd00:9::1]"}
 NARROW = {"IPv4": 1000, "IPv6": 1300}
-# A retransmission timeout is about 0.2 s here, and three in a row tell of a
-# path that swallows long packets; the rest is a slow machine's.
+# A retransmission timeout is about 0.2 s here, and three in a row indicate a black hole; the rest
+# allows for a slow machine.
 SECONDS = 30
 
 
@@ -34,7 +33,7 @@ def write_setting(path, value):
 
 
 def refused_packets():
-    """How many packets this namespace found too long to pass on."""
+    """Returns how many packets were too long for this namespace to forward."""
     fields = pathlib.Path("/proc/net/snmp").read_text().splitlines()
     names, values = [line.split()[1:] for line in fields if line.startswith("Ip:")]
     found = int(dict(zip(names, values))["FragFails"])
@@ -47,7 +46,7 @@ def refused_packets():
 
 @contextlib.contextmanager
 def filtered(silent):
-    """Nothing that tells of a narrow path leaves, if silent."""
+    """If silent, drops the router's reports of a small MTU."""
     if silent:
         if not shutil.which("nft"):
             raise Skip("no nft")
@@ -64,7 +63,7 @@ def filtered(silent):
 
 @contextlib.contextmanager
 def far_client(env, tap, number):
-    """A namespace behind this one; the words that run a command there."""
+    """Makes a namespace behind this one; yields the words that run a command there."""
     near, far = f"pn{number}", f"pf{number}"
     space = Namespace(env)
     try:
@@ -88,7 +87,7 @@ def far_client(env, tap, number):
         write_setting("ipv6/conf/all/forwarding", 1)
         yield space.inside()
     finally:
-        # The far namespace takes its end along, but only when it gets to it.
+        # The far namespace removes its end, but only some time after it has ended.
         subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
         space.close()
 
@@ -126,7 +125,7 @@ def cases(env):
     for family in SERVERS:
         for silent in (False, True):
             number += 1
-            yield (f"a narrow path over {family}, {'silent' if silent else 'told'}",
+            yield (f"a narrow path over {family}, {'silent' if silent else 'reported'}",
                    functools.partial(download, env, number, family, silent))
 
 

@@ -3,8 +3,8 @@
 
 Usage: test_peers.py BUILD_DIR tap|epoll
 With tap, coronet-echo is the server and a TAP link joins it to the kernel.
-With epoll, epoll-echo is, on loopback: the kernel talks to itself there, so a
-case that fails is mistaken about TCP.
+With epoll, epoll-echo is the server, on loopback: a case that fails between two kernel ends is
+wrong about TCP.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def dial(host, port=PORT, receive_buffer=0, send_buffer=0):
 
 
 def read_to_end(sock):
-    """Everything up to the peer's FIN."""
+    """Reads up to the peer's FIN."""
     parts = []
     while part := sock.recv(65536):
         parts.append(part)
@@ -95,7 +95,7 @@ def read_exactly(sock, size):
 
 
 def check_echo(host, size=1000, seed=0):
-    """One connection sends and gets back the same bytes."""
+    """Checks that a connection gets its own bytes back."""
     data = random.Random(seed).randbytes(size)
     with dial(host) as sock:
         sock.sendall(data)
@@ -103,31 +103,31 @@ def check_echo(host, size=1000, seed=0):
 
 
 def echo_again(*socks):
-    """Connections that are open already still echo."""
+    """Checks that open connections still echo."""
     for sock in socks:
         sock.sendall(b"still there")
         check(read_exactly(sock, 11) == b"still there", "the echo differs")
 
 
 def reset(sock):
-    """Close with a RST instead of a FIN."""
+    """Closes with a RST instead of a FIN."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
 def ping(_env, _server, host):
-    """Five answers, however long they take: ping fails if one is missing."""
+    """Five pings are answered, with any delay: ping fails if one answer is missing."""
     for payload in (56, 1400):
         command("ping", "-c", "5", "-i", "0.2", "-w", WAIT_MAX_S, "-s", payload, host)
 
 
 def echo_large_file(env, _server, host):
-    """Sanitizers cost most of the speed: they get an eighth of the file."""
+    """Echoes a large file; an eighth of it under sanitizers, which are slow."""
     echo_file(env, host, 100 * MIB // (8 if env.sanitized else 1))
 
 
 def echo_file(env, host, size, seed=0):
-    """socat sends a file of random bytes, and the SHA-256 of what comes back is compared."""
+    """socat sends a file of random bytes, and the echo's SHA-256 is compared."""
     path = env.scratch / f"file{seed}"
     generator = random.Random(seed)
     sent = hashlib.sha256()
@@ -169,7 +169,7 @@ class Exchange:
         self.left -= 1
 
     def readable(self):
-        """Take what came; True once the last round is complete."""
+        """Reads available bytes; returns True once the last round is complete."""
         part = self.sock.recv(self.size)
         check(part, "the server closed one of many connections")
         check(self.expected.startswith(part), "a connection got bytes that are not its own")
@@ -184,7 +184,7 @@ def thousand_connections(_env, _server, host):
 
 
 def echo_at_once(host, count):
-    """All open before the first is done: every one still echoes its own."""
+    """All connections are open before the first is done, and each gets its own bytes."""
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
         for number in range(count):
             exchange = Exchange(host, number)
@@ -201,7 +201,7 @@ def echo_at_once(host, count):
 
 
 def half_close(_env, _server, host):
-    """The client's FIN ends one direction; the other drains, then ends too."""
+    """The client's FIN ends one direction; the other drains, then ends, too."""
     for size in (0, 1, 65536, 2 * MIB):
         data = random.Random(size).randbytes(size)
         with dial(host) as sock:
@@ -231,14 +231,14 @@ def reset_midstream(_env, server, host):
     check_echo(host)
 
 
-def probes_a_shut_window(sock):
-    """Whether the kernel has done so twice, with nothing acknowledged since."""
+def probes_a_closed_window(sock):
+    """Whether the kernel has probed twice without an acknowledged byte since."""
     backoff = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 5)[4]
     return backoff >= 2
 
 
 def fill(socks):
-    """Send until every window stays shut; the bytes that each has taken."""
+    """Sends until every window stays closed; returns the accepted bytes of each."""
     block = random.Random(1).randbytes(65536)
     sent = [0] * len(socks)
     for sock in socks:
@@ -249,7 +249,7 @@ def fill(socks):
             with contextlib.suppress(BlockingIOError):
                 while sent[i] < 64 * MIB:
                     sent[i] += sock.send(block[sent[i] % len(block):])
-        return all(sent[i] >= 64 * MIB or probes_a_shut_window(sock)
+        return all(sent[i] >= 64 * MIB or probes_a_closed_window(sock)
                    for i, sock in enumerate(socks))
     eventually(all_are_shut, WAIT_MAX_S, lambda: f"no window is shut after {sent} bytes")
     for sock in socks:
@@ -258,9 +258,9 @@ def fill(socks):
 
 
 def peer_that_never_reads(env, server, host):
-    """Its window closes, so the server has to stop taking its bytes."""
-    # Far above any window, far below what it would send. The kernel lets its
-    # own buffers grow with the load, ours do not.
+    """A peer closes its window by not reading, so the server must stop reading from it."""
+    # Far above any window, far below the bytes to send. The kernel's buffers grow with the load,
+    # ours do not.
     limit = (32 if env.args[0] == "epoll" else 8) * MIB
     before = server.resident_bytes()
     with contextlib.ExitStack() as stack:
@@ -269,7 +269,7 @@ def peer_that_never_reads(env, server, host):
         stalled = list(zip(socks, fill(socks)))
         taken = max(sent for _, sent in stalled)
         check(taken <= limit, f"the server took {taken} bytes from a peer that never reads")
-        check_echo(host, size=100000)  # others get theirs
+        check_echo(host, size=100000)  # others are served
         grown = server.resident_bytes() - before
         allowed = len(stalled) * limit // (1 if env.sanitized else 2)
         check(grown < allowed, f"the server grew by {grown} bytes")
@@ -284,7 +284,7 @@ def peer_that_never_reads(env, server, host):
 
 
 def closed_port(_env, _server, host):
-    """The first SYN is answered: the second would follow after a second."""
+    """A closed port refuses at once: a second SYN would follow after a second."""
     def attempt():
         begin = time.monotonic()
         try:
@@ -307,14 +307,14 @@ def sigterm_idle(env, kind, _host):
 
 
 def unacknowledged(sock):
-    """Bytes that were sent and that the peer has not acknowledged."""
+    """Returns the number of sent bytes that the peer has not acknowledged."""
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def refuses(kind, host):
-    """Whether a server that was told to end has begun to."""
+    """Whether a server has started to end after SIGTERM."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
-        sock.settimeout(kind.drain_seconds)  # from a link that is gone nobody answers
+        sock.settimeout(kind.drain_seconds)  # without the link there is no answer
         try:
             sock.connect((host, PORT))
         except OSError:
@@ -323,7 +323,7 @@ def refuses(kind, host):
 
 
 def sigterm_drains(env, kind, host):
-    """An echo that the server has queued still arrives after the signal."""
+    """A queued echo still arrives after the signal."""
     data = random.Random(2).randbytes(32768)
 
     def attempt():
@@ -349,7 +349,8 @@ def sigterm_drains(env, kind, host):
 
 
 def second_sigterm(env, kind, host):
-    """It ends the server at once: with status 1, and 0 would be the drain's end."""
+    """A second SIGTERM ends the server at once, with status 1; status 0 would be the end of the
+    drain."""
     def attempt():
         with kind.serve(env) as server, dial(host) as sock:
             sock.sendall(b"x")
@@ -377,7 +378,7 @@ def title(function, family):
 
 
 def cases(env):
-    """The shared cases on one server, which has to survive them all."""
+    """The shared cases on one server, which must survive them all."""
     kind = {"tap": Tap, "epoll": Epoll}[env.args[0]]()
     running = contextlib.ExitStack()
     state = {}

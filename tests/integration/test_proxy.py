@@ -30,7 +30,7 @@ from web import Nginx, SMALL, curl, curl_digests, need, random_file, wrk_enough
 
 
 def bodies(env, kind):
-    """Downloads side by side and an upload: every SHA-256 is equal."""
+    """Parallel downloads and an upload have the right SHA-256."""
     need("curl")
     long = "--long" in env.args
     each = GIB if long else 32 * MIB // (8 if env.sanitized else 1)
@@ -54,8 +54,8 @@ def bodies(env, kind):
     (env.scratch / "uploaded").unlink()
 
 
-def both_ways_at_once(env, kind):
-    """Full duplex through an echo: what is sent while receiving is not lost."""
+def both_directions_at_once(env, kind):
+    """Full duplex through an echo: bytes sent while receiving are not lost."""
     size = (64 if not env.sanitized else 8) * MIB
     block = random_file(env.scratch / "block", MIB) and (env.scratch / "block").read_bytes()
     with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at):
@@ -74,7 +74,7 @@ def both_ways_at_once(env, kind):
 
 
 def half_close(env, kind):
-    """Each side's FIN is passed on alone; the other direction goes on."""
+    """Each side's FIN is passed on alone; the other direction continues."""
     def answer_at_end(sock):
         sock.sendall(b"%d" % len(read_to_end(sock)))
 
@@ -102,7 +102,7 @@ def half_close(env, kind):
 
 
 def resets(env, kind):
-    """A RST of either side becomes one of the other; nobody else is touched."""
+    """A RST from either side is passed to the other; other sessions are not affected."""
     def reset_it(sock):
         sock.recv(1)
         reset(sock)
@@ -129,7 +129,7 @@ def resets(env, kind):
 
 
 def resets_in_bulk(env, kind):
-    """Who goes while megabytes are on their way takes nothing but its session along."""
+    """A reset with megabytes in flight ends only its own session."""
     def pour(sock):
         with contextlib.suppress(OSError):
             for _ in range(64):
@@ -144,7 +144,7 @@ def resets_in_bulk(env, kind):
     with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at, *options) as proxy:
         for number in range(8):
             with dial(kind) as sock:
-                if number % 2:  # the kernel tells of a reset in another way then
+                if number % 2:  # the kernel reports a reset differently then
                     sock.shutdown(socket.SHUT_WR)
                 read_exactly(sock, (1 + number % 4) * MIB)
                 reset(sock)
@@ -159,13 +159,13 @@ def resets_in_bulk(env, kind):
 
 
 def largest_buffers():
-    """Bytes that the kernel lets one socket receive, and one send, before it stops them."""
+    """Returns the kernel's maximum socket buffers for receiving and sending."""
     return sum(int(pathlib.Path(f"/proc/sys/net/ipv4/tcp_{way}mem").read_text().split()[2])
                for way in "rw")
 
 
 def back_pressure(env, kind):
-    """A backend that does not read stops its client, and nobody else."""
+    """A backend that does not read stops only its client."""
     stop = threading.Event()
 
     def stuck(sock):
@@ -176,7 +176,7 @@ def back_pressure(env, kind):
         else:
             echo(sock)
 
-    # The kernel's own buffers are the most of it: with epoll it grows a proxy's as well.
+    # Most bytes are in the kernel's buffers; with epoll also in the proxy's sockets.
     limit = 8 * MIB + (0 if isinstance(kind, Tap) else largest_buffers())
     with Peer(kind, stuck, receive_buffer=65536) as peer, kind.serve(env, "--to", peer.at) as proxy:
         check_echo(kind)
@@ -200,7 +200,7 @@ def back_pressure(env, kind):
 
 
 def over_ip6(env, kind):
-    """IPv6 in front, IPv4 behind, and the other way round."""
+    """IPv6 clients with IPv4 backends, and vice versa."""
     with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, *(
             ["--listen", f"[{kind.host6}]:{PORT}"] if isinstance(kind, Epoll) else []),
             port=0 if isinstance(kind, Epoll) else PORT):
@@ -214,7 +214,7 @@ def over_ip6(env, kind):
 
 
 class KeepAlive:
-    """One of many connections: asks again and again, and checks each answer."""
+    """One of many connections: sends requests repeatedly, and checks each answer."""
     request = b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n"
 
     def __init__(self, kind, rounds):
@@ -226,7 +226,7 @@ class KeepAlive:
         self.data = b""
 
     def ready(self, events):
-        """Go on; True when the last answer is complete."""
+        """Continues; returns True when the last answer is complete."""
         if not self.asked and events & selectors.EVENT_WRITE:
             check(self.sock.send(self.request) == len(self.request), "a short write")
             self.asked = True
@@ -247,7 +247,7 @@ class KeepAlive:
 
 
 def await_connected(connections):
-    """Wait for the last of many handshakes."""
+    """Waits for the last of many handshakes."""
     for connection in connections:
         poll = select.poll()
         poll.register(connection.sock, select.POLLOUT)
@@ -255,7 +255,7 @@ def await_connected(connections):
 
 
 def keep_alive(env, kind, count):
-    """All are open before the first asks, and all are open when the last has."""
+    """All connections are open before the first request and after the last one."""
     size = count // (10 if env.sanitized else 1)
     with kind.serve(env, "--to", f"{kind.near}:9001", "--stats", "0.5", "--health-interval", "0",
                     "--connect-timeout", WAIT_MAX_S) as proxy, \
@@ -265,14 +265,14 @@ def keep_alive(env, kind, count):
         for number in range(size):
             connections.append(KeepAlive(kind, rounds=3))
             stack.enter_context(connections[-1].sock)
-            if number % 500 == 499:  # what a backlog takes at once
+            if number % 500 == 499:  # as many as a backlog holds
                 await_connected(connections[-500:])
         eventually(lambda: re.search(f"proxy: {size} sessions", proxy.output("stderr")), WAIT_MAX_S,
                    f"never {size} sessions: {proxy.story()}")
         waiting = collections.deque(connections)
         while waiting or selector.get_map():
-            # A TAP queues 1,000 frames and drops the rest: more requests at once would
-            # wait for retransmissions of the kernel, which double their time-out.
+            # A TAP queues 1,000 frames and drops others: more requests at once would wait for the
+            # kernel's retransmissions, which double their timeout.
             while waiting and len(selector.get_map()) < 200:
                 connection = waiting.popleft()
                 selector.register(connection.sock, selectors.EVENT_WRITE, connection)
@@ -291,7 +291,7 @@ def keep_alive(env, kind, count):
 
 
 def wrk_load(env, kind):
-    """wrk's own opinion: no error of any kind."""
+    """wrk reports no error of any kind."""
     with kind.serve(env, "--to", f"{kind.near}:9001", "--balance", "least", "--health-interval",
                     "0", "--connect-timeout", WAIT_MAX_S), Nginx(env, kind.near, 9001):
         for connections in (1, 64, 500):
@@ -303,13 +303,13 @@ def wrk_load(env, kind):
 
 
 class Client(threading.Thread):
-    """Asks for one page after the other; remembers what failed and when."""
+    """Requests one page after the other; records failures and their times."""
 
     def __init__(self, kind, keep):
         super().__init__(daemon=True)
         self.kind, self.keep = kind, keep
-        self.done = []  # (begin, end, backend or None if it failed, that before it)
-        self.errors = []  # what failed, with its time
+        self.done = []  # (begin, end, backend or None if it failed, the backend before)
+        self.errors = []  # failures, with their times
         self.stop = False
         self.start()
 
@@ -318,7 +318,7 @@ class Client(threading.Thread):
         self.join(WAIT_MAX_S)
 
     def story(self):
-        """What failed, and what was answered before."""
+        """Returns the failures, and the answers before them."""
         return (f"keeps its connection: {self.keep}, now {time.monotonic():.3f}, errors "
                 f"{self.errors[-3:]}, {len(self.done)} requests, the last {self.done[-5:]}")
 
@@ -361,11 +361,11 @@ class Client(threading.Thread):
 
 
 def judge(clients, killed_port, killing, killed):
-    """What failed was on the dead backend, or not yet on any when it died."""
+    """Checks that failed requests were on the dead backend, or not yet on any when it died."""
     failed = 0
     for client in clients:
         bad = [entry for entry in client.done if entry[2] is None]
-        # A new one may meet the dying backend too, while its last process lives.
+        # A new request may also reach the dying backend, while its last process lives.
         check(len(bad) <= 3, f"a client failed {len(bad)} times: {bad}")
         for begin, end, _, before in bad:
             failed += 1
@@ -378,13 +378,13 @@ def judge(clients, killed_port, killing, killed):
     return failed
 
 
-# Checks in a row without an answer, so that a machine that stands still for a second or two does not
-# take the backends that live for dead.
+# Unanswered checks in a row, so that a machine that stalls for a second or two does not mark live
+# backends down.
 FALL = "15"
 
 
 def backends_die(env, kind):
-    """Under load each backend is killed and comes back; the rest never notices."""
+    """Under load each backend is killed and restarted; sessions of others do not fail."""
     (env.scratch / "page").write_bytes(b"p" * 20000)
     ports = (9001, 9002, 9003)
     failed = 0
@@ -414,9 +414,9 @@ def backends_die(env, kind):
             eventually(lambda p=port, n=downs: proxy.output("stderr").count(f":{p} is down") > n - 1
                        and proxy.output("stderr").rfind(f":{p} is down")
                        > proxy.output("stderr").rfind(f":{p} is up"), WAIT_MAX_S,
-                       f"{port} is dead and said to be up: {proxy.story()}")
-            told = [len(client.done) for client in clients]
-            eventually(lambda t=tuple(told): all(len(client.done) > count + 2 for client, count
+                       f"{port} is dead and reported up: {proxy.story()}")
+            counts = [len(client.done) for client in clients]
+            eventually(lambda t=tuple(counts): all(len(client.done) > count + 2 for client, count
                                                  in zip(clients, t)), WAIT_MAX_S,
                        lambda: f"the load stands still: {proxy.story()}")
             failed += judge(clients, port, killing, killed)
@@ -437,13 +437,14 @@ def backends_die(env, kind):
 
 
 def all_up(proxy, ports):
-    """No backend's last word is that it is down."""
+    """Whether the last line of each backend says that it is up."""
     said = proxy.output("stderr")
     return all(said.rfind(f":{port} is up") >= said.rfind(f":{port} is down") for port in ports)
 
 
 def next_backend(env, kind):
-    """Refused or unanswered, the next one is tried at once; none: a reset."""
+    """If a backend refuses or does not answer, the next is tried at once; without one the client is
+    reset."""
     closed = socket.create_server(("127.0.0.1", 0))
     refused = f"{kind.near}:{closed.getsockname()[1]}"
     closed.close()
@@ -454,7 +455,8 @@ def next_backend(env, kind):
         with kind.serve(env, "--to", f"{kind.nobody}:80", "--to", peer.at,
                         "--health-interval", "0", "--connect-timeout", "0.3"):
             def soon():
-                """Much sooner than the kernel or we would give up by ourselves."""
+                """Checks a time that is much shorter than the timeouts of the kernel and the
+                proxy."""
                 begin = time.monotonic()
                 try:
                     check_echo(kind)
@@ -474,7 +476,7 @@ def next_backend(env, kind):
 
 
 def balances(env, kind):
-    """Each way to choose, as clients see it."""
+    """Each balancing method distributes clients as documented."""
     def who(source=None):
         with dial(kind, source=source) as sock:
             return sock.recv(1)
@@ -497,7 +499,7 @@ def balances(env, kind):
                     sock.close()
 
                 def least_is_found():
-                    """Once the proxy has seen those two go."""
+                    """Waits until the proxy has seen two sessions end."""
                     with contextlib.ExitStack() as two:
                         again = [two.enter_context(dial(kind)).recv(1) for _ in range(2)]
                     return again == [b"b", b"b"]
@@ -513,7 +515,7 @@ def balances(env, kind):
 
 
 def answers(*words):
-    """Whether curl succeeds."""
+    """Whether curl gets an answer."""
     try:
         return bool(curl(*words))
     except Failure:
@@ -543,7 +545,7 @@ def v2_header(source, dest, source_port, dest_port):
 
 
 def accept_proxy(env, kind):
-    """What a client's header says is passed on; a client without one is reset."""
+    """A client's PROXY header is passed on; a client without one is reset."""
     request = b"GET /who HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     headers = [b"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n",
                v2_header("192.0.2.7", "192.0.2.8", 1234, 80)]
@@ -601,14 +603,14 @@ def two_links(env, kind):
                 check(read_exactly(sock, len(data)) == data, "the echo differs")
         check(set(seen) == {"10.8.0.1"}, f"the backend saw {set(seen)}")
         for link in ("front0", "back0"):
-            told = json.loads(command("ip", "-s", "-j", "link", "show", link))[0]["stats64"]
+            stats = json.loads(command("ip", "-s", "-j", "link", "show", link))[0]["stats64"]
             for direction in ("rx", "tx"):
-                moved = told[direction]["bytes"]
+                moved = stats[direction]["bytes"]
                 check(moved > 3 * MIB, f"{moved} bytes of {direction} on {link}")
 
 
-CASES = [bodies, both_ways_at_once, half_close, resets, resets_in_bulk, back_pressure, over_ip6,
-         balances, send_proxy, accept_proxy, next_backend, backends_die, wrk_load]
+CASES = [bodies, both_directions_at_once, half_close, resets, resets_in_bulk, back_pressure,
+         over_ip6, balances, send_proxy, accept_proxy, next_backend, backends_die, wrk_load]
 
 
 def cases(env):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coronet-proxy steered by coronet-ctl, and what it tells Prometheus.
+"""coronet-proxy controlled by coronet-ctl, and its Prometheus metrics.
 
 Usage: test_proxy_control.py BUILD_DIR [CASE...]
 """
@@ -17,7 +17,7 @@ from web import curl, need
 
 
 def metric(page, series, **labels):
-    """A value of a page for Prometheus."""
+    """Returns a value of a Prometheus page."""
     wanted = ",".join(f'{key}="{value}"' for key, value in labels.items())
     start = f"{series}{{{wanted}}} " if wanted else f"{series} "
     found = [line for line in page.splitlines() if line.startswith(start)]
@@ -26,7 +26,7 @@ def metric(page, series, **labels):
 
 
 class Control:
-    """coronet-ctl beside a program that has a socket of its own."""
+    """Runs coronet-ctl for a program with its own socket."""
 
     def __init__(self, env):
         self.path = env.scratch_for({}) / "c"
@@ -34,7 +34,7 @@ class Control:
         self.options = ("--control", self.path)
 
     def __call__(self, *words, status=0):
-        """What it prints; on stderr, one line, if it has to fail."""
+        """Returns its output; one line of stderr if it must fail."""
         done = subprocess.run([str(self.ctl), "--control", str(self.path), *words], check=False,
                               stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=WAIT_MAX_S)
@@ -47,11 +47,12 @@ class Control:
 
 
 def drain_by_control(env, kind):
-    """Under load: drain and down give no new sessions, those there go on, ready takes it up."""
+    """Under load, drain and down stop new sessions and keep existing ones; ready allows new
+    ones."""
     control = Control(env)
     with Peer(kind, echo) as one, Peer(kind, echo) as two, \
             kind.serve(env, "--to", f"one={one.at},weight=3", "--to", f"two={two.at}",
-                       "--shards", "2", "--health-interval", "0",  # a check is seen, too
+                       "--shards", "2", "--health-interval", "0",  # so that a check runs, too
                        *control.options) as proxy, contextlib.ExitStack() as later:
         stays = []
         for _ in range(16):
@@ -65,7 +66,7 @@ def drain_by_control(env, kind):
             load.more(20)
             text = control("backend", "one", state)
             check(re.search(rf"^one +{one.at} +{state} +up ", text, re.MULTILINE), text)
-            load.more(8)  # what had been chosen before has connected
+            load.more(8)  # sessions that chose it before have connected
             eventually(lambda: control.backend("one")["sessions"] == stay, WAIT_MAX_S,
                        lambda: f"not {stay} sessions stay: {control.backend('one')}")
             seen = one.seen
@@ -89,7 +90,7 @@ def drain_by_control(env, kind):
 
 
 def backends_by_control(env, kind):
-    """The table tells of states, health, weights and the queue; mistakes are explained."""
+    """The table shows states, health, weights and the queue; errors are explained."""
     control = Control(env)
     with Peer(kind, echo) as one, kind.serve(
             env, "--to", f"one={one.at},weight=7,maxconn=1,check=none", "--to",
@@ -133,7 +134,7 @@ def backends_by_control(env, kind):
 
 
 def reload_by_control(env, kind):
-    """coronet-ctl reload waits until the files are read, and says what came of it."""
+    """coronet-ctl reload waits until the files are read, and prints the result."""
     control = Control(env)
     with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
         config = Config(env, f"to = one={one.at}")
@@ -155,7 +156,7 @@ def reload_by_control(env, kind):
 
 
 def backend_metrics(env, kind):
-    """Prometheus is told of each backend; promtool finds nothing, labels are right."""
+    """Metrics of each backend pass promtool and have the right labels."""
     need("promtool")
     page = "127.0.0.1:9465"
     with Peer(kind, echo) as one, kind.serve(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the proxies hold, what they count as idle, and what they do when something runs out.
+"""Resources of the proxies, idle timeouts, and exhausted limits.
 
 Usage: test_proxy_limits.py BUILD_DIR tap|epoll
 With tap, coronet-proxy is the proxy, with epoll, epoll-proxy is (proxies.py).
@@ -22,7 +22,7 @@ from test_proxy_shards import check_sessions
 
 
 def slow_reader_is_not_idle(env, kind):
-    """Bytes that the backend sent long ago move as the client reads them, slowly."""
+    """A client that slowly reads the backend's old bytes is not idle."""
     size, limit = 20000, 1
 
     def pour(sock):
@@ -53,13 +53,13 @@ def slow_reader_is_not_idle(env, kind):
 
 
 def frames_free(proxy):
-    """What the last line of --stats says, once there is one more."""
+    """Waits for another line of --stats; returns its number of free frames."""
     await_rounds(proxy, 1)
     return int(re.findall(r"(\d+) of \d+ frames free", proxy.output("stderr"))[-1])
 
 
 def dialling_holds_no_frame(env, kind):
-    """Clients of backends that do not answer leave the NIC its frames."""
+    """Clients of backends that do not answer hold no frames of the NIC."""
     count = 300
     with kind.serve(env, "--to", f"{kind.nobody}:80", "--accept-proxy", "--connect-timeout", "60",
                     "--health-interval", "0", "--stats", "0.2") as proxy:
@@ -75,7 +75,7 @@ def dialling_holds_no_frame(env, kind):
 
 
 def reset_ends_dialling(env, kind):
-    """Clients that reset while a backend does not answer leave their places to others."""
+    """Clients that reset while a backend does not answer free their slots."""
     count = 300
     with kind.serve(env, "--to", f"{kind.nobody}:80", "--max-clients", count, "--connect-timeout",
                     "60", "--health-interval", "0", "--stats", "0.2") as proxy:
@@ -91,7 +91,7 @@ def reset_ends_dialling(env, kind):
 
 
 def out_of_files(env, kind):
-    """More clients than there are files for: they wait, and the backend stays up."""
+    """More clients than descriptors: they wait, and the backend stays up."""
     with Peer(kind, echo) as peer, kind.serve(
             env, "--to", peer.at, "--health-interval", "0.5", "--fall", "1", "--stats", "0.5",
             limit=(resource.RLIMIT_NOFILE, 60)) as proxy, contextlib.ExitStack() as stack:
@@ -119,7 +119,7 @@ def served_again(kind):
 
 
 def headers_displace_each_other(env, kind):
-    """Beyond the limit of PROXY headers that are not whole, the oldest is reset."""
+    """Beyond the limit of incomplete PROXY headers, the oldest is reset."""
     with Peer(kind, echo) as peer, \
             kind.serve(env, "--to", peer.at, "--accept-proxy", "--max-half-open", "2",
                        "--proxy-timeout", "60", "--stats", "0.2") as proxy, \
@@ -138,7 +138,7 @@ def headers_displace_each_other(env, kind):
 
 
 def served_from(kind, source):
-    """Whether a client from that address is let in and served, however late."""
+    """Whether a client from that address is accepted and served, at any time."""
     try:
         with dial(kind, source=source) as sock:
             sock.sendall(b"x")
@@ -148,7 +148,7 @@ def served_from(kind, source):
 
 
 class Newcomer:
-    """A client that nobody waits for."""
+    """A client in a thread of its own."""
 
     def __init__(self, kind, source):
         self.sock = socket.socket()
@@ -170,7 +170,7 @@ class Newcomer:
 
 
 def source_limit(env, kind):
-    """One source has no more than its share of clients, and does not keep others out."""
+    """A source has a limit of clients, and does not block other sources."""
     with Peer(kind, echo) as peer, \
             kind.serve(env, "--to", peer.at, "--max-clients-per-source", "2",
                        "--stats", "0.2") as proxy:

@@ -28,7 +28,7 @@ def serve(env, kind, shards, *options):
 
 
 def check_sessions(proxy, count):
-    """The line of all shards says that there are so many."""
+    """Waits until the line of all shards shows count sessions."""
     def latest():
         said = re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))
         return said and int(said[-1]) == count
@@ -36,7 +36,7 @@ def check_sessions(proxy, count):
 
 
 def retries(proxy):
-    """How many the shards have counted by now."""
+    """Returns the retries that the shards have counted."""
     pattern = r"in all (\d+) retries"
     before = len(re.findall(pattern, proxy.output("stderr")))
     eventually(lambda: len(re.findall(pattern, proxy.output("stderr"))) > before + 1, WAIT_MAX_S,
@@ -50,7 +50,7 @@ def end(proxy):
 
 
 def shards_carry(env, kind, shards):
-    """Every shard has sessions, and no byte of any is lost or in the wrong place."""
+    """Every shard has sessions, and no byte is lost or misplaced."""
     size = 2 * MIB // (8 if env.sanitized else 1)
 
     def talk(number, sock):
@@ -81,7 +81,7 @@ def shards_carry(env, kind, shards):
 
 
 def shards_limit(env, kind, shards):
-    """--max-clients counts the sessions of all shards; who ends one makes room on any."""
+    """--max-clients counts the sessions of all shards; an ended one makes room on any."""
     most = 8
     waiting = 16
     with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
@@ -128,7 +128,7 @@ def shards_source_limit(env, kind, shards):
 
         def some_inside():
             for sock in [each for each in socks if each not in inside]:
-                with contextlib.suppress(BlockingIOError):  # it has still to be let in
+                with contextlib.suppress(BlockingIOError):  # it is not accepted yet
                     sock.send(b"x")
                     inside.append(sock)
             return len(inside) >= most
@@ -142,7 +142,7 @@ def shards_source_limit(env, kind, shards):
             for sock in inside if turn < 2 else []:
                 sock.settimeout(WAIT_MAX_S)
                 check(sock.recv(1) == b"x", "the echo differs")
-                sock.close()  # others get in when they try again
+                sock.close()  # others connect when they retry
                 socks.remove(sock)
             inside.clear()
         said = [int(count) for count in re.findall(r"proxy: (\d+) sessions", proxy.output("stderr"))]
@@ -176,7 +176,7 @@ def shards_headers(env, kind, shards):
 
 
 def shards_health(env, kind, shards):
-    """A backend that died is down on every shard at once, and comes back on every one."""
+    """A dead backend is down on every shard at once, and up again on every one."""
     def who():
         with dial(kind) as sock:
             return sock.recv(1)
@@ -187,7 +187,7 @@ def shards_health(env, kind, shards):
     with Peer(kind, name(b"a")) as first, contextlib.ExitStack() as stack:
         second = stack.enter_context(Peer(kind, name(b"b")))
         with serve(env, kind, shards, "--to", first.at, "--to", second.at, "--rise", 1, "--fall", 1,
-                   "--health-interval", "1.5") as proxy:  # as long may a backend take to answer
+                   "--health-interval", "1.5") as proxy:  # the time allowed for an answer
             check(clients(SESSIONS) == {b"a", b"b"}, "a backend gets no client")
             stack.close()
             down = f"backend {second.at} is down"
@@ -205,7 +205,7 @@ def shards_health(env, kind, shards):
 
 
 def shards_drain(env, kind, shards):
-    """After SIGTERM every shard's sessions finish, and those that do not are reset in time."""
+    """After SIGTERM every shard's sessions finish, or are reset at the timeout."""
     with Peer(kind, echo) as peer:
         with contextlib.ExitStack() as stack, serve(env, kind, shards, "--to", peer.at) as proxy:
             socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]

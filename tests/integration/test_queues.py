@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two shards over links with two queues, and with one, whose frames are handed over.
+"""Two shards over links with two queues, or with one, whose frames are handed over.
 
 Usage: test_queues.py BUILD_DIR
 memif, TAP and ring links are in test_shards.py.
@@ -21,12 +21,12 @@ from test_shards import CONNS, check_all_serve, echo_from_kernel
 
 SHARDS = ["--shards", "2", "--stats", "0.2", "--memory", "512M"]
 
-# DPDK frees what it has of a queue only where queues share memory, which ours do not.
+# DPDK frees a queue's memory only if queues share memory, which ours do not.
 XDP_LEAK = "leak:libxdp\n"
 
 
 def check_queues(server, queues):
-    """A shard with a queue receives by it; one without lives by what it is handed."""
+    """Checks that a shard with a queue receives by it, and one without by hand-over."""
     def as_it_should():
         own, handed = received_by(server)
         if queues == 2:
@@ -39,11 +39,11 @@ def check_queues(server, queues):
 
 
 def check_forwards_by_queues(forwarder, queues):
-    """testpmd has seen frames of every queue, and of no other."""
+    """Checks that testpmd has seen frames of every queue, and of no other."""
     text = forwarder.output("stdout")
     streams = {int(queue) for queue in re.findall(
         r"Forward Stats for RX Port= *\d+/Queue= *(\d+).*\n *RX-packets: *[1-9]", text)}
-    if queues > 1:  # with one it says nothing of queues
+    if queues > 1:  # with one queue it prints nothing about queues
         check(streams == set(range(queues)), f"queues {streams} of {forwarder.story()}")
 
 
@@ -152,7 +152,7 @@ def af_xdp_two_queues(env, keys):
 
 
 def af_xdp_fewer_on_purpose(env):
-    """With queues=1 the user takes care of the interface's other queue."""
+    """With queues=1 the user handles the interface's other queue."""
     with veth("numrxqueues", "2"):
         receive_by("veth0", 2)
         with env.running(echo(env, "af_xdp:veth0,queues=1"), **xdp_options(env)) as server:
@@ -160,7 +160,7 @@ def af_xdp_fewer_on_purpose(env):
 
 
 def refused(env, argv, *words):
-    """A program that ends in one line, which has the words."""
+    """Runs a program that must end with one line that contains the words."""
     program = env.start(argv)
     status = program.wait(WAIT_MAX_S)
     lines = program.output("stderr").strip().splitlines()
@@ -168,8 +168,8 @@ def refused(env, argv, *words):
           f"status {status}, not {words}: {program.story()}")
 
 
-def af_xdp_where_it_cannot_be(env):
-    """The loopback interface, and an MTU that is too large for XDP."""
+def af_xdp_on_unsuitable_interfaces(env):
+    """The loopback interface and an MTU too large for XDP are refused."""
     refused(env, echo(env, "af_xdp:lo"), "does not work on the loopback interface")
     command("ip", "link", "add", "xq8", "mtu", 9000, "type", "veth", "peer", "name", "xq9", "mtu",
             9000)
@@ -180,7 +180,7 @@ def af_xdp_where_it_cannot_be(env):
 
 
 def af_xdp_queues_that_would_not_be_read(env):
-    """Their frames would be lost: one line says so, and what helps does help."""
+    """Queues that no shard would read are refused in one line, and its remedy works."""
     with veth("numrxqueues", "2"):
         receive_by("veth0", 2)
         refused(env, echo(env, "af_xdp:veth0"), "receives by 2 queues and 1 would be read",
@@ -206,7 +206,7 @@ def cases(env):
     for keys in ("", ",queues=2"):
         yield f"AF_XDP, two queues '{keys}'", bind(af_xdp_two_queues, env, keys)
     yield "AF_XDP, one queue", bind(af_xdp_one_queue, env)
-    for function in (af_xdp_fewer_on_purpose, af_xdp_where_it_cannot_be,
+    for function in (af_xdp_fewer_on_purpose, af_xdp_on_unsuitable_interfaces,
                      af_xdp_queues_that_would_not_be_read):
         yield function.__name__.replace("_", " "), bind(function, env)
 

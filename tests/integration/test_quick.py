@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A few cases of the other scripts, for an answer in seconds: ./dev test quick.
+"""A few cases of the other scripts, which take seconds: ./dev test quick.
 
 Usage: test_quick.py BUILD_DIR
 """
@@ -16,7 +16,7 @@ from proxies import Tap
 
 
 def on_server(function, env, kind):
-    """A case of test_peers.py, with a server of its own."""
+    """Runs a case of test_peers.py with its own server."""
     with kind.serve(env) as server:
         function(env, server, kind.hosts["IPv4"])
 
@@ -33,7 +33,7 @@ def cases(env):
     for function in (test_httpd.exchanges, test_httpd.large_file):
         yield f"coronet-httpd: {function.__name__.replace('_', ' ')}", bind(function, env)
     proxy = Tap()
-    for function in (test_proxy.both_ways_at_once, test_proxy.half_close, test_proxy.resets,
+    for function in (test_proxy.both_directions_at_once, test_proxy.half_close, test_proxy.resets,
                      test_proxy.next_backend):
         yield (f"coronet-proxy: {function.__name__.replace('_', ' ')}",
                bind(function, env, proxy))

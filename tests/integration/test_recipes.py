@@ -4,8 +4,8 @@
 Usage: test_recipes.py BUILD_DIR SOURCE_ROOT
 
 A recipe is a block of shell below a line <!-- recipe: NAME -->; its name says
-"(root)" where it changes users or uses AF_XDP, which a user namespace cannot. It
-runs as it stands, in an empty folder, with the build's programs in PATH.
+"(root)" where it changes users or uses AF_XDP, which a user namespace cannot. It runs unchanged,
+in an empty folder, with the build's programs in PATH.
 """
 
 import functools
@@ -33,12 +33,12 @@ def needs(*programs):
 
 
 def is_root():
-    """Root of the machine, not of a user namespace."""
+    """Whether the script runs as root of the machine, not of a user namespace."""
     return pathlib.Path("/proc/self/uid_map").read_text().split()[2] == "4294967295"
 
 
 def nobody():
-    """Popen arguments that run a program as the user whom recipes name."""
+    """Returns Popen arguments that run a program as the recipes' user."""
     if not is_root():
         return {}
     user = pwd.getpwnam("nobody")
@@ -46,7 +46,7 @@ def nobody():
 
 
 def group_of(pgid):
-    """Command lines of the processes of a group that have not ended."""
+    """Returns the command lines of a group's running processes."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -59,7 +59,7 @@ def group_of(pgid):
 
 
 def run_recipe(env, name, code):
-    """One recipe; whatever it leaves behind is a failure."""
+    """Runs a recipe; any process or file that it leaves behind is a failure."""
     user = nobody()
     if "(root)" in name and not is_root():
         raise Skip("changing users and AF_XDP take root")
@@ -83,7 +83,7 @@ def run_recipe(env, name, code):
 
 
 def settings(*files):
-    """What units say, drop-ins after the unit; an empty value clears."""
+    """Reads the settings of units, drop-ins after the unit; an empty value clears."""
     found = {}
     for file in files:
         for line in file.read_text().splitlines():
@@ -103,7 +103,7 @@ def seconds_of(config, name):
 
 
 def example_fits_the_unit(env, source):
-    """The shipped configuration is taken, and drains within the unit's time."""
+    """The shipped configuration is accepted, and drains within the unit's time."""
     config = source / "apps/systemd/edge.conf"
     said = settings(unit(env, "coronet-proxy"), source / "apps/systemd/tap.conf")
     check(seconds_of(config.read_text(), "drain-timeout") < float(said["TimeoutStopSec"]),
@@ -123,7 +123,7 @@ def wrong_configuration_is_not_restarted(env, source):
 
 
 def with_rights(env, said, capabilities):
-    """A command that has the unit's capabilities and user, and no more."""
+    """Returns a command with exactly the unit's capabilities and user."""
     words = ["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in capabilities.split())]
     sets = ",".join(words)
     user = env.ordinary_user()
@@ -134,7 +134,7 @@ def with_rights(env, said, capabilities):
 
 
 def start_on_link(env, source, dropin, capabilities=None):
-    """coronet-echo as its unit starts it, on a link the drop-in is for."""
+    """Starts coronet-echo like its unit, on a link of the drop-in's kind."""
     needs("setpriv")
     files = [unit(env, "coronet-echo"), *([source / "apps/systemd" / dropin] if dropin else [])]
     said = settings(*files)
@@ -158,7 +158,7 @@ def rights_suffice(env, source, dropin):
 
 
 def rights_are_needed(env, source, dropin):
-    """Every capability a drop-in gives is one without which the link fails."""
+    """Without any one capability of a drop-in the link fails."""
     given = settings(source / "apps/systemd" / dropin)["AmbientCapabilities"].split()
     for name in given:
         rest = " ".join(other for other in given if other != name)
@@ -176,7 +176,7 @@ def with_veth(function, env, *args):
 
 
 def units_are_valid(env, source):
-    """systemd reads each unit, with each drop-in, and complains of nothing."""
+    """systemd accepts each unit, with each drop-in, without a warning."""
     needs("systemd-analyze")
     for program in PROGRAMS:
         folder = env.scratch / "units"

@@ -42,12 +42,12 @@ def listening(address, port):
 
 
 def without_leaks():
-    """What programs of others leave to the end of the process is not ours to find."""
+    """Disables leak checks for foreign programs, which may not free memory at their end."""
     return {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}
 
 
 def bring_up(link, program, address=f"{KERNELS}/16"):
-    """The kernel's end of a TAP, as soon as the program has made it."""
+    """Configures the kernel's end of a TAP as soon as the program has made it."""
     eventually(lambda: link in [name for _, name in socket.if_nameindex()] or not program.alive(),
                WAIT_MAX_S, program.story)
     trouble = ""
@@ -56,7 +56,7 @@ def bring_up(link, program, address=f"{KERNELS}/16"):
         nonlocal trouble
         result = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
         trouble = f"ip {' '.join(words)}: {result.stderr}"
-        # One that asks nothing may have ended.
+        # A program without requests may have ended.
         return result.returncode == 0 or not program.alive()
 
     for words in (["addr", "replace", address, "dev", link],
@@ -66,7 +66,7 @@ def bring_up(link, program, address=f"{KERNELS}/16"):
 
 
 def trouble_of(program):
-    """Where the threads of a program that keeps still wait, and what the kernel's end has."""
+    """Returns where the threads of a hanging program wait, and the state of the kernel's end."""
     said = [program.story()]
     for task in sorted(pathlib.Path(f"/proc/{program.process.pid}/task").iterdir()):
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def exactly(sock, wanted):
 
 
 class OnTap:
-    """Runs programs on the stack, each at the other end of a TAP of its own."""
+    """Runs programs on the stack, each at the other end of its own TAP."""
 
     def __init__(self, env):
         self.env = env
@@ -120,7 +120,7 @@ class OnTap:
             program.kill()
 
     def client(self, *words, status=0, **more):
-        """What the program has written, when it has ended."""
+        """Runs a client to its end; returns its output."""
         program = self.start(*words, **more)
         got = program.wait(WAIT_MAX_S)
         check(got == status, f"status {got}: {program.story()}")
@@ -201,7 +201,7 @@ def nginx(folder, port):
 
 
 def fetches(folder, address, port):
-    """Small and large files by curl, some at a time, over both families."""
+    """curl fetches small and large files, several at a time, over both families."""
     for host in (address, f"[{OURS6}]" if address == OURS else f"[{KERNELS6}]"):
         url = f"http://{host}:{port}"
         check(command("curl", "-sS", f"{url}/small") == "hello\n", f"{url}/small differs")
@@ -223,7 +223,7 @@ def nginx_serves(env):
 
 
 def python_serves(env):
-    """A thread a request, each with a socket that the main thread accepted."""
+    """Python serves each request in a thread, on a socket that the main thread accepted."""
     folder = folder_of(env)
     with OnTap(env).server(8000, "python3", "-m", "http.server", "--bind", "::", 8000,
                            cwd=folder):
@@ -280,7 +280,8 @@ def haproxy_proxies(env):
 
 
 def haproxy_on_both_sides(env):
-    """Servers of the kernel's and of the stack's take turns, and so do the numbers of sockets."""
+    """haproxy alternates between servers on the kernel and on the stack, and reuses socket numbers
+    for both."""
     need("nginx", "haproxy", "curl")
     folder = folder_of(env)
     text = (HAPROXY.format(kernels=KERNELS).replace("mode http", "mode http\n    option httpclose")
@@ -297,13 +298,13 @@ def haproxy_on_both_sides(env):
 # ---- streams ----
 
 def received(text):
-    """Bits a second that iperf3 says the receiver got."""
+    """Returns the receiver's bits per second, by iperf3."""
     found = re.search(r"([\d.]+) ([KMG]?)bits/sec +receiver", text)
     check(found and float(found[1]) > 0, f"nothing received: {text}")
 
 
 def iperf3(env):
-    """Each test is a listening of its own."""
+    """iperf3 opens a listener for each test."""
     need("iperf3")
     run, mores = OnTap(env), ([], ["-R"], ["-P", 4], ["--bidir"])
 
@@ -315,7 +316,7 @@ def iperf3(env):
 
     server = run.start("iperf3", "-s", "--forceflush", "-p", 5201)
     each(server, 5201, lambda words: command("iperf3", "-c", OURS, *words))
-    server.signal(signal.SIGTERM)  # whose handler leaves by longjmp()
+    server.signal(signal.SIGTERM)  # its handler leaves by longjmp()
     check(server.wait(WAIT_MAX_S) in (0, 1) and "interrupt" in server.output("stderr"),
           server.story())
     server = env.start(["iperf3", "-s", "--forceflush", "-p", "5202"])
@@ -324,7 +325,7 @@ def iperf3(env):
 
 
 def netcat(env):
-    """A file each way: what was written arrives, though the program has ended."""
+    """netcat sends a file in each direction: all bytes arrive, though the program has ended."""
     need("nc")
     folder, run = folder_of(env), OnTap(env)
     data = (folder / "big").read_bytes()
@@ -365,7 +366,7 @@ def ask(sock, text, until):
 
 
 def memcached(env):
-    """Its worker is a thread beside the one that accepts."""
+    """memcached's worker is another thread than the accepting one."""
     need("memcached")
     user = ["-u", "root"] if os.getuid() == 0 else []
     with OnTap(env).server(11211, "memcached", "-t", 4, "-l", OURS, "-U", 0, *user) as server:
@@ -384,7 +385,7 @@ def memcached(env):
 # ---- two stacks ----
 
 def pair(env):
-    """Options for both ends of a memif."""
+    """Returns the options for both ends of a memif."""
     path = env.scratch / f"memif{next(numbers)}"
     run = [env.app("coronet-run"), "--poll", "adaptive", "--memory", "2G"]
     return ([*run, "--link", f"memif:{path},role=server", "--addr", f"{OURS}/16"],
@@ -392,7 +393,7 @@ def pair(env):
 
 
 class Far:
-    """A server by coronet-run, and what asks it at the other end of its memif."""
+    """A server by coronet-run, and its clients at the other end of a memif."""
 
     def __init__(self, env, *server, options=(), **popen_args):
         self.env = env
@@ -408,7 +409,7 @@ class Far:
         self.server.kill()
 
     def ask(self, *words, **popen_args):
-        """Until it succeeds: the first may come before the server listens."""
+        """Runs a client until it succeeds: the first may come before the server listens."""
         client = None
 
         def succeeds():
@@ -464,7 +465,7 @@ def over_memif(env):
             far.ask("nc", "-N", OURS, 7001, stdin=data)
         check(far.server.wait(WAIT_MAX_S) == 0, far.server.story())
         fetched(far.server.paths["stdout"])
-    # haproxy has a memif for its client and a TAP for its server.
+    # haproxy has a memif to its client and a TAP to its server.
     config, link = folder / "haproxy.cfg", f"run{next(numbers)}"
     config.write_text(HAPROXY.format(kernels="10.8.1.1"))
     with kernel_server(env, 8081, *nginx(folder, 8081)), \
@@ -475,10 +476,10 @@ def over_memif(env):
         fetched(got)
 
 
-# ---- manners ----
+# ---- effects on the system ----
 
 def keeps_to_itself(env):
-    """What the program starts is the kernel's; closing all numbers does not close the stack's."""
+    """Child programs use the kernel; closing all descriptors does not close the stack's own."""
     run = OnTap(env)
     text = run.client("python3", "-c", """
 import subprocess
@@ -490,8 +491,8 @@ subprocess.run("grep -c coronet-run /proc/self/maps; echo; env; echo; ls /proc/s
     given = {f"{name}={value}" for name, value in os.environ.items()}
     added = [line for line in variables.splitlines()
              if line not in given and not re.match("(_|PWD|OLDPWD)=", line)]
-    told = [line for line in added if "coronet-run" in line or "CORONET" in line]
-    check(not told, f"a child's environment: {told}")
+    leaked = [line for line in added if "coronet-run" in line or "CORONET" in line]
+    check(not leaked, f"a child's environment: {leaked}")
     counts = [int(count) for count in counts.split()]
     check(counts[0] > 0 and counts[1] == 0, f"preloaded, in a child: {counts}")
     with socket.create_server(("0.0.0.0", 7002)) as listener:
@@ -517,7 +518,8 @@ s.sendall(b"%4d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def descriptors_of_the_stack(env):
-    """DPDK makes and closes some whenever a peer comes or goes: no child has them, none stays."""
+    """DPDK opens and closes descriptors as peers come and go: no child inherits them, none
+    leaks."""
     go = env.scratch / "go"
     script = f"""
 import os, subprocess, time
@@ -542,7 +544,8 @@ print("\\n%d" % len(os.listdir("/proc/%d/fd" % os.getpid())))"""
 
 
 def scripts(env):
-    """What a shell or env(1) becomes is on the stack, and with --children what it starts, too."""
+    """A program executed by a shell or env(1) is on the stack; with --children its children,
+    too."""
     ask = 'import socket; socket.create_connection(("10.9.1.1", 7008), 60).sendall(b"{}")'
     starts = f"python3 -c '{ask}' # and does not become it\ntrue"
     texts = {f"""#!/bin/sh
@@ -594,7 +597,7 @@ def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
                  wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
                  over_memif, keeps_to_itself, descriptors_of_the_stack, scripts, refused):
-        # ASan's runtime, preloaded, spoils the C library's lock of translations when a library's
+        # ASan's preloaded runtime breaks the C library's lock of translations if a library's
         # constructor takes it first; wget waits for that lock.
         if case is wget_fetches and env.sanitized:
             continue

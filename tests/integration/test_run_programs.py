@@ -3,8 +3,8 @@
 
 Usage: test_run_programs.py BUILD_DIR [BEGINNING_OF_A_NAME...]
 
-Servers of files are fetched from by curl: over a TAP the kernel's, and over memif one on a stack of
-its own. Clients ask a server of the kernel's over a TAP.
+curl fetches from file servers: the kernel's curl over a TAP, and one on a stack of its own over
+memif. Clients use a kernel server over a TAP.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from test_run import (BENCHMARK, KERNELS, OURS, Far, OnTap, benchmarked, folder_
 
 PORT, KERNELS_PORT = 8080, 8081
 
-# ---- servers of files ----
+# ---- file servers ----
 
 APACHE = """
 ServerRoot $FOLDER
@@ -148,7 +148,7 @@ accept = $OURS:8080
 connect = $KERNELS:8081
 """
 
-# Name: the command, what it reads.
+# Name: the command, its configuration.
 SERVERS = {
     "apache2": ("apache2 -X -f $FOLDER/program", APACHE),
     "lighttpd": ("lighttpd -D -f $FOLDER/program", LIGHTTPD),
@@ -164,9 +164,9 @@ SERVERS = {
     "openssl s_server": ("openssl s_server -accept $OURS:8080 -WWW -cert $FOLDER/cert", ""),
 }
 TLS = ("stunnel", "openssl s_server")
-# What coronet-run says of a child that would use the stack.
+# coronet-run's message about a child that would use the stack.
 CHILD = "only the process that coronet-run started"
-BEHIND = ("squid", "stunnel")  # which have a server of the kernel's behind them
+BEHIND = ("squid", "stunnel")  # these have a kernel server behind them
 
 
 def sha256(path):
@@ -174,7 +174,7 @@ def sha256(path):
 
 
 def ssh_key(path):
-    """A key, and what sshd wants besides."""
+    """Makes a key, and the other files that sshd needs."""
     command("ssh-keygen", "-q", "-N", "", "-t", "ed25519", "-f", path)
     with contextlib.suppress(OSError):
         pathlib.Path("/run/sshd").mkdir(exist_ok=True)
@@ -187,7 +187,7 @@ def filled(text, folder, values=()):
 
 
 def serving(name, folder):
-    """The words that start a server."""
+    """Returns the words that start a server."""
     words, conf = (filled(text, folder) for text in SERVERS[name])
     words = words.split()
     need(words[0], "curl", "nginx")
@@ -205,7 +205,8 @@ def certificate(folder):
 
 
 def curl(name, folder):
-    """The words that fetch four large files at once, and a hundred small ones, four at a time."""
+    """Returns the words that fetch four large files at once, and a hundred small ones, four at a
+    time."""
     url = f"{'https' if name in TLS else 'http'}://{OURS}:{PORT}"
     words = ["curl", "-sSk", "-Z", "--parallel-max", "4"]
     large = [word for n in range(4) for word in ("-o", folder / f"got{n}", f"{url}/big")]
@@ -324,7 +325,7 @@ GUILE_CLIENT = """
   (display (utf8->string body)))
 """
 
-# Name: the command, its program, what it writes; the last is None for what it stores in a file.
+# Name: the command, its program, its output, which is None if it stores a file.
 CLIENTS = {
     "wrk": ("wrk -t2 -c16 -d1 $URL/small", "", r"[1-9]\d* requests in (?![^\0]*Socket errors)"),
     "siege": ("siege -b -c8 -r25 $URL/small", "", r'"transactions":\s+200,'),
@@ -346,7 +347,7 @@ CLIENTS = {
 
 
 def asking(name, folder, host, port):
-    """The words that start a client, and a function that looks at it when it has ended."""
+    """Returns the words that start a client, and a function that checks it after its end."""
     words, program, wanted = CLIENTS[name]
     values = {"HOST": host, "PORT": port, "URL": f"http://{host}:{port}",
               "SHA256": sha256(folder / "big")}
@@ -399,12 +400,12 @@ def redis(env):
 
 
 def pgbench(env):
-    """Debian's own pgbench is a script that executes this one, which is then the kernel's."""
+    """Debian's pgbench is a script that executes this program, which would then use the kernel."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/pgbench"))
     need(found[-1] if found else "pgbench")
     script = env.scratch / "script"
     script.write_text(f"SELECT 1 / (host(inet_client_addr()) = '{OURS}')::int;\n")
-    command("ip", "addr", "add", f"{KERNELS}/32", "dev", "lo")  # it binds before there is a TAP
+    command("ip", "addr", "add", f"{KERNELS}/32", "dev", "lo")  # it binds before the TAP exists
     with postgres(env, 10, 0):
         words = ["-h", KERNELS, "-p", SQL, "-U", "test", "postgres"]
         command("pgbench", "-i", "-q", *words)
@@ -431,7 +432,7 @@ def mosquitto(env):
 
 
 def ncat(env):
-    """It takes one client after the other, and ends its own connection as they do."""
+    """ncat serves one client after the other, and closes each connection with its client."""
     need("ncat")
     with OnTap(env).server(7000, "ncat", "-lk", OURS, 7000) as server:
         for _ in range(3):
@@ -444,7 +445,7 @@ def ncat(env):
 
 
 def typed(env, *words):
-    """What a client that copies its input and its output fetches."""
+    """Fetches by a client that copies its input and its output."""
     folder = folder_of(env)
     need(words[0], "nginx")
     program = OnTap(env).start(*words, stdin=subprocess.PIPE, cwd=folder)
@@ -517,7 +518,7 @@ def ssh(env):
 
 
 def rsync_uploads(env):
-    """Downloads have a child that reads the socket."""
+    """rsync uploads; its downloads would read the socket in a child."""
     need("rsync")
     folder = folder_of(env)
     (folder / "conf").write_text(f"use chroot=no\n[m]\npath={folder}\nread only=no\nuid=0\ngid=0\n")
@@ -572,7 +573,7 @@ HostKey $FOLDER/host_key
 PidFile none
 """
 
-# Name: the command, what it reads, what coronet-run advises when a client has come.
+# Name: the command, its configuration, coronet-run's advice when a client has come.
 FORKERS = {
     "nginx master": ("nginx -e stderr -c $FOLDER/program", NGINX_MASTER, "master_process off"),
     "apache2 children": ("apache2 -D FOREGROUND -f $FOLDER/program", APACHE, "apache2 -X"),
@@ -591,7 +592,7 @@ FORKERS = {
 
 
 def serves_from_children(env, name):
-    """The stack stays with the program, which says once what to do."""
+    """The stack stays with the program, and coronet-run prints its advice once."""
     folder = folder_of(env)
     words, conf, wanted = FORKERS[name]
     words = filled(words, folder).split()
@@ -602,7 +603,7 @@ def serves_from_children(env, name):
     program = OnTap(env).start(*words, cwd=folder)
 
     def said():
-        """As soon as clients come, if not before."""
+        """Waits for the advice, which comes with the first client at the latest."""
         with contextlib.suppress(OSError), socket.create_connection((OURS, 8080), 1) as sock:
             sock.sendall(b"GET /small HTTP/1.0\r\n\r\n")
         return lines() or not program.alive()
@@ -627,7 +628,8 @@ def static(env):
 
 
 def scripts(env):
-    """The program that a script executes is named, for the user to run it instead."""
+    """coronet-run names the program that a script executes, so that the user can run it
+    directly."""
     for words, wanted in ((["perl", "-e", "exec 'true'"], "true, which has the kernel's sockets"),
                           (["perl", "-e", "system 'true'"], None)):
         program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",

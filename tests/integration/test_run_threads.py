@@ -18,7 +18,7 @@ from test_run import OURS, OnTap, exactly
 
 
 def signals(env):
-    """Handlers end calls that wait, SIGTERM ends a program and its connections."""
+    """Signal handlers interrupt waiting calls, SIGTERM ends a program and its connections."""
     script = """
 import select, signal, socket, sys, time
 def on(number, frame):
@@ -36,7 +36,7 @@ s.sendall(b"x" * 1000000)
 time.sleep(600)
 """
     def waits():
-        """Whether the thread of main() sleeps whenever it is looked at."""
+        """Whether main()'s thread sleeps at every look."""
         stat = pathlib.Path(f"/proc/{program.process.pid}/stat")
         return all(stat.read_text().rsplit(")", 1)[1].split()[0] == "S" for _ in range(20))
 
@@ -85,7 +85,7 @@ print("done", flush=True)
 
 
 def handlers(env):
-    """They run where the program is, also while it computes."""
+    """Handlers run on the program's thread, also while it computes."""
     with socket.create_server(("0.0.0.0", 7004)):
         program = OnTap(env).start("python3", "-c", HANDLERS)
         eventually(lambda: "computes" in program.output("stdout") or not program.alive(),
@@ -158,7 +158,7 @@ s.recv(1)
 
 
 def waits_for_threads(env):
-    """main() in a join, or waiting for a child, leaves the stack its turn."""
+    """While main() joins a thread or waits for a child, the stack runs."""
     go = env.scratch / "go_waits"
 
     def echo(listener):
@@ -220,8 +220,8 @@ while end != b"acknowledged":  # no call on a socket of the stack
 
 
 def threads_at_once(env):
-    """Each has a connection that two of them use, and no byte goes astray. While none of them
-    calls, the peer's bytes are taken."""
+    """Each thread has a connection that two threads use, and no byte is misplaced. While none of
+    them makes a call, the peer's bytes are received."""
     go = env.scratch / "go_at_once"
     go.touch()
 
@@ -232,7 +232,7 @@ def threads_at_once(env):
         sock.close()
 
     def accept(listener):
-        with contextlib.suppress(OSError):  # it is shut down at the end
+        with contextlib.suppress(OSError):  # the socket is shut down at the end
             while True:
                 threading.Thread(target=echo, args=[listener.accept()[0]], daemon=True).start()
 
@@ -251,7 +251,7 @@ def threads_at_once(env):
         go.write_bytes(b"acknowledged")
         check(program.wait(WAIT_MAX_S) == 0, program.story())
         listener.shutdown(socket.SHUT_RDWR)
-        acceptor.join(WAIT_MAX_S)  # or it would take clients of the next case
+        acceptor.join(WAIT_MAX_S)  # otherwise it would accept clients of the next case
 
 
 ALL_SIGNALS = """
@@ -271,7 +271,7 @@ assert got == signal.SIGUSR1, got
 
 
 def waits_for_all_signals(env):
-    """main() in sigwait() gets its own, and the driver of the TAP those for its frames."""
+    """main() in sigwait() gets its own signals, and the TAP's driver those for its frames."""
     with socket.create_server(("0.0.0.0", 7006)) as listener:
         listener.settimeout(WAIT_MAX_S)
         program = OnTap(env).start("python3", "-c", ALL_SIGNALS)
@@ -294,7 +294,7 @@ assert c.usleep(500000) == 0, ctypes.get_errno()
 
 
 def frames_end_no_call(env):
-    """The signals that the TAP's driver asks for are not the program's: no EINTR."""
+    """Signals for the TAP's driver do not interrupt the program's calls with EINTR."""
     with socket.create_server(("0.0.0.0", 7007)) as listener:
         listener.settimeout(WAIT_MAX_S)
         program = OnTap(env).start("python3", "-c", UNDISTURBED)
@@ -308,8 +308,9 @@ def frames_end_no_call(env):
 
 
 def another_thread_exits(env):
-    """The program ends, be main() in a call of the stack's or in one that it knows nothing of."""
-    pause = "ctypes.CDLL(None).syscall(34)"  # by a number, which nobody sees
+    """exit() in another thread ends the program while main() is in a call of the stack or in an
+    unhooked one."""
+    pause = "ctypes.CDLL(None).syscall(34)"  # a system call by number, which no hook sees
     for number, waits in enumerate((pause, "s.recv(1)")):
         with socket.create_server(("0.0.0.0", 7010 + number)) as listener:
             program = OnTap(env).start("python3", "-c", f"""
@@ -326,7 +327,7 @@ t.start()
             if waits == "s.recv(1)":
                 exactly(sock, b"x" * 300000)
                 check(sock.recv(1) == b"", "no end of the stream")
-            else:  # nobody may be there to close it, but what it takes is not waited for
+            else:  # the connection may stay open, but the program's end does not wait for it
                 threading.Thread(target=take_all, args=[sock], daemon=True).start()
             check(program.wait(WAIT_MAX_S) == 3, program.story())
 
@@ -338,7 +339,7 @@ def take_all(sock):
 
 
 def computes(env):
-    """One that leaves the stack no turn can be ended all the same."""
+    """A program that computes without calls can still be ended."""
     program = OnTap(env).start("python3", "-uc", "print('begins')\nwhile True: pass")
     eventually(lambda: "begins" in program.output("stdout"), WAIT_MAX_S, program.story)
     program.signal(signal.SIGTERM)

@@ -3,9 +3,9 @@
 
 Usage: test_service.py BUILD_DIR SOURCE_ROOT
 
-systemd is started in namespaces of its own, on a copy of this machine's root that
-keeps nothing (an overlay in memory), and finds no service there but ours and its
-own; those that would set up this machine find /sys and /proc/sys read-only.
+systemd runs in its own namespaces, on a temporary copy of this machine's root (an overlay in
+memory), with only our services and its own; services that would configure this machine find /sys
+and /proc/sys read-only.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ MEM = ("link = memif:/run/coronet/mem/m.sock,role=server\naddr = 10.7.0.1/16\n"
 KERNEL = "[Service]\nRestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n"  # docs/deploy.md
 WRONG = "link = tap:wrong0\nto = nowhere\n"
 
-# What a booting systemd would do to the kernel that we share.
+# Units with which a booting systemd would change the shared kernel.
 MASKED = ("systemd-sysctl", "systemd-udevd", "systemd-udev-trigger", "systemd-modules-load",
           "systemd-remount-fs", "systemd-random-seed", "systemd-binfmt")
 
@@ -53,7 +53,7 @@ TARGET = "[Unit]\nRequires=basic.target systemd-journald.service\nAfter=basic.ta
 
 
 def mounted(kind, where, *options):
-    """Mounts what the kernel may not have, or not for us."""
+    """Mounts a file system that the kernel may lack, or refuse here."""
     where.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(["mount", "-t", kind, *options, kind, where], check=False,
                           capture_output=True, text=True)
@@ -63,7 +63,7 @@ def mounted(kind, where, *options):
 
 
 def make_root(env):
-    """This machine's files, a /dev and a /run of its own, and our services alone."""
+    """Makes a root with this machine's files, its own /dev and /run, and only our services."""
     layers = mounted("tmpfs", env.scratch / "layers")
     for name in ("upper", "work"):
         (layers / name).mkdir()
@@ -82,7 +82,7 @@ def make_root(env):
 
 
 def install(env, source, root):
-    """What meson install does, and the administrator of docs/deploy.md."""
+    """Does the steps of meson install and of the administrator in docs/deploy.md."""
     (root / "etc/systemd/system").mkdir(parents=True)
     (root / "etc/systemd/system/ours.target").write_text(TARGET)
     for name in MASKED:
@@ -110,7 +110,7 @@ def install(env, source, root):
 
 
 class Systemd:
-    """A systemd, and what is asked of it."""
+    """A running systemd, and commands for it."""
 
     def __init__(self, env, root, cgroup):
         self.cgroup = cgroup
@@ -144,7 +144,7 @@ class Systemd:
         return self.inside("journalctl", "--no-pager", "-o", "cat", "-u", service)
 
     def priorities(self, service):
-        """What journald has taken: {line: priority}."""
+        """Returns journald's lines: {line: priority}."""
         rows = self.inside("journalctl", "--no-pager", "-o", "json", "-u", service).splitlines()
         rows = [json.loads(row) for row in rows]
         return {row["MESSAGE"]: row["PRIORITY"] for row in rows}
@@ -178,65 +178,66 @@ def booted(env, source):
         yield systemd
     finally:
         systemd.close()
-        # Or else the whole root would be deleted file by file.
+        # Otherwise the whole root would be deleted file by file.
         command("umount", "--recursive", root)
         command("umount", env.scratch / "layers")
 
 
 def status_of(systemd, service):
-    """What the kernel says of the service's process."""
+    """Returns /proc/PID/status of the service's process."""
     said = systemd.inside("cat", f"/proc/{systemd.show(service)['MainPID']}/status")
     return dict(re.findall(r"^(\w+):\s*(.*)$", said, re.M))
 
 
 def services(env, source):
-    """They serve as nobody in particular, come back when killed, drain when stopped."""
+    """Services run as dynamic users, restart when killed, and drain when stopped."""
     need("curl", "nsenter", "setpriv", "unshare")
     with booted(env, source) as systemd:
         for service in ("coronet-proxy@edge", "coronet-httpd@web", "coronet-echo@mem"):
             systemd.start(service)
-            told = status_of(systemd, service)
-            check(told["Uid"].split()[0] != "0" and told["NoNewPrivs"] == "1", f"{service}: {told}")
+            found = status_of(systemd, service)
+            check(found["Uid"].split()[0] != "0" and found["NoNewPrivs"] == "1",
+                  f"{service}: {found}")
             wanted = 0 if service == "coronet-echo@mem" else 1 << 12  # CAP_NET_ADMIN
-            check(int(told["CapEff"], 16) == int(told["CapBnd"], 16) == wanted, f"{told}")
+            check(int(found["CapEff"], 16) == int(found["CapBnd"], 16) == wanted, f"{found}")
         command("ip", "addr", "add", "10.8.1.1/16", "dev", "web0")
         command("ip", "link", "set", "web0", "up")
         check("It answers." in curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"), "curl")
 
-        # An operator looks into it, by the socket below the runtime folder.
+        # An operator queries it by the socket in the runtime folder.
         for name, port in (("edge", 8080), ("web", 80), ("mem", 7777)):
-            told = systemd.inside("env", f"RUNTIME_DIRECTORY=/run/coronet/{name}", "coronet-ctl",
+            found = systemd.inside("env", f"RUNTIME_DIRECTORY=/run/coronet/{name}", "coronet-ctl",
                                   "listeners", "--json")
-            check(f":{port}\"" in told, f"{name}: {told}")
+            check(f":{port}\"" in found, f"{name}: {found}")
         check("\ncoronet_shards 1\n" in curl("http://127.0.0.1:9464/metrics"), "no metrics")
-        told = systemd.priorities("coronet-echo@mem")
-        check({"6"} == {priority for line, priority in told.items()
-                        if line.startswith("coronet.listen: event=listening ")}, f"{told}")
-        check(not any(line.startswith("<") for line in told), f"priorities are text: {told}")
+        found = systemd.priorities("coronet-echo@mem")
+        check({"6"} == {priority for line, priority in found.items()
+                        if line.startswith("coronet.listen: event=listening ")}, f"{found}")
+        check(not any(line.startswith("<") for line in found), f"priorities are text: {found}")
 
         systemd.ctl("reload", "coronet-proxy@edge")
         eventually(lambda: "reloaded: 2 backends, 0 of them new, 0 gone" in
                    systemd.journal("coronet-proxy@edge"), WAIT_MAX_S,
                    f"no reload: {systemd.journal('coronet-proxy@edge')}")
-        told = systemd.priorities("coronet-proxy@edge")
-        check({"5"} == {priority for line, priority in told.items() if "reloaded: 2" in line},
-              f"{told}")
+        found = systemd.priorities("coronet-proxy@edge")
+        check({"5"} == {priority for line, priority in found.items() if "reloaded: 2" in line},
+              f"{found}")
         systemd.ctl("kill", "--signal=KILL", "coronet-echo@mem")
         eventually(lambda: systemd.show("coronet-echo@mem")["NRestarts"] == "1", WAIT_MAX_S,
                    "it does not come back")
         systemd.ctl("start", "coronet-proxy@wrong")
         eventually(lambda: systemd.show("coronet-proxy@wrong")["ExecMainStatus"] == "2", WAIT_MAX_S,
                    f"a wrong option: {systemd.journal('coronet-proxy@wrong')}")
-        # One that is to be tried again is activating, until it has failed for the last time.
+        # A unit that will be restarted is activating until its last failure.
         eventually(lambda: systemd.show("coronet-proxy@wrong")["ActiveState"] == "failed",
                    WAIT_MAX_S, f"it has not failed: {systemd.show('coronet-proxy@wrong')}")
-        told = systemd.show("coronet-proxy@wrong")
-        check(told["NRestarts"] == "0", f"it was tried again: {told}")
+        found = systemd.show("coronet-proxy@wrong")
+        check(found["NRestarts"] == "0", f"it was tried again: {found}")
 
         for service in ("coronet-proxy@edge", "coronet-httpd@web"):
             systemd.ctl("stop", service)
-            told = systemd.show(service)
-            check((told["ActiveState"], told["Result"]) == ("inactive", "success"), f"{told}")
+            found = systemd.show(service)
+            check((found["ActiveState"], found["Result"]) == ("inactive", "success"), f"{found}")
             # journald may read the last lines after systemd has seen the end.
             eventually(lambda: "draining 0" in systemd.journal(service), WAIT_MAX_S,
                        lambda: systemd.journal(service))

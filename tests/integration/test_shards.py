@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Programs of several shards over links, more shards than CPUs among them.
+"""Programs with several shards over links, also with more shards than CPUs.
 
 Usage: test_shards.py BUILD_DIR
 """
@@ -17,7 +17,7 @@ CONNS = 128  # so that no shard of 8 is likely to go without
 
 
 class Shards(Pair):
-    """coronet-echo with several shards, and one that loads it."""
+    """coronet-echo with several shards, and a load with one."""
 
     def __init__(self, env, shards, server_keys=""):
         user = env.ordinary_user()
@@ -38,7 +38,7 @@ def check_all_serve(server, shards):
 
 
 def memif_echo(env, family, shards, keys=""):
-    """Every shard serves its part, whichever queue its frames come by."""
+    """Every shard serves its connections, whichever queue their frames come by."""
     pair = Shards(env, shards, keys)
     with pair.serve() as server:
         report = check_load(pair, "--target", TARGETS[family], "--conns", CONNS,
@@ -50,7 +50,7 @@ def memif_echo(env, family, shards, keys=""):
 
 
 def echo_from_kernel(stack, server, host):
-    """The kernel's clients, open until the stack ends; each gets its own bytes back."""
+    """Kernel clients stay open until the stack ends; each gets its own bytes back."""
     socks = []
     for _ in range(CONNS):
         sock = stack.enter_context(socket.create_connection((host, 7777), WAIT_MAX_S))
@@ -70,7 +70,7 @@ def echo_from_kernel(stack, server, host):
 
 
 def tap_echo(env, shards):
-    """The kernel's clients reach every shard, and each finds the way back."""
+    """Kernel clients reach every shard, and each gets its answers."""
     argv = [env.app("coronet-echo"), "--link", "tap:sh0", "--addr", "10.9.0.1/16", "--port", "7777",
             "--shards", shards, "--stats", "0.2", "--poll", "adaptive", "--memory", "1G"]
     with env.running(argv) as server, contextlib.ExitStack() as stack:
@@ -83,7 +83,7 @@ def tap_echo(env, shards):
 
 
 def send_unread(stack, peers, enough):
-    """Peers that read nothing send until so many bytes are taken, or nobody takes more."""
+    """Peers that read nothing send until count bytes are accepted, or no more are."""
     socks = []
     for _ in range(peers):
         sock = stack.enter_context(socket.socket())
@@ -107,7 +107,7 @@ def send_unread(stack, peers, enough):
 
 
 def unread_behind_one_queue(env):
-    """Peers that read nothing keep frames of the only queue's pool: others are served."""
+    """Peers that read nothing hold frames of the only queue's pool, and others are served."""
     argv = [env.app("coronet-echo"), "--link", "tap:sh0,queues=1", "--addr", "10.9.0.1/16",
             "--port", "7777", "--shards", "4", "--poll", "adaptive", "--memory", "1G"]
     with env.running(argv) as server, contextlib.ExitStack() as stack:
@@ -122,7 +122,7 @@ def unread_behind_one_queue(env):
 
 
 def opens_and_ends(env, shards):
-    """A link without a peer: nothing to do, and nothing left behind."""
+    """With a link without a peer the program starts and ends cleanly."""
     argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--port", "7777",
             "--shards", shards, "--memory", "1G"]
     for _ in range(3):
@@ -137,7 +137,7 @@ def own_address(env, shards):
 
 
 def too_little_memory(env):
-    """The shards' pools do not fit: one line, before any of them serves."""
+    """Shards' pools that do not fit are refused in one line, before any shard serves."""
     argv = [env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS, "--shards", "8",
             "--memory", "40M"]
     program = env.start(argv)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What calls on sockets answer: the kernel's and, by coronet-run, the stack's.
+"""Results of socket calls on the kernel and, by coronet-run, on the stack.
 
 Usage: test_socket_calls.py BUILD_DIR [GROUP...]
 
 The program in socket_calls/ makes the calls and writes a line about each. It runs twice, against
-the same peer: behind a veth, and on the stack, behind a TAP. The lines are the same but for those
-of DIFFERENCES, which docs/unchanged.md explains.
+the same peer: behind a veth, and on the stack, behind a TAP. The lines are equal except those of
+DIFFERENCES, which docs/unchanged.md explains.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ for STATE, NAME in itertools.product(("connected", "listening"),
 
 
 class Peer:
-    """Does what the first line of each connection asks for: see calls.h."""
+    """Follows the script in the first line of each connection: see calls.h."""
 
     def __init__(self):
         self.listener = socket.create_server(("::", 0), family=socket.AF_INET6,
@@ -125,7 +125,7 @@ def words_of(env, peer, groups):
 
 
 def results_of(program):
-    """By label, what the program has written; the last is its exit status."""
+    """Returns the program's lines by label; the last is its exit status."""
     status = program.wait(6 * WAIT_MAX_S)
     results = {}
     for line in program.output("stdout").splitlines():
@@ -175,7 +175,7 @@ def compare(env, turns=3):
         if got != wanted and (label in stack or not hung):
             wrong.append(f"{label}: {got[0]}; on the stack {got[1]}, expected {wanted[1]}")
     comment(f"{len(kernel)} lines, of which {len(different)} are different, as expected")
-    # On the kernel SIGCONT ends calls that have a timeout: somebody has stopped the program.
+    # On the kernel SIGCONT interrupts calls with a timeout: the program was stopped.
     if wrong and turns > 1 and all("EINTR" in line for line in wrong):
         comment("\n".join(["once more:", *wrong]))
         compare(env, turns - 1)

@@ -30,7 +30,8 @@ from web import Nginx, curl, need, wrk, wrk_enough
 
 
 def reload_loses_no_session(env, kind):
-    """Backends come and go under load: no client notices, and sessions stay where they are."""
+    """Backends are added and removed under load: no client fails, and sessions keep their
+    backend."""
     with Peer(kind, echo) as one, Peer(kind, echo) as two:
         first = [f"to = one={one.at}"]
         both = [*first, f"to = two={two.at},weight=2"]
@@ -84,7 +85,7 @@ def reload_is_said_when_it_holds(env, kind):
 
 
 def wrong_reload_changes_nothing(env, kind):
-    """A file with a mistake is refused with its line; the program goes on as it was."""
+    """A file with an error is refused with its line; the program continues unchanged."""
     with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
         good = f"to = one={one.at}"
         config = Config(env, good)
@@ -105,7 +106,7 @@ def wrong_reload_changes_nothing(env, kind):
             config.path.unlink()
             proxy.signal(signal.SIGHUP)
             eventually(lambda: "No such file" in proxy.output("stderr"), WAIT_MAX_S, proxy.story)
-            os.mkfifo(config.path)  # nobody writes to it: nobody waits for that
+            os.mkfifo(config.path)  # without a writer; the program must not wait for one
             before = proxy.output("stderr").count("nothing has changed")
             proxy.signal(signal.SIGHUP)
             eventually(lambda: proxy.output("stderr").count("nothing has changed") > before,
@@ -152,7 +153,7 @@ def backup_takes_over(env, kind):
         def backend():
             head = curl("-D", "-", "-o", "/dev/null", url(kind, "small"))
             return re.search(r"X-Backend: (\d+)", head)[1]
-        # It believes that both are up until it has looked.
+        # Both count as up until the first check.
         await_line(proxy, "backend a is down")
         await_line(proxy, "backend b is down")
         primary = stack.enter_context(Nginx(env, kind.near, 9001))
@@ -189,7 +190,7 @@ def ejection(env, kind):
 
 
 def retry_budget(env, kind):
-    """Without a budget for retries a client of a dead backend is reset, not tried elsewhere."""
+    """Without a retry budget a client of a dead backend is reset, not sent to another one."""
     with Peer(kind, name(b"live")) as live:
         config = Config(env, "to = dead=10.9.1.1:1", f"to = live={live.at}", "eject-after = 0",
                         "health-interval = 0", "retry-budget = 0", "stats = 0.2")
@@ -201,7 +202,7 @@ def retry_budget(env, kind):
                 except ConnectionResetError:
                     outcomes.append(None)
             spent = outcomes.index(None)
-            # A hundred in hand, one for every second client.
+            # The budget starts at a hundred, and earns one for every second client.
             check(199 <= spent <= 202, f"{spent} clients were served before the first was not")
             check(outcomes[-20:].count(None) == 10, f"then {outcomes[-20:]}")
             await_line(proxy, "retries refused")
@@ -478,7 +479,7 @@ def access_log(env, kind):
 
 
 def access_log_never_blocks(env, kind):
-    """A log that nobody reads loses lines, which are counted, and no session waits for it."""
+    """A log without a reader loses lines, which are counted, and no session waits for it."""
     pipe = env.scratch / "pipe.log"
     command("mkfifo", pipe)
     with pipe.open("rb+", buffering=0), Peer(kind, echo) as peer, kind.serve(

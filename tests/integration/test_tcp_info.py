@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Both ends' views of one connection: net_conn_stats() and the kernel's TCP_INFO.
+"""Both ends' statistics of one connection: net_conn_stats() and the kernel's TCP_INFO.
 
 Usage: test_tcp_info.py BUILD_DIR
 
 coronet (tests/wire/info) and this namespace's kernel send each other a megabyte
-through tests/wire, whole or with losses. Then each says what it knows.
+through tests/wire, with or without losses. Then their statistics are compared.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def connected(env, number, options, loss):
 
 
 def exchange(program, sock):
-    """A megabyte each way; (ours, the kernel's) afterwards."""
+    """Sends a megabyte in each direction; returns the statistics (ours, the kernel's)."""
     sender = threading.Thread(target=sock.sendall, args=(b"k" * BYTES,))
     sender.start()
     left = BYTES
@@ -77,7 +77,7 @@ def exchange(program, sock):
         left -= len(data)
     sender.join()
     eventually(lambda: "}" in program.output("stdout"), WAIT_MAX_S,
-               lambda: f"our end says nothing: {program.story()}")
+               lambda: f"our end prints nothing: {program.story()}")
     eventually(lambda: kernels_view(sock)["unacked"] == 0, WAIT_MAX_S,
                "the kernel waits for an ACK")
     line = next(text for text in program.output("stdout").splitlines() if text.startswith("{"))
@@ -89,7 +89,7 @@ def equal(ours, theirs, what):
 
 
 def check_sums(ours, kernels):
-    """What one has sent the other has received. The kernel began, and counts its SYN."""
+    """Checks that each end received what the other sent. The kernel dialed, and counts its SYN."""
     equal(ours["bytes_acked"], BYTES, "bytes acknowledged, bytes sent")
     equal(ours["bytes_acked"], kernels["bytes_received"], "acknowledged, received")
     equal(ours["bytes_received"], kernels["bytes_acked"] - 1, "received, acknowledged")
@@ -106,8 +106,8 @@ def check_agreed(ours, kernels):
 
 
 def check_times(ours, kernels):
-    """A machine that is busy makes round trips longer, and a little shorter where it stops us
-    between a look at the clock and one at the link."""
+    """A busy machine lengthens round trips, and shortens them a little if it stops us between
+    reading the clock and the link."""
     for side in (ours, kernels):
         check(side["min_rtt"] >= DELAY_MS * 1000, f"too short: {side['min_rtt']} us")
         check(side["min_rtt"] <= side["rtt"] + side["rttvar"] * 4, f"no least one: {side}")
@@ -126,10 +126,10 @@ def whole(env, number, options):
     check_agreed(ours, kernels)
     check_times(ours, kernels)
     equal(ours["ca_state"], 0, "state of congestion control")
-    # A probe for a tail may come on top, at either end, of a machine that is busy.
+    # On a busy machine either end may add a tail loss probe.
     for sender, receiver, way in ((ours, kernels, "from us"), (kernels, ours, "to us")):
         late = sender["data_segs_out"] - receiver["data_segs_in"]
-        # What is sent again may be under way at one look, or be sent between the two.
+        # A retransmission may be in flight at one reading, or be sent between the two.
         check(-1 <= late <= sender["total_retrans"],
               f"segments of data {way}: {sender['data_segs_out']}, {receiver['data_segs_in']} came; "
               f"{sender['total_retrans']} were sent again")
@@ -149,7 +149,7 @@ def lossy(env, number):
     check_agreed(ours, kernels)
     check(ours["total_retrans"] > 0 and ours["bytes_retrans"] > 0, f"nothing sent again: {ours}")
     check(ours["rcv_ooopack"] > 0 and kernels["rcv_ooopack"] > 0, f"{ours}\n{kernels}")
-    # Of all that left, the wire has lost some, ACKs and ARP as well.
+    # The wire has lost some of all sent frames, ACKs and ARP included.
     missing = ours["data_segs_out"] - kernels["data_segs_in"]
     check(0 <= missing <= lost, f"{missing} did not arrive, {lost} were lost")
     comment(f"{ours['total_retrans']} sent again, {missing} of {ours['data_segs_out']} lost; "
@@ -157,7 +157,7 @@ def lossy(env, number):
 
 
 def slow_reader(env, number):
-    """The kernel's program reads nothing at first: what we send waits for its window."""
+    """The kernel's program does not read at first: our data waits for its window."""
     shut = kernel_count("TCPToZeroWindowAdv")
     with connected(env, number, [], 0) as (program, _, sock):
         eventually(lambda: kernel_count("TCPToZeroWindowAdv") > shut, WAIT_MAX_S,

@@ -28,7 +28,7 @@ WATCHES = 4
 
 
 class Follower:
-    """coronet-ctl trace, and what it has printed."""
+    """A running coronet-ctl trace, and its output."""
 
     def __init__(self, env, path, *words):
         self.program = env.start([env.app("coronet-ctl"), "--control", path, "trace", *words])
@@ -37,7 +37,7 @@ class Follower:
         return self.program.output("stdout").splitlines()
 
     def events(self):
-        """Of --json; the last line may be half written."""
+        """Returns the events of --json; the last line may be incomplete."""
         text = self.program.output("stdout")
         return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
@@ -54,7 +54,7 @@ class Follower:
         return found()[0]
 
     def end(self):
-        """As by Ctrl and C."""
+        """Ends it as by Ctrl-C."""
         self.program.signal(signal.SIGINT)
         status = self.program.wait(WAIT_MAX_S)
         check(status == 0, f"exit status {status}: {self.program.story()}")
@@ -103,10 +103,10 @@ def rows(env, path):
 
 
 def live(env):
-    """A connection that is there, and one that comes later, each line as it happens."""
+    """An existing and a later connection are traced, each line as it happens."""
     with echo_beside_kernel(env, 1) as (path, _), connect() as sock:
         peer = f"{KERNELS}:{port_of(sock)}"
-        echo(sock, b"first")  # our end has it as well
+        echo(sock, b"first")  # our end has accepted it, too
         follower = Follower(env, path, peer, "--json")
         begin = follower.await_kind("begin")
         check(begin["how"] == "found in the midst" and begin["peer"] == peer, f"{begin}")
@@ -118,7 +118,7 @@ def live(env):
         done = follower.await_kind("done", call="net_send_view")
         check(done["result"] == 100 and done["coroutine"] == "conn", f"{done}")
         follower.await_kind("call", call="net_recv_view")
-        with connect() as other:  # not the one that was asked for
+        with connect() as other:  # not the requested one
             echo(other, b"y" * 50)
         echo(sock, b"z")
         follower.await_kind("in", len=1)
@@ -150,7 +150,7 @@ def live(env):
 
 
 def always_on(env):
-    """With --trace-conns a connection's last events are there before anybody has asked."""
+    """With --trace-conns a connection's last events are recorded without a follower."""
     with echo_beside_kernel(env, 2, "--trace-conns", 1) as (path, _), connect() as sock, \
             connect() as second:
         echo(second, b"a" * 10)
@@ -169,7 +169,7 @@ def always_on(env):
 
 
 def set_while_it_runs(env):
-    """coronet-ctl set trace.conns: of connections that begin from then on."""
+    """coronet-ctl set trace.conns applies to new connections."""
     with echo_beside_kernel(env, 4, "--shards", 2) as (path, _):
         def ctl(*words, status=0):
             done = subprocess.run([env.app("coronet-ctl"), "--control", path, *words], check=False,
@@ -196,14 +196,14 @@ def set_while_it_runs(env):
 
 
 def losses(env):
-    """What the wire loses is sent again, and each time the trace tells why."""
+    """Lost segments are resent, and the trace shows each time why."""
     with echo_beside_kernel(env, 3, "--trace-conns", 1) as (path, wire), connect() as sock:
         follower = Follower(env, path, f"{KERNELS}:{port_of(sock)}", "--json")
         follower.await_kind("begin")
         echo(sock, b"c" * CHUNK)  # the handshake and this have measured the round trip
         wire.say("both loss=4")
         resent, cuts = [], []
-        # not one of the two alone: after an RTO RACK sends again without another cut
+        # both causes, since after an RTO RACK resends without another reduction
         while not (cuts and "RACK" in {event["resent"] for event in resent}):
             echo(sock, os.urandom(CHUNK))
             resent = [event for event in follower.events() if "resent" in event]
@@ -216,17 +216,18 @@ def losses(env):
         check(all(event["len"] > 0 or "F" in event["flags"] for event in resent), f"{resent}")
         check(cuts[0]["ssthresh"] < 1 << 30, f"{cuts}")
         follower.end()
-        told = sum("resent" in event for event in follower.events())
+        traced = sum("resent" in event for event in follower.events())
         missed = sum(event["events"] for event in follower.events() if event["kind"] == "missed")
         counted = rows(env, path)[0]["retransmits"]
-        check(told <= counted <= told + missed, f"{counted} sent again, {told} told, {missed} missed")
+        check(traced <= counted <= traced + missed,
+              f"{counted} resent, {traced} traced, {missed} missed")
         comment(f"{counted} sent again; by cause: " + ", ".join(
             f"{cause} {sum(event['resent'] == cause for event in resent)}"
             for cause in sorted({event["resent"] for event in resent})))
 
 
 def refusals(env):
-    """One line that says what to do; a follower too many; a peer that is never there."""
+    """Errors are one line that says what to do: too many followers, wrong peers."""
     server = Echo(env)
     with server.serve():
         for words, status, wanted in (
@@ -249,7 +250,7 @@ def refusals(env):
             eventually(lambda follower=follower: "no such connection yet"
                        in follower.program.output("stderr"), WAIT_MAX_S, follower.program.story)
         check("trace already" in server.ctl("trace", "10.1.2.3", status=1), "a follower too many")
-        waiting[0].program.kill()  # without a word, and its place is free again
+        waiting[0].program.kill()  # without a message, and its slot is free again
         eventually(lambda: subprocess.run(
             [env.app("coronet-ctl"), "--control", server.path, "trace", "10.1.2.3", "--seconds",
              "1"], check=False, capture_output=True, timeout=WAIT_MAX_S).returncode == 0,
@@ -260,7 +261,7 @@ def refusals(env):
 
 
 def shards(env):
-    """Connections of every shard, each told once and in order."""
+    """Connections of every shard are each traced once and in order."""
     server = Echo(env, "--shards", 2)
     with server.serve():
         load = env.start([
@@ -298,7 +299,7 @@ def attacks(env):
         stopped.await_kind("end")
         stopped.program.signal(signal.SIGSTOP)
         deaf = [server.join() for _ in range(2)]
-        for client in deaf:  # asks without end, and reads nothing
+        for client in deaf:  # sends requests without end, and reads nothing
             client.settimeout(0)
             with contextlib.suppress(OSError):
                 client.send(b"/coronet/trace.start,10.9.0.0/16")
@@ -311,13 +312,13 @@ def attacks(env):
         stopped.program.signal(signal.SIGCONT)
         eventually(lambda: "events missed" in stopped.program.output("stderr")
                    or "missed" in stopped.kinds(), WAIT_MAX_S, stopped.program.story)
-        told = len(stopped.events())
-        eventually(lambda: len(stopped.events()) > told + 200, WAIT_MAX_S, stopped.program.story)
+        traced = len(stopped.events())
+        eventually(lambda: len(stopped.events()) > traced + 200, WAIT_MAX_S, stopped.program.story)
         stopped.end()
         check({event["peer"].split(":")[0] for event in stopped.events()} == {"10.9.1.9"}, "peers")
         for client in deaf:
             client.close()
-        for _ in range(WATCHES):  # their places are free
+        for _ in range(WATCHES):  # their slots are free
             Follower(env, server.path, "10.1.2.3")
         load.kill()
 

@@ -3,9 +3,9 @@
 
 Usage: test_twins.py BUILD_DIR [--seeds FIRST:COUNT]
 Slow, stalling, half-closing and aborting clients and backends (twin_scripts.py)
-of echo, proxy and httpd over a TAP link; the same against epoll-echo and
-epoll-proxy on loopback, so that a script that asks too much is seen. Then the
-scenarios of slow readers in which bytes were lost once.
+of echo, proxy and httpd over a TAP link; the same against epoll-echo and epoll-proxy on loopback,
+to detect scripts that expect too much. Then scenarios of slow readers in which bytes were once
+lost.
 """
 
 import concurrent.futures
@@ -26,8 +26,8 @@ from twin_scripts import (WAIT_MAX_S, Run, Script, bound_time, connect, faults, 
 from uring import no_uring
 
 HOST, NEAR = "10.9.0.1", "10.9.1.1"
-AT_ONCE = 80  # scripts that run beside each other
-SHOWN = 3  # failing scripts that are printed whole
+AT_ONCE = 80  # scripts that run in parallel
+SHOWN = 3  # failing scripts that are printed in full
 KIB = 1024
 
 
@@ -44,7 +44,7 @@ def over_tap(env, app, *options):
 
 
 def seeds(env, count):
-    """The seeds of a case: its own, or those asked for."""
+    """Returns the seeds of a case: its own, or those of --seeds."""
     if "--seeds" in env.args:
         first, _, count = env.args[env.args.index("--seeds") + 1].partition(":")
         return range(int(first), int(first) + int(count))
@@ -52,7 +52,7 @@ def seeds(env, count):
 
 
 def run_all(scripts, run_one):
-    """Every script's faults: a list of (script, what was wrong)."""
+    """Runs all scripts; returns a list of (script, fault)."""
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(run_one, scripts))
     return [(script, wrong) for script, wrong in zip(scripts, found) if wrong]
@@ -78,7 +78,7 @@ def run_echo(address, script):
 
 
 def echo(env):
-    """The client's bytes come back; its server's half is left to the echo."""
+    """The client's bytes come back; the echo server plays the second party."""
     scripts = [Script(seed) for seed in seeds(env, 120)]
     for script in scripts:  # it reads what it sends
         bound_time(script.client, script.client)
@@ -93,7 +93,8 @@ def echo(env):
 
 
 def io_uring_is_found_where_any_address_can_be_bound(env):
-    """As the benchmark of proxies leaves it: whoever asks must not wait for a refusal."""
+    """With net.ipv4.ip_nonlocal_bind=1, as set by the proxy benchmark, the check for io_uring does
+    not hang."""
     setting = pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
     before = no_uring(env.build)
     setting.write_text("1", "ascii")
@@ -107,7 +108,7 @@ def io_uring_is_found_where_any_address_can_be_bound(env):
 
 
 class Backend:
-    """Plays the second party of whichever script its client names."""
+    """Plays the second party of the script that its client names."""
 
     def __init__(self, kind):
         self.scripts, self.runs = {}, {}
@@ -130,7 +131,7 @@ class Backend:
 
 
 def run_proxied(backend, address, script):
-    """Both directions of one script through a proxy."""
+    """Runs both directions of a script through a proxy."""
     expected = backend.expect(script)
     try:
         sock = connect(address, script.client)
@@ -141,7 +142,7 @@ def run_proxied(backend, address, script):
     try:
         server = expected.result(5 if script.client.abrupt else WAIT_MAX_S)
     except concurrent.futures.TimeoutError:
-        client.join()  # one that leaves at once may never be heard of
+        client.join()  # a client that leaves at once may never reach the backend
         return ["its backend never heard of it"] if not script.client.abrupt else []
     client.join()
     server.ended.wait()
@@ -167,7 +168,7 @@ SIZES = [0, 1, 1459, 1460, 1461, 2920, 20000, 65535, 65536, 70001, 130000, 30000
 
 
 def answers(data):
-    """The statuses and bodies in a stream of answers; None: it is cut short."""
+    """Returns the statuses and bodies in a stream of answers; None if it is truncated."""
     found, data = [], bytes(data)
     while data:
         head, end, rest = data.partition(b"\r\n\r\n")
@@ -180,7 +181,7 @@ def answers(data):
 
 
 def requests(script):
-    """What the client asks for: sizes, and the bytes of its requests."""
+    """Returns the client's requests: sizes, and their bytes."""
     most = script.server.total or 1
     fitting = [size for size in SIZES if size <= most] or [0]
     wanted = [fitting[(script.seed * 7 + i) % len(fitting)] for i in range(1 + script.seed % 4)]
@@ -190,7 +191,7 @@ def requests(script):
 
 
 def run_requests(script):
-    """Requests, a half-close, and all the answers up to the end."""
+    """Sends requests, half-closes, and reads all answers up to the end."""
     wanted, data = requests(script)
     party = script.client
     cut = script.seed % max(1, len(data))
@@ -222,17 +223,17 @@ def httpd(env):
         server.terminate()
 
 
-# ---- what was lost once ----
+# ---- bytes that were once lost ----
 
 
 def unread(socks):
-    """Bytes that their kernel holds."""
+    """Returns the unread bytes in the kernel."""
     return sum(int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
                for sock in socks)
 
 
 def await_stillness(program, *socks):
-    """Wait until nothing more comes, for a round of the program's --stats."""
+    """Waits until no more bytes come for an interval of the program's --stats."""
     def still():
         before = unread(socks)
         await_rounds(program, 1)
@@ -250,7 +251,7 @@ def ask_for(buffer, size):
 
 
 def rest_of(sock, wanted):
-    """Read a whole answer: what is wrong with it, or None."""
+    """Reads a whole answer; returns its fault, or None."""
     try:
         body = proxies.read_to_end(sock).partition(b"\r\n\r\n")[2]
     except OSError as error:
@@ -261,7 +262,7 @@ def rest_of(sock, wanted):
 
 
 def downloads_after_a_pause(env):
-    """562 files to clients whose window was full, then nothing was in flight."""
+    """Clients with full windows get 562 files after a pause with nothing in flight."""
     folder = env.scratch_for({})
     step = 1000 if env.sanitized else 250
     sizes = range(60000, 130001, step)
@@ -282,7 +283,8 @@ def downloads_after_a_pause(env):
 
 
 def fill(sock):
-    """Send until the window stays shut: the kernel has probed it twice since it took a byte."""
+    """Sends until the window stays closed: the kernel has probed it twice since the last accepted
+    byte."""
     block, probes = bytes(65536), kernel_count("TCPWinProbe")
     sock.setblocking(False)
 
@@ -297,7 +299,7 @@ def fill(sock):
 
 
 def answer_while_nobody_reads(env, kind):
-    """A backend that reads nothing answers an upload that is stuck: both windows are zero."""
+    """A backend that reads nothing answers a blocked upload: both windows are zero."""
     go, size = threading.Event(), 300000
 
     def serve(sock):
@@ -323,7 +325,7 @@ def answer_while_nobody_reads(env, kind):
 
 
 def upload_while_client_does_not_read(env, kind):
-    """The backend answers as it reads; the client reads when all is sent."""
+    """The backend answers as it reads; the client reads after it has sent all."""
     size = 8 * 1024 * KIB // (4 if env.sanitized else 1)
     got = {}
 
@@ -342,7 +344,7 @@ def upload_while_client_does_not_read(env, kind):
     with proxies.Peer(kind, serve) as peer, kind.serve(
             env, "--to", peer.at, "--health-interval", "0", "--stats", "0.2") as proxy:
         with proxies.dial(kind, SO_RCVBUF=4096) as sock:
-            await_stillness(proxy, sock)  # the way to the client is full
+            await_stillness(proxy, sock)  # the direction to the client is full
             with contextlib.suppress(TimeoutError):
                 sock.sendall(data)
             eventually(lambda: "data" in got, WAIT_MAX_S,
@@ -356,7 +358,7 @@ def tcp_state(sock):
 
 
 def reset_of_a_reader_that_sleeps(env, kind):
-    """--idle-timeout resets a client whose window is zero: it has to hear it."""
+    """--idle-timeout resets a client with a zero window, which must get the reset."""
     def pour(sock):
         while True:
             sock.sendall(bytes(65536))
@@ -373,7 +375,7 @@ def reset_of_a_reader_that_sleeps(env, kind):
 
 
 def keepalive_of_a_reader_that_sleeps(env):
-    """Keepalives of a client whose window is zero are answered."""
+    """Keepalives of a client with a zero window are answered."""
     folder = env.scratch_for({})
     size, most = 4 * 1024 * KIB, 3
     (folder / "big").write_bytes(payload(size, size))

@@ -3,8 +3,8 @@
 
 Usage: test_user_timeout.py BUILD_DIR
 
-coronet (tests/wire/user-timeout) sends without end through tests/wire to two
-clients: one is given up after TIMEOUT_MS, the other by TCP's own bounds.
+coronet (tests/wire/user-timeout) sends without end through tests/wire to two clients: one with a
+user timeout of TIMEOUT_MS, the other without.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ GIVEN_UP = f"gave up {TIMEOUT_MS}: Connection timed out"
 
 
 class Client:
-    """A kernel's socket, which reads while it has to."""
+    """A kernel socket that reads in a thread."""
 
     def __init__(self, timeout_ms):
         self.sock = socket.create_connection((OURS, PORT), WAIT_MAX_S)
         self.sock.settimeout(WAIT_MAX_S)
         self.sock.sendall(f"{timeout_ms}\n".encode())
         self.taken = 0
-        self.ended = None  # by what
+        self.ended = None  # by EOF or an exception
         self.thread = threading.Thread(target=self.read, daemon=True)
 
     def read(self):
@@ -91,7 +91,7 @@ def vanished(env):
         untimed.expect_more("when the path was back")
 
 
-def shut(env):
+def closed_window(env):
     with connected(env, 2) as (program, _wire, timed, untimed):
         # Probes are answered all the time, by a window of 0.
         expect_given_up(program, time.monotonic())
@@ -104,7 +104,7 @@ def shut(env):
 
 def cases(env):
     yield "a peer that has vanished", lambda: vanished(env)
-    yield "a peer that holds its window shut", lambda: shut(env)
+    yield "a peer that keeps its window closed", lambda: closed_window(env)
 
 
 if __name__ == "__main__":

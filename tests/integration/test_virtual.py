@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""af_xdp and af_packet on veth, whose other end is the kernel's as it comes.
+"""af_xdp and af_packet on veth, whose other end is the kernel's with its defaults.
 
 Usage: test_virtual.py BUILD_DIR
-Nothing is switched off at the peer but what a case names: its interface leaves
-checksums to a NIC that is not there.
+A case changes only the peer's settings that it names: the interface leaves checksums to a NIC that
+does not exist.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ ADVICE = "csum=trust with this --link"
 
 @contextlib.contextmanager
 def veth():
-    """A pair whose veth1 is the kernel's, with addresses."""
+    """Makes a pair whose veth1 is the kernel's, with addresses."""
     command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
     try:
         for interface in ("veth0", "veth1"):
@@ -51,7 +51,7 @@ def exchange(host, size):
 
 
 def trusted(env, kind):
-    """With csum=trust nothing has to be done at the peer's end."""
+    """With csum=trust the peer needs no change."""
     with veth(), echo_on(env, f"{kind}:veth0,csum=trust") as server:
         for host in HOSTS:
             command("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, host)
@@ -64,7 +64,7 @@ def trusted(env, kind):
 
 
 def not_trusted(env, kind):
-    """Without it nothing goes, and the log says what to do, once."""
+    """Without csum=trust no segment passes, and the log says once what to do."""
     with veth(), echo_on(env, f"{kind}:veth0") as server:
         with contextlib.suppress(OSError):
             dial_briefly(HOSTS[0])
@@ -80,7 +80,7 @@ def dial_briefly(host):
 
 
 def bpffs(env, mounted):
-    """It serves with a bpffs and without one, and leaves no program behind."""
+    """A program serves with a bpffs and without one, and leaves no BPF program behind."""
     if mounted:
         command("mount", "-t", "bpf", "bpf", "/sys/fs/bpf")
     try:
@@ -96,7 +96,7 @@ def bpffs(env, mounted):
 
 
 def starts_again(env):
-    """After a SIGKILL the interface can be had again."""
+    """After a SIGKILL the interface can be opened again."""
     with veth():
         for _ in range(2):
             with echo_on(env, "af_xdp:veth0,csum=trust") as server:
@@ -108,7 +108,7 @@ def starts_again(env):
 
 
 def on_a_vlan(env):
-    """Tags that the peer writes into the frame are seen and written."""
+    """VLAN tags in the frame are read and written."""
     command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
     try:
         for interface in ("veth0", "veth1"):

@@ -35,7 +35,7 @@ def echo_on(env, link, *options):
 
 @contextlib.contextmanager
 def kernel_on(lower):
-    """The kernel has addresses behind the tag, and none before it."""
+    """The kernel has addresses on the VLAN interface only."""
     command("ip", "link", "set", lower, "up")
     with vlan_device(lower, "v7", VID) as made:
         comment(f"{lower}: {made}")
@@ -46,7 +46,7 @@ def kernel_on(lower):
 
 
 def check_echo(host, size):
-    """The same bytes come back while more are being sent."""
+    """Checks that the same bytes come back while more are being sent."""
     data = random.Random(size).randbytes(size)
     with dial(host) as sock:
         sender = threading.Thread(target=sock.sendall, args=(data,))
@@ -57,7 +57,7 @@ def check_echo(host, size):
 
 
 def check_everything(host):
-    """Pings as long as the MTU, and echoes from a byte to many full segments."""
+    """Checks pings as long as the MTU, and echoes from a byte to many full segments."""
     command("ping", "-c", "2", "-i", "0.2", "-w", WAIT_MAX_S, "-M", "do", "-s", PAYLOADS[host],
             host)
     for size in SIZES:
@@ -70,7 +70,7 @@ def check_everything(host):
 
 
 def check_shards(server, shards):
-    """Connections reach every shard, and each answers on them."""
+    """Connections reach every shard, and each shard answers."""
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(dial(HOSTS[i % 2])) for i in range(CONNS)]
         for sock in socks:
@@ -91,15 +91,15 @@ def tap_echo(env, shards, keys=""):
         server.terminate()
 
 
-def tap_cuts_trains_up(env):
-    """net_tap finds IP behind the tag when it cuts a frame up."""
+def tap_splits_tso_frames(env):
+    """net_tap finds IP behind the tag when it splits a TSO frame."""
     with echo_on(env, f"tap:vl0,vlan={VID},tso=on", "--mtu", 1486) as server, kernel_on("vl0"):
         check_echo(HOSTS[0], 4 << 20)
         server.terminate()
 
 
 def af_packet_echo(env, shards):
-    """The kernel takes the tag off, and DPDK tells it beside the frame."""
+    """The kernel removes the tag, and DPDK reports it in the mbuf."""
     options = ["--shards", shards, "--memory", "1G"] if shards > 1 else []
     command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
     try:
@@ -129,7 +129,7 @@ def memif_echo(env, family, mtu):
 
 
 def tagged(frame, *tags):
-    """The frame with tags, as (ethertype, TCI), the outermost first."""
+    """Returns the frame with tags, as (ethertype, TCI), the outermost first."""
     words = b"".join(struct.pack("!HH", *tag) for tag in tags)
     return frame[:12] + words + frame[12:]
 
@@ -150,11 +150,10 @@ class Asker:
         self.answers(again=True)
 
     def answers(self, *frames, again=False):
-        """The VIDs of the replies to frames.
+        """Returns the VIDs of the replies to frames.
 
-        A request that is answered goes after them, with a MAC of its own: its
-        reply says that they have been seen. Sent again and again it waits for
-        the interface.
+        A valid request with its own MAC follows them: its reply shows that they were received. It
+        is repeated until the interface is up.
         """
         self.marks += 1
         mac = b"\x02\0\0\0\1" + bytes([self.marks])
@@ -189,8 +188,8 @@ STRANGERS = {
 }
 
 
-def strangers_get_nothing(env):
-    """ARP requests of other VLANs are counted; the VLAN's own is answered."""
+def other_vlans_get_nothing(env):
+    """ARP requests of other VLANs are counted and dropped; the VLAN's own is answered."""
     with echo_on(env, f"tap:vl0,vlan={VID}") as server:
         command("ip", "link", "set", "vl0", "up")
         with contextlib.closing(Asker("vl0", (0x8100, VID))) as asker:
@@ -205,7 +204,7 @@ def strangers_get_nothing(env):
 
 
 def without_a_vlan(env):
-    """A priority tag is none, any other is a stranger's."""
+    """Without a VLAN, priority tags are accepted, and other tags dropped."""
     with echo_on(env, "tap:vl0") as server:
         command("ip", "link", "set", "vl0", "up")
         with contextlib.closing(Asker("vl0")) as asker:
@@ -219,7 +218,7 @@ def without_a_vlan(env):
 
 
 def bad_vlans(env):
-    """One line that names the value and the range, in a file of options too."""
+    """A wrong VLAN is refused in one line with the value and the range, also in a file."""
     config = env.scratch_for({}) / "vlan.conf"
     for value in ("0", "4095", "x"):
         config.write_text(f"link = tap:vl0,vlan={value}\naddr = 10.9.0.1/16\n")
@@ -235,12 +234,12 @@ def bad_vlans(env):
 def cases(env):
     bind = functools.partial
     yield "bad VLANs", bind(bad_vlans, env)
-    yield "strangers get nothing", bind(strangers_get_nothing, env)
+    yield "other VLANs get nothing", bind(other_vlans_get_nothing, env)
     yield "without a VLAN", bind(without_a_vlan, env)
     yield "TAP, 1 shard", bind(tap_echo, env, 1)
     yield "TAP, 2 shards", bind(tap_echo, env, 2)
     yield "TAP, 2 shards behind one queue", bind(tap_echo, env, 2, ",queues=1")
-    yield "TAP cuts trains up", bind(tap_cuts_trains_up, env)
+    yield "TAP splits TSO frames", bind(tap_splits_tso_frames, env)
     yield "AF_PACKET, 1 shard", bind(af_packet_echo, env, 1)
     yield "AF_PACKET, 2 shards", bind(af_packet_echo, env, 2)
     for family, mtu in (("IPv4", 1500), ("IPv6", 1500), ("IPv4", 9000), ("IPv4", 2032)):

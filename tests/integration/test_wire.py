@@ -110,7 +110,7 @@ def held_frames_are_counted(env):
 
 
 def addressed(to, source, payload):
-    """An Ethernet frame between two hosts by the last byte of their addresses."""
+    """Returns an Ethernet frame between two hosts, given by the last byte of their addresses."""
     return bytes([2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, source, 0x88, 0xb5]) + payload
 
 
@@ -220,7 +220,7 @@ def late_frames_are_counted(env):
 
 @contextlib.contextmanager
 def kernels(env, *options):
-    """Two kernels joined by a wire of two TAPs, named anew each time."""
+    """Joins two kernels by a wire of two TAPs, with new names each time."""
     number = sum(1 for _ in env.scratch.iterdir())
     interfaces = [f"wa{number}", f"wb{number}"]
     wire = Wire(env, *[f"tap:{interface}" for interface in interfaces], *options)
@@ -239,7 +239,7 @@ def ping(network, *options):
 
 
 def ping_takes_the_delay(env):
-    """10 ms one way, 15 ms the other."""
+    """Pings take the delays of both directions, 10 and 15 ms."""
     with kernels(env, "--delay", "10", "--b-to-a", "delay=15") as network:
         def attempt():
             output = ping(network, "-c", "10", "-i", "0.1", "-w", WAIT_MAX_S)
@@ -267,7 +267,7 @@ def link_goes_down_and_up(env):
         if a_to_b["down"] == 0:
             raise Spoiled(f"nothing was sent while the link was down: {output}")
         first = re.search(r"icmp_seq=1 .*time=([\d.]+)", output)
-        if not first or float(first[1]) > 500:  # its host may have been asked for again
+        if not first or float(first[1]) > 500:  # the MAC address may have been resolved again
             raise Spoiled(f"the link was down before the first ping: {output}")
         # An answer just before may be printed late, and so shorten the gap.
         if gap <= 1:
@@ -343,7 +343,7 @@ def rate_is_kept(env):
 # ---- between two of ours ----
 
 def coronet_through(env, wire_options, *load_options, seconds=3):
-    """coronet-load to coronet-echo through a wire of two memif links."""
+    """Runs coronet-load to coronet-echo through a wire of two memif links."""
     folder = env.scratch_for({})
     sockets = [folder / "a.sock", folder / "b.sock"]
     wire = Wire(env, *[f"memif:{path},role=server" for path in sockets], *wire_options)

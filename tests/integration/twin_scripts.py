@@ -1,15 +1,13 @@
-"""Seeded scripts of what the two ends of a TCP connection do.
+"""Seeded scripts for the two ends of a TCP connection.
 
-A script has two parties. Each has a writer and a reader, which run at the same
-time: the writer sends so many bytes, pauses, and goes on; the reader waits,
-then takes bytes at its own pace. How a party ends belongs to the script: it
-half-closes when its bytes are out or when the other has, closes with bytes
-unread, or aborts. The same script runs against a program of ours and against
+A script has two parties. Each has a writer and a reader, which run in parallel: the writer sends
+bytes with pauses; the reader waits, then reads at its own pace. The script also has each party's
+end: it half-closes when its bytes are sent or when the other has, closes with bytes unread, or
+aborts. The same script runs against a program of ours and against
 its twin on the kernel's sockets (test_twins.py).
 
-What is known without asking anybody: bytes arrive as they were sent; a
-direction that ends with a clean EOF has delivered every byte that was given to
-it before a half-close; nobody waits for ever.
+Invariants: bytes arrive as they were sent; a direction that ends with a clean EOF has delivered
+every byte sent before the half-close; no party waits forever.
 """
 
 import dataclasses
@@ -19,19 +17,19 @@ import struct
 import threading
 import time
 
-WAIT_MAX_S = 120  # seconds that one socket call may take: then the party hangs
+WAIT_MAX_S = 120  # bound of one socket call; more is a hang
 ENDS = ("half-close", "half-close after the other's", "close with bytes unread", "abort")
 
 
 @dataclasses.dataclass
 class Party:
-    """What one end does."""
+    """The actions of one end."""
     receive_buffer: int  # SO_RCVBUF, 0: the kernel's
     no_delay: bool
     writes: list  # (pause in ms, bytes)
     stall_ms: int  # before the first byte is read
     read_size: int
-    read_pause_ms: int  # after each so many bytes
+    read_pause_ms: int  # bytes between two pauses
     read_pause_every: int
     end: str
     end_after: int  # bytes read before a close or an abort
@@ -55,7 +53,7 @@ class Party:
 
 
 def make_party(generator, most, abrupt):
-    """A party that sends at most so many bytes."""
+    """Returns a party that sends at most `most` bytes."""
     total = int(most * generator.random() ** 2)
     writes = []
     while total > 0 and len(writes) < 12:
@@ -99,7 +97,7 @@ class Script:
 
 
 def bound_time(party, other):
-    """A tiny window or a slow reader gets fewer bytes, so that seconds do."""
+    """Reduces the bytes for a tiny window or a slow reader, so that the script takes seconds."""
     most = 400000
     if party.receive_buffer:
         most = min(most, party.receive_buffer * 12)
@@ -126,11 +124,11 @@ class Run:
         self.party, self.data = party, data
         self.sock, self.out = sock, sock.dup()
         self.received = bytearray()
-        self.ending = "nothing yet"  # how what it reads ended
+        self.ending = "nothing yet"  # how its stream ended
         self.send_error = None
-        self.sent = 0  # bytes that its kernel took
+        self.sent = 0  # bytes that its kernel accepted
         self.read_end = threading.Event()
-        self.stop = threading.Event()  # its writer has to leave
+        self.stop = threading.Event()  # its writer must end
         self.ended = threading.Event()
         sock.settimeout(WAIT_MAX_S)
         self.out.settimeout(0.1)
@@ -145,13 +143,12 @@ class Run:
         return self
 
     def join(self):
-        """Both threads end by themselves: every call of theirs is bounded."""
+        """Joins both threads, which end by themselves: each of their calls is bounded."""
         self.threads[1].join()
         if self.ending != "EOF":
             self.stop.set()
         self.threads[0].join()
-        # The kernel tells of a reset once: after a send that fails, recv()
-        # finds an end.
+        # The kernel reports a reset once: after a failed send, recv() returns an end.
         if self.send_error and self.ending == "EOF":
             self.ending = f"fails: {self.send_error}"
         self.sock.close()
@@ -160,7 +157,7 @@ class Run:
         return self
 
     def send(self, part):
-        """True once all of it is sent; not if it takes too long."""
+        """Sends data; returns True if all of it was sent in time."""
         deadline = time.monotonic() + WAIT_MAX_S
         while part and not self.stop.is_set() and time.monotonic() < deadline:
             try:
@@ -188,7 +185,7 @@ class Run:
             self.send_error = error
 
     def leave(self):
-        """Close with bytes unread, or abort."""
+        """Closes with bytes unread, or aborts."""
         self.stop.set()
         self.threads[0].join()
         if self.party.end == ENDS[3]:
@@ -222,7 +219,7 @@ class Run:
 
 
 def faults(reader, sender, abrupt):
-    """What is wrong with what the reader got of the sender's bytes."""
+    """Returns the faults in the reader's copy of the sender's bytes."""
     found = []
     got, given = len(reader.received), sender.sent
     if reader.received != sender.data[:got]:
@@ -239,14 +236,15 @@ def faults(reader, sender, abrupt):
 
 
 def probe_when_idle(sock):
-    """A reset that a full queue of the kernel's has dropped is sent again for a probe."""
+    """Lets the kernel probe an idle connection: a reset dropped by a full kernel queue is sent
+    again in answer."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
 
 
 def connect(address, party):
-    """The client's socket, its buffer set before the window is agreed upon."""
+    """Returns the client's socket, with its buffer set before the handshake."""
     sock = socket.socket()
     if party.receive_buffer:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, party.receive_buffer)

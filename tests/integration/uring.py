@@ -8,13 +8,13 @@ NOT_BUILT = "uring-echo is not built (./dev setup installs liburing-dev)"
 
 
 def refusal(words):
-    """Why the kernel refuses, in what uring-echo said; None if it does not."""
+    """Returns the kernel's reason in uring-echo's output; None if it does not refuse."""
     refused = "the kernel refuses io_uring"
     return words[words.index(refused):].strip() if refused in words else None
 
 
 def no_uring(build):
-    """Why not; None if it does."""
+    """Returns why uring-echo cannot run; None if it can."""
     path = os.path.join(build, "apps", "uring-echo")
     if not os.access(path, os.X_OK):
         return NOT_BUILT

@@ -1,7 +1,7 @@
-"""A VLAN interface of the kernel's, or one made here where it has none.
+"""A VLAN interface of the kernel, or a substitute if the kernel has none.
 
-The latter is a TAP that carries the kernel's frames; a thread moves them to
-and from a raw socket on the interface below and puts the tag on, as
+The substitute is a TAP with the kernel's frames; a thread moves them to and from a raw socket on
+the interface below, and adds the tag, as
 `ip link add link LOWER name NAME type vlan id ID` would.
 """
 
@@ -27,7 +27,7 @@ IFF_TAP, IFF_NO_PI = 2, 0x1000
 
 
 class Raw:
-    """Frames on an interface, with the tag that the kernel takes off them."""
+    """Frames on an interface, with the tag that the kernel removes."""
 
     def __init__(self, interface):
         self.sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
@@ -41,8 +41,8 @@ class Raw:
             self.sock.send(frame)
 
     def receive(self):
-        """A frame, the VID of the tag that it came with or None, and whether
-        this side has sent it; None when there is no frame."""
+        """Returns a frame, the VID of its tag or None, and whether this side sent it; None without
+        a frame."""
         try:
             frame, ancillary, _, source = self.sock.recvmsg(65536, 256)
         except OSError:  # nothing there, or the interface is down
@@ -57,7 +57,7 @@ class Raw:
         return frame, None, False
 
     def incoming(self):
-        """All that came from the wire by now, as (frame, VID or None)."""
+        """Returns the frames received so far, as (frame, VID or None)."""
         while (got := self.receive()) is not None:
             frame, vid, sent = got
             if not sent:
@@ -68,7 +68,7 @@ class Raw:
 
 
 class Device:
-    """The kernel's end of the VLAN, made here."""
+    """A substitute for the kernel's end of the VLAN."""
 
     def __init__(self, lower, name, vid):
         self.tag = b"\x81\0" + struct.pack("!H", vid)
@@ -94,7 +94,7 @@ class Device:
                 self.move()
 
     def move(self):
-        """What is there on either side, to the other."""
+        """Moves the frames of either side to the other."""
         for frame, vid in self.raw.incoming():
             if vid == self.vid:
                 with contextlib.suppress(OSError):  # the interface is down
@@ -123,7 +123,7 @@ def kernel_has_vlans(lower, name, vid):
 
 @contextlib.contextmanager
 def vlan_device(lower, name, vid):
-    """An interface for a VLAN of one that is up; who made it."""
+    """Makes a VLAN interface on one that is up; yields its maker."""
     if kernel_has_vlans(lower, name, vid):
         try:
             yield "the kernel's 802.1Q"

@@ -63,7 +63,7 @@ def need(*programs):
 
 
 def listening(address, port):
-    """Whether somebody accepts connections there."""
+    """Whether a server accepts connections there."""
     try:
         socket.create_connection((address, port), 1).close()
     except OSError:
@@ -72,7 +72,7 @@ def listening(address, port):
 
 
 class Nginx:
-    """A real nginx: start, kill at once, start again."""
+    """A real nginx that can be started, killed and started again."""
 
     def __init__(self, env, address, port, root=None, proxy_protocol=False, main="",
                  gzip_static=False):
@@ -103,7 +103,7 @@ class Nginx:
         check(self.program.alive(), f"nginx ended: {self.program.story()}")
 
     def kill(self):
-        """Master and worker at once; the kernel ends their connections."""
+        """Kills master and worker at once; the kernel ends their connections."""
         os.killpg(self.program.process.pid, signal.SIGKILL)
         self.program.process.wait()
         eventually(lambda: not listening(self.address, self.port), WAIT_MAX_S, "nginx lives on")
@@ -122,7 +122,7 @@ class Nginx:
 
 
 def curl(*words):
-    """What curl prints; it has to succeed."""
+    """Runs curl, which must succeed; returns its output."""
     done = subprocess.run(["curl", "-sS", "--max-time", "120", *map(str, words)], check=False,
                           stdin=subprocess.DEVNULL, capture_output=True)
     check(done.returncode == 0, f"curl {' '.join(map(str, words))}: {done.stderr.decode()}")
@@ -130,7 +130,7 @@ def curl(*words):
 
 
 def curl_digests(url, count):
-    """The SHA-256 of each of `count` downloads at once, and their bytes."""
+    """Downloads `count` times in parallel; returns the SHA-256 of each, and the total bytes."""
     downloads = [subprocess.Popen(["curl", "-sS", "--max-time", "1200", url],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
                  for _ in range(count)]
@@ -150,7 +150,7 @@ def curl_digests(url, count):
 
 
 def random_file(path, size):
-    """A file of random bytes; its SHA-256."""
+    """Writes a file of random bytes; returns its SHA-256."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
         while size > 0:
@@ -162,7 +162,7 @@ def random_file(path, size):
 
 
 def wrk_enough(url, connections, requests=10, **options):
-    """Let wrk run until it has made so many requests, without any error; a rate.
+    """Runs wrk until it has made `requests` requests without an error; returns the rate.
 
     A busy machine takes longer: wrk runs again for longer.
     """
@@ -177,7 +177,7 @@ def wrk_enough(url, connections, requests=10, **options):
 
 
 def wrk(url, connections=64, seconds=2, threads=1, extra=()):
-    """Requests a second by wrk, its whole output, and errors of any kind."""
+    """Returns wrk's requests per second, its output, and errors of any kind."""
     need("wrk")
     done = subprocess.run(
         ["wrk", "-t", str(threads), "-c", str(connections), "-d", f"{seconds}s",
