@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""What a second shard gives, and what it costs, as ratios within one run.
+"""The gain and the cost of a second shard, as ratios within one run.
 
     ./dev bench cores [--turns N] [--seconds S]
 
-Shards of bench-loop have their clients in their own thread, so that two of
-them on two cores show what they take from each other and nothing else. What
-a frame handed over costs is bench-hand-over's, in one thread (the work alone)
-and between two, where cache lines move from core to core. The memif row runs
+Shards of bench-loop have their clients in their own thread, so that two of them on two cores show
+only their mutual interference. bench-hand-over measures the cost of a hand-over, in one thread
+(the work alone) and between two, where cache lines move from core to core. The memif row runs
 coronet-echo with one shard and with two, each with a queue, under
 --poll adaptive, and as many of coronet-load's: one on the other core, or two
 on the same two. Each shard has as many connections. CPU time is that of the
@@ -37,7 +36,7 @@ def built(*path):
 
 
 def loop(children, cpus):
-    """Echoes a second of shards on these CPUs together."""
+    """Returns the echoes per second of shards on these CPUs, summed up."""
     argv = ["taskset", "-c", ",".join(map(str, cpus)), built("tests", "bench", "bench-loop"),
             "-r", "4000000", "-t", str(len(cpus)), "64"]
     text = children.run(argv, 300).output("stdout")
@@ -48,7 +47,7 @@ def loop(children, cpus):
 
 
 def hand_over(children):
-    """ns on top of a frame that arrives right: in one thread, and in two."""
+    """Returns the extra ns of a frame that is handed over: in one thread, and in two."""
     text = children.run([built("tests", "bench", "bench-hand-over")], 300).output("stdout")
     found = [float(ns) for ns in re.findall(r"on top (-?[\d.]+) ns", text)]
     if len(found) != 2:
@@ -57,7 +56,7 @@ def hand_over(children):
 
 
 def cpu_seconds(pid):
-    """What all threads of a process have used, by the scheduler's clock of each."""
+    """Returns the CPU seconds of all threads of a process, by the scheduler's clocks."""
     used = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
@@ -66,7 +65,7 @@ def cpu_seconds(pid):
 
 
 def rates_after(load, seconds):
-    """Requests a second, of each second so far, once there are so many."""
+    """Returns the requests per second, for each second so far, once there are enough."""
     end = time.monotonic() + WAIT_MAX_S + seconds
     while True:
         found = re.findall(r"^ *\d+ s +([\d,]+) req/s", load.output("stderr"), re.MULTILINE)
@@ -79,7 +78,7 @@ def rates_after(load, seconds):
 
 
 def memif(children, shards, seconds, count):
-    """CPU time of the server a request, in us, from the end of the first second on."""
+    """Returns the server's CPU time per request, in us, without the first second."""
     path = children.path(f"{count}.sock")
     server = children.start([
         built("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
@@ -118,7 +117,7 @@ def run():
         raise Failure("two shards need two CPUs, and here is one")
     with Children("bench-cores") as children:
         turns = range(options.turns)
-        # One shard's rate is that of either CPU alone: they need not be alike.
+        # One shard's rate is measured on either CPU, since they may differ.
         sets = [(loop(children, [0]), loop(children, [1]), loop(children, [0, 1]))
                 for _ in turns]
         say("two shards over one, echoes a second", [2 * c / (a + b) for a, b, c in sets],

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""coronet-httpd beside nginx: the same files, wrk and curl in front of both.
+"""coronet-httpd compared with nginx: the same files, by wrk and curl.
 
 Usage: bench_httpd.py BUILD_DIR [--rounds N] [--seconds S]
 
 Paths, between the kernel that wrk and curl run on and the server:
   tap   coronet-httpd polls the other end of a TAP itself; for nginx, tests/wire carries frames
-        on to a second TAP, in a namespace of nginx's own. wire polls, and so takes CPU time
-        that wrk wants too
+        on to a second TAP, in nginx's own namespace. wire polls, and so uses CPU time that wrk
+        also needs
   veth  for nginx alone: a pair between the namespaces, the shortest way there is
 Both servers have one thread and no log.
 """
@@ -21,7 +21,7 @@ from web import Nginx, curl, listening, random_file, wrk
 
 NEAR, SERVER, PORT = "10.9.1.1", "10.9.0.1", 8080
 SMALL_BYTES, BULK_MIB = 128, 32
-# What is asked for: a column's name, the path, wrk's connections, further fields, the status.
+# Requests: a column's name, the path, wrk's connections, further fields, the status.
 REQUESTS = (("requests/s, 1", "/small.txt", 1, (), "200"),
             ("requests/s, 64", "/small.txt", 64, (), "200"),
             ("64, gzip", "/style.css", 64, ("-H", "Accept-Encoding: gzip"), "200"),
@@ -30,7 +30,7 @@ REQUESTS = (("requests/s, 1", "/small.txt", 1, (), "200"),
 
 
 class Inside(Nginx):
-    """nginx in another network namespace, which its listening socket is looked for in."""
+    """nginx in another network namespace, where its listening socket is checked."""
 
     def __init__(self, env, far, root):
         self.far = far

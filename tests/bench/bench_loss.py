@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What loss, delay and narrow links cost coronet and the kernel.
+"""The effect of loss, delay and slow links on coronet and the kernel.
 
     ./dev bench loss                      every row, three turns of 45 minutes
     ./dev bench loss quick                one row of each kind, in three minutes
@@ -10,9 +10,9 @@
     ./dev bench loss publish              tables and plots into docs/
 
 Both stacks go through the same wire (tests/wire), which has one core; all stacks share the others.
-A row's points are measured by turns; told are medians of what the turns said, with the lowest and
-highest, and PASS or MISS against a goal. FULL: the wire or its links were the limit, which says
-nothing of a stack. A run writes build/bench/loss.json, which has every figure, after each
+A row's points are measured by turns; the report has medians over the turns, with the lowest and
+highest, and PASS or MISS against a goal. FULL: the wire or its links were the limit, so the row
+does not judge a stack. A run writes build/bench/loss.json, which has every figure, after each
 measurement; --resume keeps those of the same programs.
 """
 
@@ -42,7 +42,7 @@ from loss_ends import Bottleneck, Idle, confine, samples_of, wait_for  # noqa: E
 
 VERBS = ("quick", "render", "publish")
 GROUPS = (*rows_of.KEYS, "plots")
-# Options that choose rows by their cell: what there is, and its unit.
+# Options that select rows by their cell: values and unit.
 FILTERS = {"rate": (rows_of.RATES, "MBIT"), "rtt": (rows_of.RTTS, "MS"),
            "loss": (rows_of.LOSSES, "PERCENT"), "buffer": (rows_of.BUFFERS, "BDP")}
 STACKS = {"coronet": ("coronet", "coronet"), "kernel": ("kernel", "kernel"),
@@ -83,7 +83,7 @@ class Measure:
 
     @staticmethod
     def streams(bottleneck, begin, end):
-        """What each pair's stream carries between two times after its first byte."""
+        """Measures each pair's stream between two times after its first byte."""
         with bottleneck.streams() as sinks:
             for sink in sinks:
                 wait_for(sink, begin)
@@ -101,7 +101,7 @@ class Measure:
         return {"mbit": rate, "idle": spare}
 
     def fairness(self, bottleneck, _point, seconds):
-        """The second half of what both have sent at the same time."""
+        """Measures both flows over the second half of their common time."""
         spare, rates = self.streams(bottleneck, seconds / 2, seconds)
         check(sum(rates), "nothing came")
         return {"share": rates[0] / sum(rates), "mbit": rates[0], "other_mbit": rates[1],
@@ -127,7 +127,7 @@ class Measure:
                 "requests_per_s": report["requests_per_s"], "idle": idle.share()}
 
     def trace(self, trace):
-        """The curve of each flow: (s since the first began, Mbit/s)."""
+        """Returns the curve of each flow: (s since the first began, Mbit/s)."""
         pairs = [(stack, stack, control) for stack, control, _ in trace.flows]
         bottleneck = self.bottleneck(pairs, rows_of.PLOT_CELL, 1,
                                      any(stack == "coronet" and control != "cubic"
@@ -153,10 +153,10 @@ class Measure:
                 for flow, curve in zip(trace.flows, curves)]
 
 
-# ---- what an earlier run has left ----
+# ---- figures of an earlier run ----
 
 def stamp_of(options):
-    """What has to be the same for figures to go together."""
+    """Returns the properties that must be equal for figures to be combined."""
     digest = hashlib.sha256()
     for name in PROGRAMS:
         digest.update(pathlib.Path(options.build, name).read_bytes())
@@ -164,7 +164,7 @@ def stamp_of(options):
 
 
 def kept(path, stamp, seconds):
-    """What --resume goes on with, None: nothing is there."""
+    """Returns the figures for --resume; None if there are none."""
     try:
         found = tables.load(path)
         for key in ("points", "traces", "took_s", "turns", "quick"):
@@ -184,9 +184,9 @@ def kept(path, stamp, seconds):
 # ---- the run ----
 
 class Run(turns.Run):
-    """All rows by turns, and what the report is made of.
+    """Measures all rows by turns, and keeps the report's data.
 
-    before: what --resume goes on with, or None.
+    before: the figures for --resume, or None.
     """
 
     def __init__(self, options, env, measure, stamp, before=None):
@@ -205,7 +205,7 @@ class Run(turns.Run):
             self.take_up(before)
 
     def take_up(self, before):
-        """Rows that are not asked for now are kept as well."""
+        """Takes up earlier figures, also of rows that are not requested now."""
         for one in before["points"]:
             point = rows_of.point_of(one)
             self.results[point] = {int(turn): run for turn, run in one["runs"].items()}
@@ -243,8 +243,8 @@ class Run(turns.Run):
                      + ", ".join(f"{flow['stack']} {flow['control']}" for flow in flows))
 
     def missing(self):
-        """What has no figures yet, in the order of measuring: (turn, point), a whole turn and
-        then the next; traces."""
+        """Returns the points without figures, in the order of measuring: (turn, point), turn by
+        turn; then traces."""
         drawn = [(one["plot"], *[(flow["stack"], flow["control"]) for flow in one["flows"]])
                  for one in self.out["traces"]]
         return ([(turn, point) for turn in range(self.options.turns)
@@ -327,7 +327,7 @@ def parse(argv=None):
 
 
 def checked(parser, options):
-    """The words told apart, and what depends on them."""
+    """Sorts the words into verbs and groups, and checks the options that depend on them."""
     verbs = [word for word in options.words if word in VERBS]
     options.verb = verbs[0] if verbs else "all"
     options.groups = [word for word in options.words if word not in VERBS]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the stack does, beside what it is measured against, in one run.
+"""The stack's figures beside their references, in one run.
 
     ./dev bench net                 every row
     ./dev bench net echo cps        these rows
@@ -33,7 +33,7 @@ MILLION = 1000000
 # ---- points: one measurement each ----
 
 class Bench(Rig):
-    """A rig that keeps every figure by point; a point returns a dict with "requests_per_s"."""
+    """A rig that keeps all figures by point; a point returns a dict with "requests_per_s"."""
 
     def __init__(self, options, children):
         super().__init__(options, children)
@@ -74,13 +74,13 @@ class Bench(Rig):
             "idle": bind(self.idle_coronet, MILLION)}
 
     def half_rate(self):
-        """An open loop at half of what the closed one reached."""
+        """An open loop at half the closed loop's rate."""
         known = self.results.get("echo") or [self.memif_flood("--conns", "64")]
         return ["--rate", f"{statistics.median(map(rate, known)) / 2:.0f}"]
 
     def syns(self):
-        """The same while the load sends SYNs as fast as the link takes them, from addresses
-        beyond a gateway, which is the load."""
+        """The same while the load sends SYNs at the link's full rate, from addresses behind the
+        load as a gateway."""
         asked = self.half_rate()
         ours, theirs = self.memif()
         server = self.coronet(ours, extra=("--gateway", figures.CLIENT_ADDR))
@@ -97,7 +97,7 @@ class Bench(Rig):
         return {"requests_per_s": 1e9 / float(said[1])}
 
 
-# ---- rows: what the points say together ----
+# ---- rows: comparisons of points ----
 
 @dataclasses.dataclass
 class Row:
@@ -113,7 +113,7 @@ class Row:
 
 
 def over(a, b, get=rate):
-    """Of two points' rates; by turns, so that both saw the same machine."""
+    """Returns the ratios of two points' rates, turn by turn, so that both saw the same machine."""
     return lambda r: [get(x) / get(y) for x, y in zip(r[a], r[b])]
 
 
@@ -121,8 +121,8 @@ def of(point, get=rate):
     return lambda r: [get(x) for x in r[point]]
 
 
-# Of 64 connections; the same pattern, or nearly: with more than 1,024 flood's
-# answers are acknowledged by themselves (flood.h).
+# Compared with 64 connections; the pattern is nearly the same: with more than 1,024, flood
+# acknowledges answers by separate ACKs (flood.h).
 MORE = [("1,000", "thousand", "loop1000", 0.95),
         ("10,000", "tenk", "loop10000", 0.75),
         ("100,000", "hundredk", "loop100000", 0.6),
@@ -174,7 +174,7 @@ ROWS = [
         ["proxy", "epollproxy"], over("proxy", "epollproxy"), "x", 8),
     Row("proxy", "  one connection", ["proxy1", "epollproxy1"],
         over("proxy1", "epollproxy1"), "x", 2),
-    # Half of each is the load's kernel, whose TCP is the same for both.
+    # Half of each is the load's kernel, whose TCP is equal for both.
     Row("veth", "af_xdp on a veth, 64 connections", ["xdp"], of("xdp"), "/s",
         None),
     Row("veth", "  over epoll on a veth", ["xdp", "epollveth"],
@@ -289,7 +289,7 @@ def run():
 
 if __name__ == "__main__":
     if harness.INSIDE not in sys.argv and not {"-h", "--help"} & set(sys.argv):
-        parse()  # a wrong option is told at once
+        parse()  # reports a wrong option at once
         if harness.namespace_command():
             harness.reenter()
     main(run)

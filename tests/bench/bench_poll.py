@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What --poll adaptive costs while nothing happens, and what the first frame waits then.
+"""The idle cost of --poll adaptive, and the delay of the first frame then.
 
 Usage: bench_poll.py BUILD_DIR [--rounds N] [--seconds S]
 
-A client of the kernel's asks coronet-echo for 64 bytes 20 times a second, so that the server sleeps
-before each. Printed are the share of a core that the idle server takes, and the round trips with
---poll adaptive and --poll busy, whose difference is the wait. epoll-echo on the same path, in
-its own namespace, is beside them.
+A kernel client requests 64 bytes from coronet-echo 20 times a second, so that the server sleeps
+before each. Prints the idle server's share of a core, and the round trips with --poll adaptive and
+--poll busy, whose difference is the delay, and those of epoll-echo on the same path, in its own
+namespace.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ KINDS = ("tap", "af_packet", "af_xdp")
 
 
 def round_trips():
-    """Microseconds, after a pause each."""
+    """Returns round trips in microseconds, each after a pause."""
     with socket.create_connection((OURS, PORT), WAIT_MAX_S) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         times = []

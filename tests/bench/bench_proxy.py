@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coronet-proxy beside the kernel's proxies, the same nginx behind and wrk in front.
+"""coronet-proxy compared with the kernel's proxies, with the same nginx and wrk.
 
 Usage: bench_proxy.py BUILD_DIR [--rounds N] [--seconds S]
 
@@ -9,8 +9,8 @@ Paths, between the kernel that wrk and nginx run on and the proxy:
          the proxy's own. wire polls, and so takes CPU time that wrk and nginx want too
   veth   for the kernel's proxies alone: a pair between the namespaces, the shortest way
          there is, without a third process
-  taps   the roles changed over: what is before and behind the proxy is on the stack that
-         the proxy is not on, a TAP to each. coronet-proxy between epoll-load and epoll-echo,
+  taps the roles swapped: clients and backends are on the other stack than the proxy, a TAP to
+  each. coronet-proxy between epoll-load and epoll-echo,
          the kernel's proxies between coronet-load and coronet-echo; 64 B echoes
   memif  coronet-load, coronet-proxy and coronet-echo, a memif link between each two; its
          counterpart is epoll-load, epoll-proxy and epoll-echo on loopback
@@ -32,7 +32,7 @@ NEAR, PROXY, PORT = "10.9.1.1", "10.9.0.1", 8080
 BACK, BEHIND = "10.8.0.1", "10.8.0.2"  # the proxy's side of its second TAP, and the far one
 PROXIES = ("coronet-proxy", "epoll-proxy", "nginx stream", "haproxy")
 BULK_MIB = 32
-RATE = "requests/s, {}"  # of so many connections
+RATE = "requests/s, {}"  # with this number of connections
 
 NGINX = """
 daemon off;
@@ -64,7 +64,7 @@ backend b
 
 
 def proxy_command(env, name, folder, to=f"{NEAR}:9001"):
-    """A kernel proxy's command line, its configuration written to the folder."""
+    """Writes a kernel proxy's configuration to the folder; returns its command line."""
     text = {"nginx stream": NGINX, "haproxy": HAPROXY}.get(name, "")
     conf = folder / f"{name.split()[0]}.conf"
     conf.write_text(text.format(folder=folder, at=PROXY, port=PORT, to=to))
@@ -93,7 +93,7 @@ class Bench(turns.Bench):
 
     @contextlib.contextmanager
     def kernel(self, path, name):
-        """A proxy in a namespace of its own, a TAP and a wire or a veth away."""
+        """Runs a proxy in its own namespace, behind a TAP and a wire, or a veth."""
         with self.beyond(path, PROXY) as (space, near):
             self.up(near, NEAR)
             program = self.proxy(name, space.inside())
@@ -112,7 +112,7 @@ class Bench(turns.Bench):
             env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin"})
 
     def http(self, path, proxy):
-        """wrk's requests and curl's bytes through a proxy."""
+        """Measures wrk's requests and curl's bytes through a proxy."""
         where = self.coronet_tap() if proxy == "coronet-proxy" else self.kernel(path, proxy)
         url, found = f"http://{PROXY}:{PORT}", {}
         with where, Nginx(self.env, NEAR, 9001, self.env.scratch):
@@ -160,7 +160,7 @@ class Bench(turns.Bench):
         with env.running([env.app("coronet-echo"), "--link", f"tap:{back}",
                           "--addr", f"{BEHIND}/16", "--port", "7777"]):
             self.up(back, BACK)
-            # The first link is the load's, and new with each: the proxy listens before.
+            # The first link is the load's, and is made anew for each: the proxy listens before.
             any_address = pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
             any_address.write_text("1", "ascii")
             program = self.proxy(proxy, to=f"{BEHIND}:7777")
@@ -209,7 +209,7 @@ class Bench(turns.Bench):
 
 
 def is_listening():
-    """Somebody does, on PORT, be the address there or not."""
+    """Whether a program listens on PORT, even if the address does not exist yet."""
     lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[1].endswith(f":{PORT:04X}") and line.split()[3] == "0A"
                for line in lines)

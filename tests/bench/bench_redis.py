@@ -25,7 +25,7 @@ READY = "Ready to accept connections"
 
 
 def pinned(cpu):
-    """A command's first words, so that both ends do not share a CPU."""
+    """Returns a command's first words, which pin the ends to different CPUs."""
     cpus = sorted(os.sched_getaffinity(0))
     return ["taskset", "-c", cpus[cpu % len(cpus)]] if len(cpus) > 1 else []
 
@@ -50,7 +50,7 @@ class Bench(turns.Bench):
             program.kill()
 
     def ask(self, before, address):
-        """Requests a second, of each command."""
+        """Returns the requests per second of each command."""
         text = command(*before, "redis-benchmark", "-h", address, "-p", PORT, "-t", "set,get", "-n",
                        self.options.requests, "-c", CLIENTS, "-P", 1, "--csv")
         rates = {name: float(rate) for name, rate in re.findall(r'^"(\w+)","([\d.]+)"', text, re.M)}

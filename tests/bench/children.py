@@ -35,7 +35,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Interrupted(BaseException):
-    """A stop signal came."""
+    """A stop signal was received."""
 
     def __init__(self, number):
         super().__init__(number)
@@ -43,11 +43,11 @@ class Interrupted(BaseException):
 
 
 _interrupted = False
-_open = []  # Children whose block has not been left in order
+_open = []  # Children whose block was not left in order
 
 
 def _interrupt(number, _frame):
-    # Once: what it sets off, ending the children, must not be interrupted.
+    # Once: the end of the children, which it starts, must not be interrupted.
     global _interrupted
     if not _interrupted:
         _interrupted = True
@@ -84,7 +84,7 @@ class Child(Program):
                          env=children.env, **popen_args)
 
     def check_alive(self):
-        """Raises Failure when the child is no more."""
+        """Raises Failure if the child has ended."""
         check(self.alive(), f"{self.name} ended: {self.story()}")
 
 
@@ -100,7 +100,7 @@ class Children:
         with _signals_held():
             _open.append(self)
             self.scratch = self._make_folder()
-            # DPDK keeps an ordinary user's run-time files there.
+            # DPDK's run-time folder of an unprivileged user.
             self.env = dict(os.environ, XDG_RUNTIME_DIR=self.scratch)
         return self
 
@@ -115,7 +115,7 @@ class Children:
         self.close()
 
     def close(self):
-        """Ends what still runs. Can be called again if it was interrupted."""
+        """Ends all running children. Can be called again if it was interrupted."""
         with _signals_held():
             self._end_all()
             if self.scratch:
@@ -124,7 +124,7 @@ class Children:
                 _open.remove(self)
 
     def _end_all(self):
-        """Asks every child to end, then makes it."""
+        """Sends SIGTERM to every child, then SIGKILL."""
         alive = [child for child in self.programs if child.alive()]
         for child in alive:
             child.process.terminate()
@@ -134,7 +134,7 @@ class Children:
                 child.process.wait(max(0, end - time.monotonic()))
         while self.programs:
             child = self.programs[-1]
-            # The whole session: a child's own children go with it.
+            # The whole session, with the child's own children.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.process.pid, signal.SIGKILL)
             child.process.wait()
@@ -170,7 +170,7 @@ class Children:
 
 
 def main(function):
-    """Runs a script's function and turns what happens into an exit status."""
+    """Runs a script's function and turns its outcome into an exit status."""
     for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
     try:
@@ -182,7 +182,7 @@ def main(function):
     except Interrupted as interrupted:
         status = 128 + interrupted.number
     except BrokenPipeError:
-        # Nobody reads any more; what is left in the buffer goes nowhere.
+        # There is no reader any more; discards the rest of the buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     finally:

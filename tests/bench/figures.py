@@ -96,7 +96,7 @@ def two_cores():
 
 
 def run_load(children, argv, timeout, **rest):
-    """Runs a load tool to its end; the figures that it was told to write."""
+    """Runs a load tool to its end; returns the figures that it wrote."""
     path = children.path("load.json")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # the last run's

@@ -26,14 +26,14 @@ import socket, sys, time
 listener = socket.create_server(("", int(sys.argv[1])))
 print("listening on", flush=True)
 conn = listener.accept()[0]
-room, taken, begun, told = bytearray(1 << 20), 0, None, 0
+room, taken, begun, report_at = bytearray(1 << 20), 0, None, 0
 while n := conn.recv_into(room):
     now = time.monotonic()
     begun = begun or now
     taken += n
-    if now - begun >= told:
+    if now - begun >= report_at:
         print(f"{now - begun:.6f} {taken}", flush=True)
-        told = now - begun + 0.1
+        report_at = now - begun + 0.1
 """
 CORES = sorted(os.sched_getaffinity(0))
 STACKS, WIRE = CORES[:-1] or CORES, CORES[-1]
@@ -64,7 +64,7 @@ class Idle:
 
 
 class Ours:
-    """A host on coronet; options: what --help says. Its programs attach by themselves."""
+    """A host on coronet, with options of its programs, which attach by themselves."""
 
     def __init__(self, env, number, control, options):
         self.env, self.number = env, number
@@ -84,7 +84,7 @@ class Ours:
         return 0
 
     def run(self, name, *words):
-        """The words that run a program there."""
+        """Returns the words that run a program there."""
         path = "tests/wire/flow" if name == "flow" else f"apps/coronet-{name}"
         return [self.env.build / path, *words, *self.options]
 
@@ -98,7 +98,7 @@ class Ours:
 class Kernels:
     """A host on the kernel's TCP, in a network namespace of its own."""
 
-    numbers = itertools.count(1)  # a TAP that has just gone leaves its name late
+    numbers = itertools.count(1)  # a TAP's name becomes free some time after its removal
 
     def __init__(self, env, number, control):
         self.env, self.number, self.control = env, number, control
@@ -114,7 +114,7 @@ class Kernels:
             space.take(self.interface)
             space.command("ip", "addr", "add", f"{self.address}/16", "dev", self.interface)
             space.command("ip", "link", "set", self.interface, "txqueuelen", TAP_QUEUE, "up")
-            # By route: a namespace may not choose any control as its default.
+            # By route: a namespace may not select every control as its default.
             space.command("ip", "route", "replace", NETWORK, "dev", self.interface, "congctl",
                           self.control)
             space.command("sysctl", "-qw", "net.ipv4.tcp_no_metrics_save=1",
@@ -123,7 +123,7 @@ class Kernels:
             yield
 
     def dropped(self):
-        """What the TAP's queue had no room for."""
+        """Returns the frames that the TAP's queue dropped."""
         found = json.loads(command(*self.inside("ip", "-json", "-s", "link", "show", "dev",
                                                 self.interface)))
         return found[0]["stats64"]["tx"]["dropped"]
@@ -160,7 +160,7 @@ class Bottleneck:
 
     @contextlib.contextmanager
     def running(self):
-        """counters and tap_dropped are there after the block."""
+        """Runs the wire; counters and tap_dropped are set after the block."""
         with self.wire.running(), contextlib.ExitStack() as stack:
             for host in self.hosts:
                 stack.enter_context(host.join())
@@ -170,7 +170,7 @@ class Bottleneck:
 
     @contextlib.contextmanager
     def streams(self):
-        """A stream from A to B of each pair: the sinks, which count."""
+        """Starts a stream from A to B of each pair; returns the counting sinks."""
         with contextlib.ExitStack() as stack:
             yield [stack.enter_context(self.stream(pair)) for pair in self.pairs]
 
@@ -186,13 +186,13 @@ class Bottleneck:
 
 
 def samples_of(sink):
-    """(seconds since the first byte, bytes) of the lines a sink has printed."""
+    """Returns (seconds since the first byte, bytes) of a sink's lines."""
     lines = sink.output("stdout").split("\n")[:-1]
     return [(float(t), int(n)) for t, n in (line.split() for line in lines if line[:1].isdigit())]
 
 
 def wait_for(sink, seconds):
-    """Wait until a sink has counted bytes for this many seconds."""
+    """Waits until a sink has counted bytes for so many seconds."""
     def counted():
         check(sink.alive() and sink.source.alive(),
               f"it ended: {sink.story()}\n{sink.source.story()}")

@@ -1,4 +1,4 @@
-"""The tables and plots of ./dev bench loss, from what a run has found."""
+"""The tables and plots of ./dev bench loss, from a run's figures."""
 
 import collections
 import os
@@ -15,7 +15,7 @@ PLOTS = {"loss-start": "Start-up of a stream",
          "loss-burst": f"A burst of losses: {BURST_LOSS} % for {BURST_S * 1000:g} ms",
          "loss-competition-cubic": "A kernel's stream (CUBIC) joins coronet's",
          "loss-competition-bbr": "A kernel's stream (BBR) joins coronet's"}
-# A group's title, and what its table has.
+# A group's title, and the columns of its table.
 GROUPS = {
     "goodput": (
         "Goodput of one stream",
@@ -36,7 +36,7 @@ GROUPS = {
 
 
 def brief(group, found):
-    """A measurement in a few words."""
+    """Returns a measurement in a few words."""
     if group == "echo":
         text = f"p50 {found['p50']:.2f} ms, p99 {found['p99']:.2f} ms"
     elif group == "fairness":
@@ -47,7 +47,8 @@ def brief(group, found):
 
 
 def judged(found):
-    """By group, every row of which both points were to be measured; and how many came to what."""
+    """Returns, by group, every row whose points were both to be measured, and the count of each
+    result."""
     results = {point_of(one): one["runs"] for one in found["points"]}
     reasons = {point_of(one): one["reason"] for one in found["points"] if one["reason"]}
     rows = [judge(row, results, reasons)
@@ -60,7 +61,7 @@ def judged(found):
 
 
 def cells(one):
-    """What both points and the row say; "-" for nothing."""
+    """Returns the cells of both points and of the row; "-" for nothing."""
     key = KEYS[one.row.ours.group]
     lists = [[run[key] for run in runs.values()] for runs in one.runs]
     return [spread(values) if values else "-" for values in (*lists, one.values)]
@@ -113,7 +114,7 @@ def markdown(found, images=""):
 
 
 def undrawn(found):
-    """A line for each plot that some of its runs are missing of."""
+    """Yields a line for each plot with missing runs."""
     for name, title in PLOTS.items():
         reasons = [trace["reason"] for trace in found["traces"]
                    if trace["plot"] == name and not trace["flows"]]
@@ -123,7 +124,7 @@ def undrawn(found):
 
 
 def publish(found, folder, top):
-    """docs/loss.md between its marks, and docs/plots; the paths."""
+    """Writes docs/loss.md between its marks, and docs/plots; returns the paths."""
     return tables.publish("loss", {"docs/loss.md": markdown(found, "plots/")},
                           [os.path.join(folder, name + ".svg") for name in drawings(found)], top)
 
@@ -131,7 +132,7 @@ def publish(found, folder, top):
 # ---- plots ----
 
 def drawings(found):
-    """gnuplot's texts by the names of the plots that have a curve."""
+    """Returns gnuplot's texts by the names of plots with a curve."""
     made = {}
     for name, title in PLOTS.items():
         traces = [one for one in found["traces"] if one["plot"] == name and one["flows"]]
@@ -150,5 +151,5 @@ def drawings(found):
 
 
 def write(found, folder):
-    """The plots as SVG; the paths."""
+    """Writes the plots as SVG; returns the paths."""
     return plots.draw(drawings(found), folder, ["svg"])

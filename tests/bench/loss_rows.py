@@ -1,4 +1,4 @@
-"""The rows of ./dev bench loss: what is measured, what it says, and its goals.
+"""The rows of ./dev bench loss: points, figures and goals.
 
 Nothing here measures. A cell is a bottleneck, a point is one measurement of one stack there, a row
 compares two points of the same turns.
@@ -13,24 +13,24 @@ LOSSES = (0, 0.1, 1)          # percent, of each direction
 RATES = (100, 1000)           # Mbit/s
 BUFFERS = (0.5, 2)            # of the bandwidth-delay product
 FRAME = 1514                  # bytes, as the wire counts them
-SPARE_FRAMES = 4096           # held besides: short ones
+SPARE_FRAMES = 4096           # additional short ones
 BURST_LOSS = 20               # percent, of the burst that a plot shows
 BURST_S = 0.2
-LATE_SHARE = 0.05             # of frames: above, the wire was the limit
+LATE_SHARE = 0.05             # share of late frames above which the wire was the limit
 DROP_SHARE = 0.0001
-IDLE_SHARE = 0.02             # of the stacks' cores: below, they were full
-# The figure of a group, and how long it takes besides: programs start and end, and echoes have a
-# ramp and a warm-up.
+IDLE_SHARE = 0.02             # idle share of the stacks' cores below which they were full
+# A group's figure, and its additional seconds: programs start and end, and echoes have a ramp and
+# a warm-up.
 KEYS = {"goodput": "mbit", "fairness": "share", "echo": "p99", "mixed": "mbit"}
 OVERHEAD_S = {"goodput": 2, "fairness": 3, "echo": 5, "mixed": 2}
-# The kernel's control that one of ours is measured beside, and its goal.
+# The kernel's control that one of ours is compared with, and its goal.
 GOODPUT_GOALS = {"cubic": 0.95, "bbr": 0.9}
 FAIR = (0.4, 0.6)             # of the bottleneck
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A bottleneck, both ways."""
+    """A bottleneck in both directions."""
 
     rate: int      # Mbit/s
     rtt: int       # ms
@@ -48,11 +48,11 @@ class Cell:
         return self.rate * self.rtt * 125
 
     def queue_bytes(self):
-        """No less than two full frames, or nothing would pass at a time."""
+        """At least two full frames, or at times nothing would pass."""
         return max(int(self.bdp_bytes() * self.buffer), 2 * FRAME)
 
     def hold_frames(self):
-        """Those on the way, half of the BDP, and those that wait for it."""
+        """Frames in flight, half of the BDP, and those in the queue."""
         return (self.bdp_bytes() + self.queue_bytes()) // FRAME + SPARE_FRAMES
 
     def wire_options(self, seed):
@@ -62,7 +62,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """group, where, which stacks, and whether others use the link as well.
+    """A group, a cell, the stacks, and whether others use the link as well.
 
     Stacks: coronet, kernel, to-kernel, from-kernel; fairness: coronet (and a kernel's flow),
     kernel (and another of them).
@@ -79,19 +79,19 @@ class Point:
         return f"{self.group} {self.cell.name()}{extra}: {self.stack} {self.control}"
 
     def needs_option(self):
-        """Whether our programs have to know --cc for it."""
+        """Whether our programs must support --cc for it."""
         return self.control != "cubic" and self.stack != "kernel"
 
 
 def point_of(found):
-    """dataclasses.asdict() backwards; what else is in there is left alone."""
+    """The inverse of dataclasses.asdict(); other keys are ignored."""
     fields = {field.name: found[field.name] for field in dataclasses.fields(Point)}
     return Point(**{**fields, "cell": Cell(**found["cell"])})
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """Our point beside the kernel's."""
+    """Compares our point with the kernel's."""
 
     ours: Point
 
@@ -99,7 +99,7 @@ class Row:
         return self.ours, dataclasses.replace(self.ours, stack="kernel")
 
     def value(self, ours, theirs):
-        """The figure of a turn that both have; None if it has none."""
+        """Returns the figure of a turn that both have, or None."""
         key = KEYS[self.ours.group]
         if self.ours.group == "fairness":
             return ours[key]
@@ -121,7 +121,7 @@ class Row:
 
 
 def all_rows():
-    # Where two flows have time to find their shares; losses by chance would decide.
+    # Cells in which two flows have time to converge; random losses would decide.
     fair = ([Cell(100, rtt, 0, buffer) for buffer in BUFFERS for rtt in RTTS[1:]]
             + [Cell(1000, rtt, 0, buffer) for buffer in BUFFERS for rtt in (10, 50)])
     points = [Point("goodput", Cell(rate, rtt, loss, buffer), control)
@@ -137,14 +137,14 @@ def all_rows():
 
 
 def quick_rows():
-    """One of each kind, and what tells most about loss."""
+    """One row of each kind, and the most significant ones for loss."""
     return list(map(Row, [
         Point("goodput", Cell(100, 10, 1, 2)), Point("goodput", Cell(100, 50, 0, 0.5)),
         Point("goodput", Cell(1000, 10, 0, 2)), Point("goodput", Cell(100, 10, 1, 2), "bbr"),
         Point("fairness", Cell(100, 10, 0, 2)), Point("echo", Cell(100, 10, 1, 2))]))
 
 
-# ---- what is drawn: one run each ----
+# ---- plots: one run each ----
 
 PLOT_CELL = Cell(100, 50, 0, 2)
 
@@ -169,16 +169,16 @@ def all_traces():
               for control in GOODPUT_GOALS]]
 
 
-# ---- how long it takes ----
+# ---- durations ----
 
 def skip_seconds(cell):
-    """Of the start, where goodput is measured: ten round trips."""
+    """Returns the skipped seconds at the start of a goodput measurement: ten round trips."""
     return max(0.5, 0.01 * cell.rtt)
 
 
 def measured_seconds(point, seconds):
-    """Round trips count: a long path gets more time, and twice as much where losses are rare and
-    decide, which a few make a matter of luck. Two flows need time to find their shares."""
+    """A long path gets more time, and twice as much if rare losses decide, since few make the
+    result random. Two flows need time to converge."""
     rtt = point.cell.rtt / 1000
     if point.group == "fairness":
         return max(5 * seconds, 100 * rtt)
@@ -189,16 +189,16 @@ def measured_seconds(point, seconds):
 
 
 def expected_seconds(points, traces, seconds):
-    """Of one turn over these, and of the traces, which have no turns."""
+    """Returns the seconds of one turn over these rows, and of the traces, which have no turns."""
     return (sum(measured_seconds(point, seconds) + OVERHEAD_S[point.group]
                 + (skip_seconds(point.cell) if KEYS[point.group] == "mbit" else 0)
                 for point in points), sum(trace.seconds + 2 for trace in traces))
 
 
-# ---- what a run says ----
+# ---- figures of a run ----
 
 def goodput(samples, begin, end):
-    """Mbit/s of (seconds, bytes) from the last line before one time to the first one after
+    """Returns Mbit/s of (seconds, bytes) from the last line before one time to the first one after
     another; None without two lines."""
     if not samples:
         return None
@@ -208,8 +208,7 @@ def goodput(samples, begin, end):
 
 
 def curve(samples, begins, step=0):
-    """(middle of the interval, Mbit/s) from one line to another that comes at least so many
-    seconds later."""
+    """Returns (middle of the interval, Mbit/s) between lines at least so many seconds apart."""
     found, last = [], samples[:1]
     for time, taken in samples[1:]:
         (since, had), = last
@@ -220,7 +219,7 @@ def curve(samples, begins, step=0):
 
 
 def limits_of(wire, tap_dropped=0):
-    """Why the wire, and no stack, may have been the limit: its counters."""
+    """Returns why the wire may have been the limit instead of a stack, by its counters."""
     ways = wire["a_to_b"], wire["b_to_a"]
     late = max(way["late"] / max(way["out_frames"], 1) for way in ways)
     own = sum(way[key] for way in ways for key in ("missed", "overflowed", "no_frame", "refused"))
@@ -235,7 +234,7 @@ def limits_of(wire, tap_dropped=0):
 
 @dataclasses.dataclass
 class Judged:
-    """What a row says: result is PASS, MISS, FULL, "" without a goal, or "not measured".
+    """A row's result: PASS, MISS, FULL, "" without a goal, or "not measured".
 
     runs: of both points, by turn; values: of the turns that both have.
     """
@@ -248,7 +247,7 @@ class Judged:
 
 
 def judge(row, results, reasons):
-    """results: {point: {turn: found}}; reasons: why a point has none."""
+    """results: {point: {turn: found}}; reasons: {point: why it has none}."""
     judged = Judged(row, [results.get(point, {}) for point in row.points()])
     ours, theirs = judged.runs
     turns = [turn for turn in ours if turn in theirs]
@@ -256,7 +255,7 @@ def judge(row, results, reasons):
     judged.values = [value for value in values if value is not None]
 
     def often(test, text):
-        """Which stacks are so in half of the turns, or more."""
+        """Returns the stacks that are so in at least half of the turns."""
         for point, runs in zip(row.points(), judged.runs):
             those = [runs[turn] for turn in turns if test(runs[turn])]
             if those and 2 * len(those) >= len(turns):
@@ -274,7 +273,7 @@ def judge(row, results, reasons):
             judged.result = "PASS"
         else:
             judged.result = "MISS"
-            # A stack that polls may leave nothing idle and yet have time to spare.
+            # A polling stack leaves no idle time, although it may have time to spare.
             notes = often(lambda run: run["idle"] < IDLE_SHARE, lambda _: "its cores were full")
     judged.note = "; ".join(notes)
     return judged

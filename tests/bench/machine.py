@@ -1,4 +1,4 @@
-"""What a report says of the machine that it was made on."""
+"""The description of the machine in a report."""
 
 import glob
 import os
@@ -6,13 +6,13 @@ import platform
 import re
 import subprocess
 
-CORES = str(len(os.sched_getaffinity(0)))  # before a benchmark binds itself to one
+CORES = str(len(os.sched_getaffinity(0)))  # before a benchmark pins itself to one
 
 CPU = "/sys/devices/system/cpu/cpu0"
 
 
 def read(path, default=""):
-    """A small file's text, or the default."""
+    """Returns a small file's text, or the default."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read().strip()
@@ -21,7 +21,7 @@ def read(path, default=""):
 
 
 def words_of(argv):
-    """What a command prints, or "" where it is missing or fails."""
+    """Returns a command's output, or "" if it is missing or fails."""
     try:
         done = subprocess.run(argv, check=False, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True,
@@ -32,7 +32,7 @@ def words_of(argv):
 
 
 def available_kib():
-    """Memory that a program could still have."""
+    """Returns the memory available to a program."""
     return int(re.search(r"MemAvailable:\s+(\d+)", read("/proc/meminfo"))[1])
 
 
@@ -58,8 +58,7 @@ def processor():
 
 
 def mitigations():
-    """The vulnerabilities the kernel works around, which system calls pay
-    for."""
+    """Returns the CPU vulnerabilities that the kernel mitigates, which slows system calls."""
     active = []
     for path in sorted(glob.glob("/sys/devices/system/cpu/"
                                  "vulnerabilities/*")):
@@ -69,7 +68,7 @@ def mitigations():
 
 
 def steal_s():
-    """Seconds that the hypervisor gave to others, over all cores."""
+    """Returns the seconds stolen by the hypervisor, over all cores."""
     fields = read("/proc/stat").split("\n", maxsplit=1)[0].split()
     if len(fields) < 9:
         return 0.0
@@ -86,7 +85,7 @@ _steal_before = steal_s()
 
 
 def describe(top, build):
-    """What stays the same during a run; values are strings."""
+    """Returns the properties that are constant during a run; values are strings."""
     memory = int(re.search(r"MemTotal:\s+(\d+)", read("/proc/meminfo"))[1])
     huge = read("/proc/sys/vm/nr_hugepages", "0")
     lwip = glob.glob(os.path.join(top, "subprojects", "lwip-*"))
@@ -95,9 +94,9 @@ def describe(top, build):
         "cores": CORES,
         "caches": caches(),
         "frequency governor": read(CPU + "/cpufreq/scaling_governor",
-                                   "not told"),
+                                   "unknown"),
         "memory": f"{memory / (1 << 20):.1f} GiB, {huge} hugepages of 2 MiB",
-        # Without what a distributor or a cloud adds.
+        # Without the suffix of a distributor or a cloud.
         "kernel": "Linux " + platform.release().split("-")[0],
         "mitigations": mitigations(),
         "system": distribution(),
@@ -118,6 +117,6 @@ def distribution():
 
 
 def after():
-    """What only shows when the run has gone on for a while."""
+    """Returns the properties that only show after a run."""
     return {"stolen by the hypervisor": f"{steal_s() - _steal_before:.1f} s "
                                         "of all cores' time"}

@@ -8,7 +8,7 @@
     ./dev bench publish    that report's figures into README and docs/
 
 Every point is measured several times, the points by turns, so that a machine that grows slower does
-so for all of them; told are medians with the lowest and the highest. build/bench/ then has
+so for all of them; the report has medians with the lowest and the highest. build/bench/ then has
 report.md, report.json, report.html and the plots. The paths are rig.py's.
 """
 
@@ -34,13 +34,13 @@ from rig import FILES_BESIDE, Rig, figures, prepare_network  # noqa: E402
 
 TABLES = ("macswap", "echo", "nohuge", "open", "half", "cps", "bulk", "idle", "proxy", "coro")
 PORTS = 60000           # of one client address, with some in TIME_WAIT
-QUICK_S = 100           # no point of a quick run begins later
+QUICK_S = 100           # no point of a quick run starts later
 KIB_CORONET = 3         # a connection, the server's and its load's
-KIB_KERNEL = 8          # the same where the server is the kernel's
+KIB_KERNEL = 8          # the same with a kernel server
 CORO_QUICK = ("switch", "switch-fp", "switch-slow", "shared-64", "shared-448", "shared-960",
               "random-100k", "create", "memory-1M")
 NO_NETWORK = ("a TAP needs a network namespace: neither root, user namespaces nor sudo -n here")
-# The kernel's server on a path that has one.
+# The kernel's server on paths with one.
 SERVERS = {"loopback": "epoll-echo", "kerneltap": "epoll-echo",
            "uring": "uring-echo", "uringtap": "uring-echo"}
 LOADS = ("tap", "loopback", "uring")  # epoll-load's, which is the kernel's client
@@ -63,7 +63,7 @@ def all_points():
 
 
 class Matrix(turns.Run):
-    """Measures everything, and keeps it for the report; a method a table."""
+    """Measures everything, and keeps it for the report; one method per table."""
 
     def __init__(self, options, started):
         super().__init__(QUICK_S if options.quick else math.inf)
@@ -84,10 +84,10 @@ class Matrix(turns.Run):
     def wanted(self, table):
         return not self.options.only or table in self.options.only
 
-    # ---- what is measured ----
+    # ---- measurements ----
 
     def needs(self, path, conns):
-        """Skips what this machine cannot have."""
+        """Skips points that this machine cannot run."""
         rig, free = self.rig, machine.available_kib()
         kib = KIB_KERNEL if path in ("kerneltap", "uringtap") else KIB_CORONET
         if "tap" in path and not rig.alone:
@@ -102,7 +102,7 @@ class Matrix(turns.Run):
                        f"{rig.files:,} here (ulimit -Hn)")
 
     def load(self, path, conns, *words, seconds=math.inf):
-        """A server and its load; the kernel's client may have fewer seconds."""
+        """Measures a server and its load; the kernel's client may have fewer seconds."""
         self.needs(path, conns)
         words = ["--conns", str(conns), *words]
         if path in LOADS:
@@ -119,7 +119,7 @@ class Matrix(turns.Run):
         return self.rig.macswap()
 
     def echo(self, path, conns, *words):
-        # All connections are to have been asked once before it counts.
+        # Every connection has had a request before the measurement.
         warmup = "2" if conns >= 1000000 else "1" if conns >= 100000 else "0.3"
         found = self.load(path, conns, "--warmup", warmup, *words)
         if conns == 64 and not words:
@@ -142,20 +142,20 @@ class Matrix(turns.Run):
         return self.echo(path, conns, "--rate", str(self.out["open_rate"]))
 
     def half(self, path, conns):
-        """The open loop at half of what this path reached by itself."""
+        """The open loop at half of this path's own rate."""
         if path not in self.rates:
             raise Skip("its closed loop could not be measured")
         return self.echo(path, conns, "--rate", f"{self.rates[path] / 2:.0f}")
 
     def cps(self, path, conns):
-        # A client of the kernel's keeps each port for a minute.
+        # A kernel client keeps each port for a minute.
         return self.load(path, conns, "--mode", "cps", seconds=1)
 
     def bulk(self, path, conns):
         words = ["--mode", "bulk", "--warmup", "0.3"]
         if path != "kerneltap":
             return self.load(path, conns, *words)
-        self.needs(path, conns)  # flood streams over memif alone
+        self.needs(path, conns)  # flood streams only over memif
         return self.rig.kerneltap_load("--conns", str(conns), *words, "--seconds",
                                        f"{self.options.seconds:g}")
 
@@ -189,7 +189,7 @@ class Matrix(turns.Run):
             self.point(number, point)
 
     def coroutines(self):
-        """bench-coro, which takes turns of its own."""
+        """Runs bench-coro, which has its own turns."""
         path = os.path.join(self.options.folder, "coro.json")
         program = self.rig.built("tests", "bench", "bench-coro")
         self.rig.children.run([program, "--json", path, *(
@@ -199,7 +199,7 @@ class Matrix(turns.Run):
         self.say("coroutines")
 
     def proxies(self, turn, bench):
-        """A round of every proxy on every path."""
+        """Runs a round of every proxy on every path."""
         if not self.rig.alone:
             raise Skip(NO_NETWORK)
         for name, measure in bench.points().items():
@@ -241,7 +241,7 @@ class Matrix(turns.Run):
 
 
 def merged(old, new):
-    """The old report with the points that the new one has, which it says."""
+    """Returns the old report with the new one's points, and a note about them."""
     def key(point):
         return point["table"], point["path"], point["conns"]
 
@@ -301,7 +301,7 @@ def run():
 if __name__ == "__main__":
     if harness.INSIDE not in sys.argv:
         if not {"render", "publish", "-h", "--help"} & set(sys.argv):
-            parse()  # a wrong option is told at once
+            parse()  # reports a wrong option at once
             if harness.namespace_command():
                 harness.reenter()
     children.main(run)

@@ -13,7 +13,7 @@ from points import PATHS, Points, held_kib, percentile, rate
 
 SIZES = {"svg": 'svg size 900,520 dynamic noenhanced font "sans-serif,14" background "#ffffff"',
          "png": 'pngcairo size 1350,780 noenhanced font "sans-serif,16"'}
-# One in so many is slower.
+# One in this many is slower.
 PERCENT = {"p50": 2, "p90": 10, "p99": 100, "p999": 1000, "p9999": 10000}
 COMMON = ('set border 3 lc "#555555"', "set tics nomirror", 'set grid lc "#dddddd" lw 1',
           "set key Left reverse")
@@ -107,7 +107,7 @@ def proxy(found):
 
 
 def coro(found):
-    """Ours beside the others', ns."""
+    """Ours compared with the others', in ns."""
     rows = [(f"{row['name']}: {name}", OURS if name == "coronet" else OTHERS, [value])
             for row in (found["coro"] or {"rows": []})["rows"] if row["unit"] == "ns"
             for name, value in row["values"].items()]
@@ -116,13 +116,13 @@ def coro(found):
 
 
 def of_report(found):
-    """The plots that this report has data for, by name."""
+    """Returns the plots that this report has data for, by name."""
     made = {kind.__name__: kind(found) for kind in (echo, latency, memory, proxy, coro)}
     return {name: text for name, text in made.items() if text}
 
 
 def draw(wanted, folder, kinds=tuple(SIZES)):
-    """Writes plots by name; the paths. Without gnuplot none, said once."""
+    """Writes plots by name; returns the paths. Without gnuplot writes none, with one message."""
     made = []
     for name, text in wanted.items():
         for kind in kinds:

@@ -2,7 +2,7 @@
 
 from tables import short, spread
 
-# In the order of tables, with the colour of plots: one that the colour-blind can tell apart.
+# In the order of tables, with the colours of plots, which the colour-blind can distinguish.
 PATHS = {"memif": ("coronet over memif", "#0072b2"),
          "loopback": ("epoll on loopback", "#d55e00"),
          "uring": ("io_uring on loopback", "#cc79a7"),
@@ -10,7 +10,7 @@ PATHS = {"memif": ("coronet over memif", "#0072b2"),
          "kerneltap": ("epoll over TAP", "#e69f00"),
          "uringtap": ("io_uring over TAP", "#882255")}
 KERNELS = ("loopback", "uring", "kerneltap", "uringtap")
-SATURATED = 0.97  # of its core: then it was the server that was the limit
+SATURATED = 0.97  # share of its core above which the server was the limit
 AT_LEAST = "≥ "
 
 
@@ -27,13 +27,13 @@ def percentile(key):
 
 
 def held_kib(run):
-    """What connections take of the server."""
+    """Returns the server's memory of its connections."""
     return run["server_kib"] - run["none_kib"]
 
 
 def limited(path, run):
     """Whether the load was the limit and not the server."""
-    # A poller's core is always busy: only the kernel's server tells.
+    # A poller's core is always busy: only the kernel's server shows its load.
     return run.get("limited") and not (path in KERNELS
                                        and (run.get("server_cpu") or 0) >= SATURATED)
 
@@ -52,7 +52,7 @@ class Points:
                       if (p["table"], p["path"]) == (table, path) and p["runs"])
 
     def cell(self, *key, value=rate, form=short):
-        """What a table shows of a point."""
+        """Returns a table's cell for a point."""
         if key not in self.by:
             return ""
         runs = self.runs(*key)
@@ -62,7 +62,7 @@ class Points:
         return (AT_LEAST if bound else "") + spread(list(map(value, runs)), form)
 
     def ratios(self, a, b, value=rate):
-        """Of two points, turn by turn: both then saw the same machine."""
+        """Returns the ratios of two points turn by turn, so that both saw the same machine."""
         return [value(x) / value(y) for x, y in zip(self.runs(*a), self.runs(*b)) if value(y)]
 
     def conns(self, table):

@@ -44,7 +44,7 @@ PROXY_PATHS = (
     "epoll-echo.",
 )
 
-# What a reader wants first: of two points, (table, path, connections).
+# The first figures of a report: pairs of points, (table, path, connections).
 ECHO, OVER_EPOLL = ("echo", "memif", 64), "coronet over memif / epoll on loopback"
 OVER_URING = "coronet over memif / io_uring on loopback"
 HEADLINES = (
@@ -68,7 +68,7 @@ HEADLINES = (
 
 
 def brief(table, run):
-    """One run in a few words, while it goes on."""
+    """Returns one run in a few words, for progress."""
     if table == "bulk":
         return f"{gbit(run):.3g} Gbit/s each way"
     if table == "idle":
@@ -106,7 +106,7 @@ def latencies(points):
 
 def idle(points):
     rows = [[f"{conns:,}", who,
-             # The kernel's slabs are everybody's: only theirs are told.
+             # The kernel's slabs are shared: only the kernel's servers show them.
              f"{run['server_kib'] / 1024:,.0f} MiB" if path == "memif" else "",
              f"{held_kib(run) / 1024:,.0f} MiB", f"{held_kib(run) * 1024 / conns:,.0f} B",
              short(run["opened_per_s"]) + "/s"]
@@ -162,7 +162,7 @@ def proxy_ratios(found):
 # ---- the report ----
 
 def turns(found):
-    """How often; a quick run may have had no time for the last turn."""
+    """Returns the number of turns; a quick run may have had no time for the last one."""
     counts = [len(p["runs"]) for p in found["points"] if p["table"] != "idle" and p["runs"]]
     low, high = min(counts, default=found["repeat"]), max(counts, default=found["repeat"])
     if found["repeat"] == 1:
@@ -184,7 +184,7 @@ def intro(found):
 
 
 def server_notes(points):
-    """What the figures of the echo table are bounds of."""
+    """Returns notes on the bounds in the echo table."""
     if any(limited(p["path"], run) for p in points.found["points"] for run in p["runs"]):
         yield (f"{AT_LEAST.strip()}: the load's core had less than 5 % to spare in one of the "
                "turns, and not the server's, or one cannot know: the server may be faster.")
@@ -198,7 +198,7 @@ def server_notes(points):
 
 
 def unmeasured(found):
-    """Reasons, each once, with what they are the reason for."""
+    """Returns the reasons, each once, with the unmeasured points."""
     by = {}
     for point in found["points"]:
         if point["reason"] or not point["runs"]:
@@ -233,7 +233,7 @@ def echo_blocks(points):
 
 
 def blocks(found):
-    """The whole report, but for its title."""
+    """Returns the whole report without its title."""
     points = Points(found)
     header, rows = headlines(points)
     out = [("text", intro(found))]
@@ -295,7 +295,7 @@ def write(found, folder):
 
 
 def summary(found):
-    """For the terminal: what comes first, and echo's table."""
+    """Returns the summary for the terminal: the first figures, and the echo table."""
     points = Points(found)
     wanted = (headlines(points), grid(points, "echo", "connections"), proxy_ratios(found))
     return "\n".join(line for header, rows in wanted if rows
@@ -304,12 +304,12 @@ def summary(found):
 
 # ---- figures for README and docs ----
 
-# The rows of the echoes' table that README has.
+# The rows of the echo table in README.
 README_CONNECTIONS = ("1", "64", "1,000", "10,000", "1,000,000")
 
 
 def readme(found):
-    """README's own part of the report."""
+    """Returns README's part of the report."""
     points, machine = Points(found), found["machine"]
     columns, echoes = grid(points, "echo", "connections")
     return tables.markdown([
@@ -325,7 +325,7 @@ def readme(found):
 def publish(found, folder, top):
     """README's block, docs/benchmarks.md and its plots; returns their paths.
 
-    docs/benchmarks.md begins with what is not from a run, up to the first mark."""
+    docs/benchmarks.md starts with text that is not from a run, up to the first mark."""
     return tables.publish(
         "bench", {"README.md": readme(found),
                   "docs/benchmarks.md": tables.markdown(blocks(found), "plots/")},

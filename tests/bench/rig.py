@@ -1,4 +1,4 @@
-"""Servers, loads and what lies between them: one measurement a call.
+"""Servers, loads and the links between them: one measurement per call.
 
 A rig starts a server and its load, waits for the load's end and returns the
 load's figures. The server has the first core, the load the second; the links
@@ -38,17 +38,17 @@ import harness
 from harness import WAIT_MAX_S, Failure, Skip, command, eventually
 from veth import Veth, real_root
 
-HUGE_NEEDED = 160   # free 2 MiB pages for two processes at a time
+HUGE_NEEDED = 160   # free 2 MiB pages for two processes at once
 SOURCES = 22        # addresses, of which a million connections need 21
 BUSY_LIMIT = 0.95   # of a load's time
 FILES_BESIDE = 100  # descriptors that are no connection
-TAP_QUEUE = 16384   # frames: 10,000 connections ask at once
+TAP_QUEUE = 16384   # frames: 10,000 connections send requests at once
 SIOCGIFADDR = 0x8915  # linux/sockios.h
-SAMPLE_S = 0.1      # between two looks at the server's CPU time
+SAMPLE_S = 0.1      # between two samples of the server's CPU time
 
 
 def has_address(name, address):
-    """Whether an interface is there and has this IPv4 address."""
+    """Whether an interface exists with this IPv4 address."""
     request = struct.pack("16s24x", name.encode())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
@@ -69,14 +69,14 @@ def free_hugepages():
 
 
 def file_limit():
-    """Raises the limit of open files as far as it goes, and returns it."""
+    """Raises the limit of open files to the maximum, and returns it."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 class Watch:
-    """How much of a core a process took, in its busiest half second."""
+    """Measures the share of a core that a process uses, in its busiest half second."""
 
     def __init__(self, pid):
         self.path = f"/proc/{pid}/schedstat"
@@ -102,7 +102,7 @@ class Watch:
                 return
 
     def busiest(self, window=5):
-        """A share of one core, or None."""
+        """Returns the share of one core, or None."""
         shares = [(b[1] - a[1]) / (b[0] - a[0])
                   for a, b in zip(self.samples, self.samples[window:])]
         return max(shares, default=None)
@@ -113,9 +113,9 @@ def ip(*words):
 
 
 def prepare_network():
-    """Of a namespace that is ours alone."""
+    """Configures a network namespace that only the benchmark uses."""
     ip("link", "set", "lo", "up")
-    # Clients of the kernel's: every port, and those of TIME_WAIT again.
+    # For kernel clients: all ports, and reuse of those in TIME_WAIT.
     for name, value in (("ip_local_port_range", "1024 65535"),
                         ("tcp_tw_reuse", "1")):
         with contextlib.suppress(OSError), \
@@ -125,7 +125,7 @@ def prepare_network():
 
 
 def end(server):
-    """At once: it has a million connections, perhaps, and all are measured."""
+    """Kills a child at once, since it may have a million connections, which are measured."""
     server.kill()
 
 
@@ -145,24 +145,24 @@ class Rig:
                           "for its load")
 
     def reset(self):
-        """Ends what a measurement that failed has left."""
+        """Ends the programs that a failed measurement has left."""
         for child in self.children.programs:
             child.kill()
 
-    # ---- what all share ----
+    # ---- shared parts ----
 
     def memory(self, huge=True):
         return ["--huge", "auto" if self.huge and huge else "off"]
 
     def memif(self):
-        """The two ends of a memif of its own."""
+        """Returns the two ends of a new memif."""
         self.count += 1
         path = self.children.path(f"{self.count}.sock")
         return f"memif:{path},role=server", f"memif:{path},role=client"
 
     def tap(self):
-        """A TAP's name, and a server's address that no run before had: what
-        is in TIME_WAIT there is in nobody's way."""
+        """Returns a TAP's name, and a server address that no earlier run had, so that no
+        connection of it is in TIME_WAIT."""
         self.count += 1
         return (f"bench{self.count}",
                 f"10.9.{2 + self.count // 250}.{self.count % 250 + 1}")
@@ -171,7 +171,7 @@ class Rig:
         return figures.built(self.options, *path)
 
     def figures_of(self, argv, server, timeout, started=None):
-        """Runs a load to its end and reads the JSON it was told to write.
+        """Runs a load to its end and reads the JSON that it wrote.
 
         started(child) is called while it runs, for what needs its link.
         """
@@ -185,7 +185,7 @@ class Rig:
 
     def coronet(self, link, program=("apps", "coronet-echo"), huge=True,
                 extra=(), address=figures.SERVER_ADDR):
-        """A server of ours, ready."""
+        """Starts a server of ours, and waits until it is ready."""
         argv = [self.built(*program), "--link", link,
                 "--addr", f"{address}/{figures.PREFIX}",
                 "--lcore", str(self.cores[0]), "--poll", "busy",
@@ -195,7 +195,7 @@ class Rig:
         return self.children.start(argv).wait_ready()
 
     def kernel(self, name="epoll-echo"):
-        """One on the kernel's sockets, ready."""
+        """Starts a server on kernel sockets, and waits until it is ready."""
         if name == "uring-echo":
             refusal = figures.no_uring(self.options, self.children)
             if refusal:
@@ -220,8 +220,8 @@ class Rig:
 
     def load(self, name, server, *extra, target=figures.SERVER_ADDR,
              timeout=180, started=None, inside=()):
-        """coronet-load or epoll-load, figures in any case: who compares says
-        which were the load's limit and not the server's."""
+        """Runs coronet-load or epoll-load; returns figures in any case: the report marks those
+        limited by the load instead of the server."""
         argv = [*inside, self.built("apps", name),
                 "--target", f"{target}:{figures.PORT}",
                 "--lcore", str(self.cores[1]), "--interval", "0",
@@ -289,7 +289,7 @@ class Rig:
         return found
 
     def tap_up(self, name, address, child=None):
-        """Gives the kernel's side its address, once the other has made it."""
+        """Gives the kernel's side its address, once the other side has made the TAP."""
         def is_there():
             if child:
                 child.check_alive()
@@ -314,14 +314,14 @@ class Rig:
         return True
 
     def keep_address(self, name, address, child):
-        """The TAP of the first step may have got the address, and be gone."""
+        """The address may have been given to the TAP of the first step, which is gone."""
         while child.alive():
             if not has_address(name, address):
                 self.try_address(name, address)
             time.sleep(0.05)
 
     def veth_load(self, kind, *extra):
-        """epoll-load, the kernel's, at the far end."""
+        """Runs epoll-load on the kernel at the far end."""
         with self.veth(kind, f"{figures.CLIENT_ADDR}/{figures.PREFIX}") as veth:
             server = self.veth_server(kind, veth.near)
             found = self.load("epoll-load", server, *extra, inside=veth.inside)
@@ -329,7 +329,7 @@ class Rig:
         return found
 
     def veth_flood(self, kind, *extra):
-        """flood at the far end, which then has none of the kernel's TCP."""
+        """Runs flood at the far end, without the kernel's TCP."""
         with self.veth("af_xdp", None) as veth:
             server = self.veth_server(kind, veth.near)
             found = self.flood(f"af_xdp:{veth.far},csum=trust", server, *extra,
@@ -384,7 +384,7 @@ class Rig:
                 shutil.rmtree(os.path.join("/var/run/dpdk", prefix),
                               ignore_errors=True)
 
-    # ---- proxies: alone on the first core ----
+    # ---- proxies: each alone on the first core ----
 
     def memif_proxy(self, conns):
         """coronet-proxy between two memifs, coronet-echo behind it."""
@@ -461,7 +461,7 @@ class Rig:
         stop = threading.Event()
 
         def linked(child):
-            """The link's own queues are no connection's memory."""
+            """The link's own queues do not count as memory of connections."""
             self.tap_up(name, address, child)
             before.append(kernel_kib(server))
 

@@ -1,4 +1,4 @@
-"""How figures read, and reports: blocks that become Markdown, one HTML page or a part of the docs.
+"""Formats of figures and reports: blocks for Markdown, one HTML page or a part of the docs.
 
 A block is ("head", text), ("text", text), ("list", texts), ("table", header, rows) or
 ("plot", name, caption). Cells are strings; text may hold `code`.
@@ -19,7 +19,7 @@ COLUMNS = 100  # of a line in docs/
 # ---- figures ----
 
 def short(value):
-    """As 4.70 M, 153 k, 0.0542: never with an exponent."""
+    """Formats a number as 4.70 M, 153 k, 0.0542: never with an exponent."""
     if value >= 1e6:
         return f"{value / 1e6:.2f} M"
     if value >= 1e4:
@@ -48,7 +48,7 @@ def spread(values, form=short):
 # ---- blocks as text ----
 
 def table_lines(header, rows):
-    """Markdown's, its columns even."""
+    """Returns a Markdown table with aligned columns."""
     widths = [max(map(len, column)) for column in zip(header, *rows)]
     lines = [" | ".join(map(str.ljust, row, widths)) for row in (header, *rows)]
     lines = [f"| {line} |" for line in lines]
@@ -56,7 +56,7 @@ def table_lines(header, rows):
 
 
 def markdown(blocks, images="", level=2):
-    """images: where the plots are, seen from the file."""
+    """images: the plots' folder, relative to the file."""
     write = {"head": lambda text: f"{'#' * level} {text}", "text": str,
              "list": lambda texts: "\n".join(f"- {text}" for text in texts),
              "plot": lambda name, caption: f"![{caption}]({images}{name}.svg)",
@@ -80,7 +80,7 @@ code { background: #f2f2f2; padding: 0 .2em }
 
 
 def each(tag, texts):
-    """Elements of one kind, their text escaped, `code` as such."""
+    """Returns HTML elements of one kind, with escaped text and `code`."""
     return "".join(f"<{tag}>" + re.sub(r"`([^`]+)`", r"<code>\1</code>",
                                        escape.escape(text, quote=False)) + f"</{tag}>"
                    for text in texts)
@@ -121,7 +121,7 @@ def load(path):
 
 
 def save(path, found):
-    """JSON that is whole at any time; its folder is made."""
+    """Writes JSON atomically; makes its folder."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(found, file, indent=1)
@@ -130,7 +130,7 @@ def save(path, found):
 
 
 def filled(text):
-    """Markdown with its paragraphs in lines of 100 columns, as in docs/."""
+    """Returns Markdown with paragraphs in lines of 100 columns, as in docs/."""
     lines = []
     for line in text.split("\n"):
         if not line.startswith(("|", "<", "#", "!")):
@@ -145,7 +145,8 @@ def marks(name):
 
 
 def publish(name, texts, plots, top):
-    """Puts each text between the marks of its file, and plots into docs/plots; the paths."""
+    """Puts each text between the marks of its file, and plots into docs/plots; returns the
+    paths."""
     folder = os.path.join(top, "docs", "plots")
     os.makedirs(folder, exist_ok=True)
     made = [shutil.copy(plot, folder) for plot in plots]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev demo and ./dev testpmd as a person uses them, and stopped at any time.
+"""./dev demo and ./dev testpmd as a user runs them, and stopped at any time.
 
 Usage: test_demo.py SOURCE_ROOT BUILD_ROOT; prints TAP. Each script gets a
 temporary folder of its own, so that what it leaves behind is seen, and so is
@@ -34,7 +34,7 @@ class Script:
             env=dict(os.environ, TMPDIR=self.folder))
 
     def finish(self):
-        """What it printed, on stdout and stderr."""
+        """Waits for its end; returns stdout and stderr."""
         return self.process.communicate(timeout=TIMEOUT)
 
     def processes(self):
@@ -65,7 +65,7 @@ class Script:
 
 
 def becomes_true(condition):
-    """Whether it does, before only a hang explains that it does not."""
+    """Whether the condition becomes true within TIMEOUT."""
     deadline = time.monotonic() + TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
@@ -81,7 +81,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(script.files(), [])
 
     def figures(self, seconds):
-        """What ./dev demo prints, and what it writes with --json."""
+        """Returns the output of ./dev demo, and its --json."""
         with tempfile.NamedTemporaryFile("r") as file:
             with Script("demo", "--conns", "5", "--json", file.name,
                         seconds=seconds) as script:
@@ -115,7 +115,7 @@ class Scripts(unittest.TestCase):
             self.assertRegex(out, rf"(?m)^{row}( +[\d,.]+( x| us| ms)?)+$")
 
     def test_without_io_uring_the_demo_says_so(self):
-        """uring-echo not built, or refused by the kernel: the rest goes on."""
+        """If uring-echo is not built, or the kernel refuses it, the other parts run."""
         refusal = "the kernel refuses io_uring: Operation not permitted; ask for it"
         with self.build_without_uring() as build:
             for reason in ("uring-echo is not built", refusal):
@@ -130,8 +130,8 @@ class Scripts(unittest.TestCase):
                 self.script(build, "uring-echo",
                             f"echo 'uring-echo: {refusal}' >&2; exit 1")
 
-    def test_stopped_while_it_asks_for_io_uring(self):
-        """Even while that has no answer."""
+    def test_stopped_while_it_checks_for_io_uring(self):
+        """The demo is stopped while the check for io_uring hangs."""
         with self.build_without_uring() as build:
             self.script(build, "uring-echo", "sleep 600\ntrue")
             with Script("demo", build=build) as script:
@@ -154,7 +154,7 @@ class Scripts(unittest.TestCase):
 
     @staticmethod
     def script(build, name, commands):
-        """Puts a shell script in a program's place."""
+        """Replaces a program by a shell script."""
         path = os.path.join(build, "apps", name)
         with open(path, "w", encoding="ascii") as file:
             file.write(f"#!/bin/sh\n{commands}\n")
@@ -192,12 +192,12 @@ class Scripts(unittest.TestCase):
                 # A second signal must not keep it from clearing up.
                 script.process.send_signal(signal.SIGINT)
                 out, err = script.finish()
-                # Negative: it came before the script had begun. Of two that are
+                # Negative: the signal came before the script had started. Of two that are
                 # pending on a busy machine the lower number comes first.
                 ways = [0] + [way for n in (number, signal.SIGINT)
                               for way in (128 + n, -n)]
                 if "Python runtime state:" in err:
-                    ways.append(1)  # Python itself had not begun
+                    ways.append(1)  # Python itself had not started
                 self.assertIn(script.process.returncode, ways, out + err)
                 self.assert_nothing_left(script)
 

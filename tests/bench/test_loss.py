@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ./dev bench loss makes of figures that are known, and a short run.
+"""./dev bench loss with known figures, and a short run.
 
 Usage: test_loss.py BUILD_DIR (TAP)
 """
@@ -33,7 +33,7 @@ def equal(found, expected):
 
 
 def runs(key, *values, limited=(), idle=0.5):
-    """A run a turn; None where a turn has none."""
+    """Returns a run per turn; None if a turn has none."""
     return [value if value is None else {key: value, "limited": list(limited), "idle": idle}
             for value in values]
 
@@ -50,8 +50,8 @@ def verdict(row, ours, theirs, reasons=None):
 # ---- judging ----
 
 def case_goals():
-    """At the goal, just beside it, and far on its good side. Too much for ours is as wrong as too
-    little where two share; what two kernels do there decides nothing."""
+    """Figures at the goal, just beyond it, and far on its good side. If two flows share, too much
+    for ours is as wrong as too little; flows between us and a kernel have no goal."""
     echo, fair = Row(Point("echo", CELL)), Row(Point("fairness", CELL))
     for row, goal, key, theirs, results in (
             (STREAM, ">= 0.95", "mbit", 100, {95: "PASS", 94.9: "MISS", 300: "PASS"}),
@@ -84,8 +84,8 @@ def case_turns():
 
 
 def case_full():
-    """Where the wire was the limit nothing is said of a stack, either way; full cores are named
-    where a goal was missed, which stays missed."""
+    """If the wire was the limit, no stack is judged; full cores are named at a missed goal, which
+    stays missed."""
     late = {"limited": ["the wire was late"]}
     good, bad = rates(100, 100, 100), rates(1, 1, 1, **late)
     for ours, theirs, result in ((bad, good, "FULL"), (good, bad, "FULL"),
@@ -100,7 +100,7 @@ def case_full():
     equal(verdict(STREAM, rates(100, idle=0), rates(100)).note, "")
 
 
-# ---- what the wire and the sinks tell ----
+# ---- reports of the wire and the sinks ----
 
 def case_limits():
     keys = ("missed", "overflowed", "no_frame", "refused")
@@ -118,7 +118,7 @@ def case_limits():
 
 
 def case_samples():
-    """10 Mbit/s after a second of nothing; of few lines, those around."""
+    """10 Mbit/s after an idle second; with few lines, the adjacent ones are used."""
     samples = [(t / 10, max(0, t - 10) * 125000) for t in range(41)]
     check(abs(goodput(samples, 1, 3) - 10) < 1e-9, "no 10 Mbit/s")
     few = [(0, 0), (1, 0), (3, 2500000), (4, 2500000)]
@@ -132,7 +132,7 @@ def case_samples():
 # ---- the matrix ----
 
 def case_matrix():
-    """Every cell that the goals name, once, beside the kernel's."""
+    """Every cell of the goals is there once, compared with the kernel's."""
     wanted = {(rate, rtt, loss, buffer, control)
               for rate in (100, 1000) for rtt in (1, 10, 50, 100, 200) for loss in (0, 0.1, 1)
               for buffer in (0.5, 2) for control in ("cubic", "bbr")}
@@ -151,8 +151,8 @@ def case_matrix():
 
 
 def case_times():
-    """A quick run takes less than three minutes; a turn of everything 45 with its plots, and no
-    time is saved where it decides."""
+    """A quick run takes less than three minutes, a full turn 45 with its plots; significant points
+    get their full time."""
     quick, options = bench_loss.parse(["quick"]), bench_loss.parse([])
     turn, _ = expected_seconds({p for row in quick_rows() for p in row.points()}, [],
                                quick.seconds)
@@ -224,7 +224,7 @@ def case_markdown():
         line_with(text, *words)
     check("loss-start" not in text, "a plot of nothing")
     check("600" not in text and "10 min" in text, text)
-    text = loss_report.summary(known())  # the same tables, and the count comes last
+    text = loss_report.summary(known())  # the same tables, with the count at the end
     equal(cells("| 50 ms", "MISS")[7:], ["0.111", "1", "MISS"])
     line_with(text, "[1] coronet: the wire was late.")
     check(text.endswith("\n1 PASS, 1 MISS, 1 FULL, 1 not measured"), text)
@@ -250,12 +250,12 @@ def case_published(env):
 # ---- a run that was stopped ----
 
 STAMP = {"commit": "abc", "programs": "123"}
-# Three losses and two stacks are six a turn.
+# Three losses and two stacks are six measurements per turn.
 NARROW = ["goodput", "--rate", "100", "--rtt", "10", "--buffer", "2", "--cc", "cubic"]
 
 
 class Pretence:
-    """Measures nothing: each has a figure of its own, until `most` have."""
+    """Measures nothing: gives each measurement a distinct figure, up to `most` of them."""
 
     programs = []
 
@@ -275,7 +275,7 @@ class Pretence:
 
 
 def go(path, words, measure=None, resume=True, stamp=None):
-    """Whether it came to its end; what the file has then; and what was measured, as in there."""
+    """Returns whether the run completed, the file's contents, and the measured points."""
     measure, stamp = measure or Pretence(), stamp or STAMP
     options = bench_loss.parse([*words, "--json", str(path)])
     before = bench_loss.kept(options.json, stamp, options.seconds) if resume else None
@@ -295,21 +295,21 @@ def case_resumed(env):
     """Stopped in the second turn."""
     path = env.scratch / "resumed" / "loss.json"
     first, second, third, more = Pretence(8), Pretence(), Pretence(), Pretence()
-    whole, _, before = go(path, NARROW, first)  # nothing is there yet
+    whole, _, before = go(path, NARROW, first)  # no file yet
     equal((whole, len(before)), (False, 8))
     whole, found, after = go(path, NARROW, second)
     equal((whole, len(second.asked)), (True, 18 - 8))
     check(not set(first.asked) & set(second.asked), "measured again")
     equal({key: after[key] for key in before}, before)
     equal((go(path, NARROW, third)[1]["points"], third.asked), (found["points"], []))
-    # Anew without it; and one turn more.
+    # From the start without --resume; then one more turn.
     equal(len(go(path, [*NARROW, "--turns", "1"], resume=False)[2]), 6)
     equal(len(go(path, [*NARROW, "--turns", "2"], more)[2]), 12)
     equal({turn for turn, _ in more.asked}, {1})
 
 
 def case_resumed_rows_are_added(env):
-    """What another choice of rows has measured stays, plots as well."""
+    """Figures of other selected rows stay, plots as well."""
     path = env.scratch / "added" / "loss.json"
     go(path, NARROW)
     drawing, again = Pretence(), Pretence()
@@ -319,7 +319,7 @@ def case_resumed_rows_are_added(env):
     check(not [one for one in again.asked if isinstance(one, str)], "redrawn")
     equal((found["turns"], len(found["traces"])), (3, 10))
     equal(len(figures), 18 + len(again.asked))
-    check("3 turns" in loss_report.markdown(found), "the most turns are told")
+    check("3 turns" in loss_report.markdown(found), "the highest number of turns is shown")
 
 
 def case_resumed_from_others(env):
@@ -342,7 +342,7 @@ def case_resumed_from_others(env):
 
 
 def case_no_time_left(env):
-    """A bound ends a run in order, and what was left out is said. Each figure is written at
+    """A bound ends a run cleanly, and omitted points are listed. Each figure is written at
     once."""
     path = env.scratch / "late" / "loss.json"
     measure = Pretence()
@@ -350,7 +350,7 @@ def case_no_time_left(env):
     run = bench_loss.Run(options, measure, measure, STAMP)
     write, written = run.write, []
     run.write = lambda: (written.append(len(measure.asked)), write())
-    # A third of a minute each: nothing begins after the fourth.
+    # A third of a minute each: none starts after the fourth.
     run.spent = lambda: 20.0 * len(measure.asked) + 0.1
     with contextlib.redirect_stdout(io.StringIO()):
         run.all()
@@ -383,7 +383,7 @@ def case_bad_input(env):
 
 
 def case_run(env):
-    """A cell of each group, once, and what render makes of it."""
+    """A short run of one cell of each group, and its rendering."""
     path = env.scratch / "run" / "loss.json"
     out = bench(env, "goodput", "fairness", "echo", "mixed", "--rate", "100", "--rtt", "10",
                 "--loss", "0", "--buffer", "2", "--cc", "cubic", "--seconds", "1", "--turns", "1",
@@ -403,7 +403,7 @@ def cases(env):
     yield "goals", case_goals
     yield "ratios are taken within a turn", case_turns
     yield "a wire or cores that are the limit", case_full
-    yield "what a wire tells of itself", case_limits
+    yield "limits reported by a wire", case_limits
     yield "goodput and a curve of a sink's lines", case_samples
     yield "the matrix has every cell", case_matrix
     yield "how long it takes", case_times

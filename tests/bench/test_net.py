@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./dev bench net: its table from figures that are known, and its veth rows.
+"""./dev bench net: its table from known figures, and its veth rows.
 
 Usage: test_net.py BUILD_DIR (TAP)
 """
@@ -23,7 +23,7 @@ POINTS = list(dict.fromkeys(p for row in VETH for p in row.points))
 
 
 def table(results):
-    """The lines of the veth rows, by what they say."""
+    """Returns the lines of the veth rows, by their labels."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         bench_net.print_table(VETH, results, True)
@@ -37,7 +37,7 @@ def runs(*rates, limited=False):
 
 
 def case_ratios():
-    """Of the same turn, against a goal; who was the limit is said."""
+    """Ratios are taken within a turn, against a goal; the limiting side is shown."""
     results = {point: runs(100, 200, 300) for point in POINTS}
     results["xdp"] = runs(200, 100, 450, limited=True)
     lines = table(results)
@@ -72,7 +72,7 @@ def case_reasons():
 
 
 def case_short_run(env):
-    """Every row that this user can have, and nothing left of it."""
+    """A short run of every row that this user can run leaves nothing behind."""
     done = subprocess.run(
         [sys.executable, "-B", os.path.join(HERE, "bench_net.py"), "veth",
          "--seconds", "0.2", "--repeat", "1", "--build", str(env.build)],

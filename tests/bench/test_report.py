@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The benchmark's report: from figures that are known, and from a short run.
+"""The benchmark's report from known figures, and from a short run.
 
 Usage: test_report.py BUILD_DIR (TAP)
 """
@@ -64,7 +64,7 @@ def known():
 
 
 def row(text, start):
-    """The cells of the table's line that begins so."""
+    """Returns the cells of the table line with this beginning."""
     lines = [line for line in text.splitlines() if line.startswith("| " + start)]
     check(lines, f"no line '{start}' in\n{text}")
     return [cell.strip() for cell in lines[0].strip("|").split("|")]
@@ -93,7 +93,7 @@ def case_figures():
 
 
 def case_lower_bounds():
-    """A load's limit is told, but not where the server was full as well."""
+    """A figure limited by the load is marked, but not if the server was also at its limit."""
     found = known()
     equal([cell.startswith("≥ ") for cell in row(report.markdown(found), "64 ")[2:6]],
           [False, False, True, True])
@@ -118,7 +118,7 @@ def case_reasons():
 
 
 def case_again():
-    """One table anew leaves the others, and is told."""
+    """A table measured again leaves the others, and is noted."""
     new = {**known(), "date": "2027-05-06 07:08 UTC", "coro": None, "proxy": [],
            "points": [point("cps", "memif", 64, echo_run(7e5))]}
     both = merged(known(), new)
@@ -132,7 +132,7 @@ def case_again():
 
 
 class Page(html.parser.HTMLParser):
-    """Which elements stay open, and what the page would fetch."""
+    """Finds unclosed elements, and URLs that the page would fetch."""
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -199,15 +199,15 @@ def case_published(env):
     check("(plots/echo.svg)" in text and (top / "docs/plots/echo.svg").exists(), text)
 
 
-def case_readme_has_rows_that_there_are():
-    """README has the rows of the echoes that it selects, and no others."""
+def case_readme_has_existing_rows_only():
+    """README has the selected rows of the echo table, and no others."""
     text = report.readme(known())
     check("| 64 " in text, text)
     check("| 8 " not in text, text)
 
 
 def case_nothing_measured():
-    """Every point left out is a report still, without a plot."""
+    """A run without any point still gives a report, without plots."""
     found = {**known(), "coro": None, "proxy": [], "open_rate": None}
     for one in found["points"]:
         one["runs"], one["reason"] = [], "failed: all of it"
@@ -217,7 +217,7 @@ def case_nothing_measured():
 
 
 def matrix(env, *words, status=0):
-    """Runs it; what it printed. status: expected, None: any."""
+    """Runs the benchmark; returns its output. status: the expected one; None: any."""
     done = subprocess.run(
         [sys.executable, os.path.join(HERE, "matrix.py"), *words, "--build", str(env.build)],
         check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -227,8 +227,8 @@ def matrix(env, *words, status=0):
 
 
 def short_run(env, folder, refused):
-    """The report of a run long enough for this machine to measure anything, and whether it left
-    points out so as to end in time."""
+    """Returns the report of a run that is long enough to measure anything here, and whether it
+    omitted points to end in time."""
     only = [word for table in ("echo", "cps", "bulk", "idle") for word in ("--only", table)]
     for seconds, status in (("0.1", None), ("0.3", None), ("1", 0)):
         said = matrix(env, "quick", "--seconds", seconds, "--repeat", "1", *only, "--folder",
@@ -241,7 +241,7 @@ def short_run(env, folder, refused):
 
 
 def case_run(env):
-    """Every path for real; what is in the report was measured."""
+    """Runs every path; the report's figures were measured."""
     folder, no_uring = env.scratch / "run", uring.no_uring(str(env.build))
     found, hurried = short_run(env, folder, lambda one: no_uring and "uring" in one["path"])
     for one in found["points"]:
@@ -256,7 +256,7 @@ def case_run(env):
             check(run["requests_per_s"] > 0, f"{one}")
         elif one["path"] == "memif":
             check(run["server_kib"] > run["none_kib"], f"{one}")
-        else:  # of the whole machine, on which others come and go
+        else:  # of the whole machine, which also runs other programs
             check(run["none_kib"] > 0 and run["server_kib"] > 0, f"{one}")
     equal(len({(p["table"], p["path"]) for p in found["points"]}), 18)
     text = (folder / "report.md").read_text(encoding="utf-8")
@@ -284,7 +284,7 @@ def cases(env):
     yield "markdown, one page and plots", lambda: case_written(env)
     yield "latencies below one us", lambda: case_latencies_below_one_us(env)
     yield "figures go into README and docs", lambda: case_published(env)
-    yield "README has rows that there are", case_readme_has_rows_that_there_are
+    yield "README has existing rows only", case_readme_has_existing_rows_only
     yield "a report of nothing", case_nothing_measured
     yield "wrong options", lambda: case_bad_input(env)
     if not env.sanitized:

@@ -16,12 +16,12 @@ MBUFS = 16384
 MEMORY_MB = 256
 
 
-def place():
+def choose_cores():
     """Cores for the server, the load and testpmd's forwarding.
 
     Of the three only testpmd never sleeps: on two cores it has one for itself,
-    and the pair, which waits for each other anyway, shares the other. On one
-    core it is given what time the pair leaves.
+    and the pair, which waits for each other anyway, shares the other. On one core it gets the time
+    that the pair leaves.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) >= 3:
@@ -30,7 +30,7 @@ def place():
 
 
 def only_idle_time():
-    """Runs in testpmd's process: anybody else goes first, at once."""
+    """Runs in testpmd's process: gives it the lowest priority."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
@@ -40,7 +40,7 @@ def command(paths, prefix, main_core, core):
     if not program:
         raise Failure("dpdk-testpmd is not there: run ./dev setup, or install "
                       "Debian's package dpdk-dev")
-    # A line at a time: what it says is waited for.
+    # Line buffered, since its output is waited for.
     argv = ["stdbuf", "-oL", program, "--no-huge", "-m", str(MEMORY_MB), "--no-pci",
             "--no-shconf", "--no-telemetry", "--file-prefix", prefix,
             "--lcores", f"0@{main_core},1@{core}"]
@@ -51,7 +51,7 @@ def command(paths, prefix, main_core, core):
 
 
 def finish(forwarder):
-    """Asks testpmd for its counters and ends it; returns what it printed."""
+    """Gets testpmd's counters and ends it; returns its output."""
     try:
         forwarder.process.stdin.write(b"show port stats all\nquit\n")
         forwarder.process.stdin.close()
@@ -64,7 +64,7 @@ def finish(forwarder):
     ends = [i for i, line in enumerate(lines)
             if line.strip() and not line.strip().strip("#")]
     check(starts and ends, f"dpdk-testpmd printed no counters: {forwarder.story()}")
-    # The rates are of the time since the last look, when nothing ran.
+    # Rates cover the time since the last query, when nothing ran.
     return "\n".join(line for line in lines[starts[0]:ends[-1] + 1]
                      if line.strip() and "pps:" not in line
                      and "Throughput" not in line)
@@ -78,13 +78,13 @@ def remove_runtime_folder(prefix):
 
 
 def testpmd():
-    """The three processes, the figures, testpmd's counters."""
+    """Runs the three processes; returns the figures and testpmd's counters."""
     options = figures.parse_options(
         "testpmd", "Runs coronet-echo and coronet-load on two vhost-user "
         "ports that dpdk-testpmd forwards between.")
     for name in ("coronet-echo", "coronet-load"):
         figures.built(options, "apps", name)  # or fails before the first run
-    server_core, load_core, core = place()
+    server_core, load_core, core = choose_cores()
     prefix = f"coronet-testpmd-{os.getpid()}"
     try:
         with Children("testpmd") as children:

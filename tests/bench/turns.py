@@ -1,7 +1,7 @@
-"""The runner of benchmarks whose points are measured by turns, round after round.
+"""Runs benchmarks whose points are measured by turns, round after round.
 
-A point is a name and a function that measures it once: its figures by column. Printed are medians,
-and the lowest and highest.
+A point is a name and a function that measures it once and returns its figures by column. The
+output has medians, and the lowest and highest.
 """
 
 import argparse
@@ -27,7 +27,7 @@ BULK_AT_ONCE = 4
 
 
 def span(values):
-    """The median, and between what it lies."""
+    """Returns the median, and the lowest and highest."""
     low, middle, high = min(values), statistics.median(values), max(values)
     digits = 0 if high >= 100 else 2
     return f"{middle:,.{digits}f} ({low:,.{digits}f} - {high:,.{digits}f})"
@@ -38,15 +38,15 @@ def now():
 
 
 def is_final(reason):
-    """Whether what is not measured for this reason cannot be in a later turn either."""
+    """Whether this reason also holds for later turns."""
     return bool(reason) and not reason.startswith("failed")
 
 
 class Run:
-    """Measures one thing after another; one that fails leaves the others their report."""
+    """Measures points one after another; a failed one does not affect the report of the others."""
 
     def __init__(self, seconds=math.inf):
-        """Nothing begins after so many seconds."""
+        """No point starts after so many seconds."""
         self.begun, self.bound = time.monotonic(), seconds
         self.failed = 0
 
@@ -60,10 +60,10 @@ class Run:
         print(f"{self.spent():6.0f} s  {text}", file=file, flush=True)
 
     def clear(self):
-        """Ends what a measurement has left."""
+        """Ends the programs that a measurement has left."""
 
     def guarded(self, name, measure):
-        """(what it found, None), or (None, why it found nothing)."""
+        """Returns (figures, None), or (None, the reason for none)."""
         if self.late():
             return None, "there was no time left"
         try:
@@ -73,7 +73,7 @@ class Run:
         except (harness.Failure, OSError, subprocess.TimeoutExpired) as why:
             self.failed += 1
             self.say(f"{name}: failed: {why}", sys.stderr)
-            # What ended how, without its command line.
+            # The failed program and its status, without its command line.
             return None, "failed: " + str(why).splitlines()[0].split(": /")[0]
         finally:
             self.clear()
@@ -84,10 +84,10 @@ def check_there(source, command_line):
 
 
 def show(report, source, publish):
-    """Writes the report of a run's JSON beside it, and into README and docs if so asked."""
+    """Writes the report of a run's JSON next to it, and into README and docs if requested."""
     found, folder = tables.load(source), os.path.dirname(source)
     made = report.write(found, folder)
-    if "SUDO_UID" in os.environ and os.getuid() == 0:  # it belongs to who asked for it
+    if "SUDO_UID" in os.environ and os.getuid() == 0:  # the file belongs to the invoking user
         owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", -1))
         for path in (folder, *(entry.path for entry in os.scandir(folder))):
             os.chown(path, *owner)
@@ -99,7 +99,7 @@ def show(report, source, publish):
 
 
 class Bench:
-    """What every point has: programs, links of names that are new each turn, results."""
+    """The common parts of points: programs, links with new names each turn, results."""
 
     def __init__(self, env, options):
         self.env, self.options = env, options
@@ -116,7 +116,7 @@ class Bench:
 
     @contextlib.contextmanager
     def veth(self):
-        """A pair of interfaces, which nothing has set up."""
+        """Makes a pair of unconfigured interfaces."""
         near, far = self.link("vn"), self.link("vf")
         command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
         try:
@@ -126,9 +126,9 @@ class Bench:
 
     @contextlib.contextmanager
     def beyond(self, path, address):
-        """A namespace that has the address, a veth pair or two TAPs and a wire away.
+        """Makes a namespace with the address, behind a veth pair or two TAPs and a wire.
 
-        With it comes the interface on this side, which is not set up.
+        Also returns the interface on this side, which is not configured.
         """
         with contextlib.ExitStack() as stack:
             space = stack.enter_context(Namespace(self.env))
@@ -161,7 +161,7 @@ class Bench:
 
 
 def downloads(url, mib):
-    """MiB/s of several curls that fetch so many MiB each."""
+    """Returns the MiB/s of several curls that fetch so many MiB each."""
     begin = time.monotonic()
     curls = [subprocess.Popen(["curl", "-sS", "-o", "/dev/null", url])
              for _ in range(BULK_AT_ONCE)]
@@ -175,7 +175,7 @@ def verdict(what, value, goal, met):
 
 
 def main(doc, kind, needs=(), finish=None, **numbers):
-    """Measures kind(env, options).points(), a dict; finish(bench) says what follows from them.
+    """Measures kind(env, options).points(), a dict; finish(bench) prints the conclusions.
 
     numbers are options with their defaults, beside --rounds.
     """

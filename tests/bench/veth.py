@@ -1,5 +1,5 @@
-"""A veth: one end here, for a server, the other in a namespace of its own, for its load, so that
-what goes between them cannot take the kernel's loopback.
+"""A veth: one end here, for a server, the other in its own namespace, for its load, so that their
+traffic cannot use the kernel's loopback.
 
     with Veth(children, 1, "10.9.1.9/16") as veth:
         ...  # the server on veth.near
@@ -16,8 +16,8 @@ from harness import Namespace, command
 
 
 def real_root():
-    """Whether root here is root outside: a user namespace's may not load the BPF programs that
-    AF_XDP needs."""
+    """Whether root here is the machine's root: a user namespace's may not load AF_XDP's BPF
+    programs."""
     with open("/proc/self/uid_map", encoding="ascii") as file:
         mapped = file.read().split()
     return os.geteuid() == 0 and mapped[:2] == ["0", "0"]
@@ -43,12 +43,12 @@ class Veth:
         if self.address:
             self.space.command("ip", "addr", "add", self.address, "dev", self.far)
         self.space.command("ip", "link", "set", self.far, "up")
-        # A server that is killed leaves nothing in a bpffs without a dispatcher; nobody else has
-        # a program on these interfaces.
+        # A killed server leaves nothing in a bpffs without a dispatcher; no other program is
+        # attached to these interfaces.
         self.children.env["LIBXDP_SKIP_DISPATCHER"] = "1"
         return self
 
     def __exit__(self, *_):
-        with contextlib.suppress(Failure):  # it never came to be; the namespace takes the rest
+        with contextlib.suppress(Failure):  # it was never made, or is gone with its namespace
             command("ip", "link", "del", self.near)
         self.space.close()
