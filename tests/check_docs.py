@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every piece of C the documents show is compiled, every call they name
-exists, and every call there is they name.
+"""Checks that all C in the documents compiles, that every call named there exists, and that every
+public call is documented.
 
 A block that begins with ```c and stands below a line <!-- FILE --> must be
 FILE to the letter, which the build compiles. Any other is a fragment: it is
@@ -39,7 +39,7 @@ FLAGS = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused",
 
 
 def fragment_source(root, page, code, line):
-    """A translation unit of one fragment; errors name the page's lines."""
+    """Returns a translation unit of one fragment; errors name the page's lines."""
     assumed = root / "tests/docs" / (page.stem.lower() + ".h")
     text = f'#include "{assumed}"\n' if assumed.is_file() else ""
     at = f'#line {line} "{page.relative_to(root)}"\n'
@@ -50,7 +50,7 @@ def fragment_source(root, page, code, line):
 
 
 def compile_fragment(root, compiler, source):
-    """What the compiler has against it."""
+    """Compiles a fragment; returns the compiler's complaints."""
     includes = [f"-I{(root / header).parent}" for header in HEADERS]
     done = subprocess.run([*compiler, *FLAGS, *includes], input=source,
                           capture_output=True, text=True)
@@ -58,7 +58,7 @@ def compile_fragment(root, compiler, source):
 
 
 def check_blocks(root, page, compiler):
-    """The complaints about a page's C."""
+    """Returns the complaints about a page's C."""
     text, bad = page.read_text(), []
     for block in BLOCK.finditer(text):
         code = block["code"]
@@ -74,8 +74,8 @@ def check_blocks(root, page, compiler):
 
 
 def check_names(root, page):
-    """The names in backquotes that none of our headers, files and programs
-    has; `coro_*` stands for many."""
+    """Returns the names in backquotes that are in none of our headers, files and programs;
+    `coro_*` matches many."""
     known = {path.stem for path in root.glob("*/*.[chS]")}
     for folder in FOLDERS:
         for header in (root / folder).rglob("*.h"):
@@ -87,7 +87,7 @@ def check_names(root, page):
 
 
 def project_words(root):
-    """What our sources and lwIP's call or define, and every source file."""
+    """Returns the names called or defined in our sources and lwIP's, and all source files."""
     words, files = set(ELSEWHERE), set(ELSEWHERE)
     for folder in SOURCES:
         for path in (root / folder).rglob("*.*"):
@@ -99,8 +99,8 @@ def project_words(root):
 
 
 def check_sources(page, words, files):
-    """The functions and source files in backquotes that do not exist. A file
-    may be named from its folder on."""
+    """Returns the functions and source files in backquotes that do not exist. A file may be named
+    from its folder on."""
     bad = []
     for quoted in QUOTED.findall(page.read_text()):
         bad += [f"{page}: there is no function `{name}()`"
@@ -113,14 +113,14 @@ def check_sources(page, words, files):
 
 
 def declared(header):
-    """The functions a header declares for its users."""
+    """Returns the functions that a header declares for its users."""
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
     found = re.findall(r"^[a-z][\w \t*]*?\b((?:coro|net)_\w+)\(", text, re.M)
     return [name for name in found if not name.endswith("_pair")]
 
 
 def check_complete(root):
-    """The functions of the public headers that their page does not name."""
+    """Returns the functions of the public headers that their page does not name."""
     bad = []
     for folder, page in PAGES.items():
         text = (root / page).read_text()

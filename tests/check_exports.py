@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
-"""A library makes visible what its public headers declare, and nothing else.
+"""Checks that a library exports exactly what its public headers declare.
 
 The headers are the only list: they are preprocessed, and the functions and
-variables that they declare are compared with the symbols of the library. That
-goes for the shared library and for the archive, which is one object in which
-hidden symbols are local. Neither asks for an executable stack, and the shared
-library's thread-local variables are few: every thread of the program pays for
-them, and dlopen() has little room for them.
-A file NAME.txt among the headers lists names that a library puts in the C
-library's place.
+variables that they declare are compared with the symbols of the library. This holds for the shared
+library and for the archive, which is one object with local hidden symbols. Neither requires an
+executable stack, and the shared library has few thread-local variables: every thread of the
+program has a copy, and dlopen() has little room for them.
+A file NAME.txt among the headers lists functions with which a library replaces the C library's.
 Usage: check_exports.py HEADER... -- LIBRARY... -- COMPILER [WORD...]
 """
 
@@ -17,23 +15,23 @@ import re
 import subprocess
 import sys
 
-# In libc's place, for every library of the process (dpdk_glue/quiesce.c).
+# Replaces libc's, for every library of the process (dpdk_glue/quiesce.c).
 INTERPOSED = {"munmap"}
-# The linker lists where a section begins and ends, though both are hidden.
+# The linker lists the start and end of a section, though both are hidden.
 OF_THE_TOOLS = re.compile(
     r"__odr_asan|__(a|t|ub)san_|__gcov|_init$|_fini$|__(start|stop)_net_shard$")
 TLS_BYTES_MAX = 1024
-BODY = "\0"  # in place of what stood in braces
+BODY = "\0"  # replaces the text in braces
 MARK = re.compile(r'^# \d+ "([^"]*)"')
 
 
 def run(*argv):
-    """What the command prints."""
+    """Returns the command's output."""
     return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def own_text(header, compiler):
-    """The preprocessed header without what it includes."""
+    """Returns the preprocessed header without its includes."""
     root = header.resolve().parents[3]
     folders = sorted(path.parent for path in root.glob("*/include/coronet"))
     done = subprocess.run(
@@ -51,11 +49,11 @@ def own_text(header, compiler):
 
 
 def declared(text):
-    """The names of the functions and variables that a C text declares."""
+    """Returns the names of the functions and variables that a C text declares."""
     text = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", text)
-    while "{" in text:  # bounded: each turn takes the innermost bodies away
+    while "{" in text:  # bounded: each turn removes the innermost bodies
         text = re.sub(r"\{[^{}]*\}", BODY, text)
-    # A function ends with its body, a type goes on to its semicolon.
+    # A function ends with its body, a type at its semicolon.
     text = re.sub(rf"\b(?:static|inline)\b[^;{BODY}]*{BODY}", " ", text).replace(BODY, " ")
     names = set()
     for statement in text.split(";"):
@@ -73,7 +71,7 @@ def declared(text):
 
 
 def visible(library):
-    """The symbols that a program which links the library can see."""
+    """Returns the symbols visible to a program that links the library."""
     which = "-D" if ".so" in library.name else "-g"
     lines = run("nm", which, "--defined-only", "--format=posix", library).splitlines()
     names = {line.split()[0].split("@")[0] for line in lines if len(line.split()) > 1}
@@ -81,13 +79,13 @@ def visible(library):
 
 
 def tls_bytes(headers):
-    """The size of the segment of thread-local variables."""
+    """Returns the size of the segment of thread-local variables."""
     row = re.search(r"^ *TLS +(?:0x\w+ +){4}0x(\w+)", headers, re.M)
     return int(row[1], 16) if row else 0
 
 
 def complaints(library, wanted):
-    """What is wrong with a library."""
+    """Returns the complaints about a library."""
     found = visible(library) - INTERPOSED
     bad = [f"{library.name} exports {name}, which no public header declares"
            for name in sorted(found - wanted)]

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Writable variables that threads share are those that docs/globals.md lists.
+"""Checks that docs/globals.md lists all writable variables that threads share.
 
-What a shard writes to is its own. A variable that is found here and is not in
-the list becomes a field of struct net_stack or a NET_SHARD_VAR, or gets a row
-that says why threads may share it.
+A shard writes only to its own variables. A variable found here that is not in the list becomes a
+field of struct net_stack or a NET_SHARD_VAR, or gets a row that says why threads may share it.
 Usage: check_globals.py PAGE ARCHIVE...
 """
 
@@ -22,7 +21,7 @@ ADDED = ("__odr_asan", ".L", "__gcov", "__sancov", "DW.ref")  # by compilers
 
 
 def listed(page):
-    """Folder and name of each variable in the list."""
+    """Returns the folder and name of each variable in the list."""
     text = page.read_text().split(HEADING, 1)
     if len(text) != 2:
         sys.exit(f"{page}: no heading '{HEADING}'")
@@ -33,8 +32,8 @@ def listed(page):
 
 
 def found(archive):
-    """Folder, name and object of each writable variable in an archive. lwIP,
-    which is part of netstack's, has a test of its own."""
+    """Returns the folder, name and object of each writable variable in an archive. lwIP, which is
+    part of netstack's, has its own test."""
     out = subprocess.run(["objdump", "-t", archive], capture_output=True,
                          text=True, check=True).stdout
     source = folder = ""
@@ -57,12 +56,12 @@ def main():
     """Returns the exit status."""
     page, archives = pathlib.Path(sys.argv[1]), sys.argv[2:]
     there = [variable for archive in archives for variable in found(archive)]
-    told, bad = listed(page), False
+    documented, bad = listed(page), False
     for folder, name, source in there:
-        if (folder, name) not in told:
+        if (folder, name) not in documented:
             print(f"{folder}: threads would share {name} of {source}: see {page}")
             bad = True
-    for folder, name in sorted(told - {variable[:2] for variable in there}):
+    for folder, name in sorted(documented - {variable[:2] for variable in there}):
         print(f"note: {page.name} lists {name} of {folder}, which is gone")
     print(f"{len(there)} variables that threads share")
     if not there:

@@ -1,8 +1,7 @@
 #!/bin/sh
-# What 'meson install' leaves behind serves a program of somebody else's: the
-# README's example builds against a prefix with pkg-config alone, shared and
-# static, in C and in C++, with each compiler that is installed, and starts from
-# there.
+# Checks that a foreign program can use the files of 'meson install': README's
+# example builds against a prefix with pkg-config alone, shared and static, in C
+# and in C++, with each compiler that is installed, and starts from there.
 # Usage: check_install.sh BUILD_DIR SOURCE_ROOT
 set -eu
 build=${1:?usage: check_install.sh BUILD_DIR SOURCE_ROOT}
@@ -31,7 +30,7 @@ pkg-config --cflags coronet | grep -q stack-clash-protection ||
 	fail "cflags: large frames are not probed"
 libdir=$(pkg-config --variable=libdir coronet)
 
-# runs WHAT PROGRAM: it starts, with nothing but what it was linked with.
+# runs WHAT PROGRAM: checks that it starts, with its own libraries alone.
 runs() {
 	env -u LD_LIBRARY_PATH "$2" --link nosuch: 2>"$root/said" &&
 		fail "$1: a wrong link was taken"
@@ -54,7 +53,7 @@ build() {
 	runs "$what" "$root/program"
 }
 
-# Debian's libpcap asks for libraries in static links that it does not bring.
+# Debian's libpcap names libraries for static links that it does not depend on.
 can_link_dpdk() {
 	echo 'int main(void) { return 0; }' >"$root/empty.c"
 	# shellcheck disable=SC2046 # words

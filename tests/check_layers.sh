@@ -1,13 +1,13 @@
 #!/bin/sh
-# The layer rules of the project, as includes:
+# Checks the layer rules of the project, by includes:
 #   apps -> netstack -> {coro, dpdk_glue}; coro -> asm.
 # Only dpdk_glue/ includes rte_*; only netstack/ includes lwip/*; apps/ includes
 # the public headers (coronet/...) alone, and an appliance its own headers and
 # apps/common's alone.
-# Within netstack/ a folder includes those before it in `order`. So a frame goes
-# one way: in through link, tcp, recovery, conn; out from api to tcp's output
-# phase, and lwIP calls link. lwip/ has headers that everybody may include, and
-# what lwIP calls, which may include all but the loop.
+# Within netstack/ a folder includes those before it in `order`. So a frame
+# passes each folder once: in through link, tcp, recovery, conn; out from api to
+# tcp's output phase, and lwIP calls link. lwip/ has headers that everybody may
+# include, and the code that lwIP calls, which may include all but the loop.
 # Usage: check_layers.sh SOURCE_ROOT
 set -eu
 cd "${1:?usage: check_layers.sh SOURCE_ROOT}"
@@ -54,7 +54,7 @@ done
 for folder in netstack/*/; do
 	case " $order include lwip " in
 	*" $(basename "$folder") "*) ;;
-	*) echo "$folder: give it a place in check_layers.sh"; bad=1 ;;
+	*) echo "$folder: add it to check_layers.sh"; bad=1 ;;
 	esac
 done
 any=$(echo "$order" | tr ' ' '|')

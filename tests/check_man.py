@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Manual pages: no warning of man's or mandoc's; every option and every call has its place.
+"""Manual pages: no warning of man or mandoc; every option and every call is documented.
 
 Usage: check_man.py FOLDER -- PROGRAM... -- HEADER...
 Skipped without mandoc and groff.
@@ -27,19 +27,19 @@ SKIPPED = 77
 
 
 def lint(page):
-    """What the tools that are here have against it."""
+    """Returns the complaints of the installed tools."""
     faults = []
-    # A page that stands for another is nothing by itself.
+    # A page that includes another has no content of its own.
     if page.read_text(encoding="utf-8").startswith(".so "):
         return faults
-    # The heading of a page of ours may be any; lists in a table are groff's.
+    # Our pages may have any heading; lists in a table are for groff.
     faults += output("mandoc", "-Tlint", "-W", "warning", page).splitlines()
     faults += output("groff", "-t", "-man", "-Tutf8", "-ww", "-z", page).splitlines()
     return faults
 
 
 def plain(page):
-    """What a reader sees, without breaks."""
+    """Returns the page's text as shown, without line breaks."""
     text = output("mandoc", "-Tutf8", "-Owidth=500", page)
     return re.sub(r".\x08", "", text)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The share of each folder's lines that the tests have run, by gcovr.
+"""The share of each folder's lines that the tests execute, by gcovr.
 
 Usage: coverage.py BUILD_DIR FOLDER...
-Run in the source root. Files of a folder are listed, worst first, with the lines
-that nothing ran. Exit status 1 below the goal in any folder.
+Run in the source root. Files of a folder are listed, worst first, with the lines that were not
+executed. Exit status 1 below the goal in any folder.
 """
 
 import json
@@ -45,7 +45,7 @@ def percent(run, lines):
 
 
 def report(name, files):
-    """One folder's line and its files'; the run and all lines."""
+    """Prints one folder's line and its files'; returns the executed and all lines."""
     total = [sum(bool(count) for count in lines.values()) for lines in files.values()]
     every = [len(lines) for lines in files.values()]
     missing = sorted(((path, sorted(n for n, count in lines.items() if not count))

@@ -30,7 +30,7 @@ from test_peers import PORT, dial, echo_again, echo_at_once, echo_file  # noqa: 
 from vlan_device import vlan_device  # noqa: E402
 from web import curl_digests, need  # noqa: E402
 
-# What coronet-echo runs with: keys of its link, options.
+# coronet-echo's configurations: keys of its link, options.
 ECHOES = {
     "1 shard": ("", ""), "2 shards": ("", "--shards 2"), "3 shards": ("", "--shards 3"),
     "mac=,vlan=7": (",mac=02:00:00:00:00:77,vlan=7", ""), "tso=on": (",tso=on", ""),
@@ -38,7 +38,7 @@ ECHOES = {
 VFIO = [*(name for name in ECHOES if name != "tso=on"), "httpd"]
 UIO = ["1 shard", "3 shards"]
 VIRTIO = "virtio-net-pci,disable-legacy=on,iommu_platform=on"
-# QEMU's device, and the checks that it gets behind an IOMMU, with vfio-pci, and without one, with
+# QEMU's device, and its checks behind an IOMMU, with vfio-pci, and without one, with
 # uio_pci_generic. QEMU 7.2 sometimes stalls with receive-side scaling.
 MODELS = {
     "e1000": ("e1000", VFIO, UIO),
@@ -62,13 +62,13 @@ IMPOSSIBLE = {  # in emulation
 }
 RUNS = ("vfio-pci", "uio_pci_generic")
 OPTIONS = {"--keep", "--lean"}
-PROXY_TO = "virtio"  # the card to the proxy's backend
+PROXY_TO = "virtio"  # the card towards the proxy's backend
 OTHER = 100  # added to a card's slot: another network of its wire
 MANY = 1000  # connections at once, and a tenth of them where only queues or addresses differ
 BYTES = 32 << 20  # over IPv4 and over IPv6, and an eighth of them there
 
-# What a program says, and ends, where a card cannot be used: a command of the guest, in which
-# ECHO is coronet-echo on the card and AS_USER runs it without privileges.
+# The error of a program that cannot use a card, by a command in the guest, in which ECHO is
+# coronet-echo on the card and AS_USER runs it without privileges.
 REFUSALS = [
     ("ECHO", "no driver has the card; bind it: modprobe vfio-pci; dpdk-devbind"),
     ("coronet-echo --addr 10.77.99.2/24 --link pci:1f:1f.7",
@@ -92,8 +92,8 @@ def slot_of(name):
 
 
 def use_echo(env, network, size=BYTES // 8, count=MANY // 10, mtu=1500):
-    """All that the kernel does with a server that echoes, over IPv4 and over IPv6."""
-    command("ip", "neigh", "flush", "all")  # the MAC address may be another
+    """Uses an echo server from the kernel, over IPv4 and over IPv6."""
+    command("ip", "neigh", "flush", "all")  # the MAC address may have changed
     for host, headers in zip(hosts_of(network), (28, 48)):
         command("ping", "-qc", 3, "-i", 0.05, "-w", WAIT_MAX_S, "-M", "do", "-s", mtu - headers,
                 host)
@@ -172,7 +172,7 @@ def check_proxy(guest, name):
 
 
 def check_refusals(guest, name):
-    """Each message, as the card is on its way to vfio-pci."""
+    """Checks each error while the card is moved to vfio-pci step by step."""
     address = pci_address(slot_of(name))
     program = f"coronet-echo --addr 10.77.99.2/24 --link pci:{address[5:]} 2>&1"
     for line, wanted in REFUSALS:
@@ -188,7 +188,7 @@ def check_refusals(guest, name):
 
 
 def check_life(guest, name):
-    """A carrier that goes and comes, and a card that is pulled out: the others go on."""
+    """Others continue when a card loses its carrier or is pulled out."""
     slot = slot_of(name)
     card, pulled = pci_address(slot), pci_address(PULLED)
     guest.bind(pulled, "vfio-pci")
@@ -248,7 +248,7 @@ CHECKS = {**{name: functools.partial(check_echo, check_name=name) for name in EC
 
 
 def run_check(guest, driver, name, check_name, table):
-    """Runs a check of a card, and notes its time for the table."""
+    """Runs a check of a card, and records its time for the table."""
     results = table.setdefault(f"{driver}, {check_name}", {})
     results[name] = "FAIL"
     begin = time.monotonic()

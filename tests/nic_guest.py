@@ -21,7 +21,7 @@ from harness import WAIT_MAX_S, Failure, check, command, comment, eventually
 PROGRAMS = ("coronet-echo", "coronet-ctl", "coronet-httpd", "coronet-proxy")
 PMDS = ("bus_pci", "bus_vdev", "mempool_ring", "mempool_stack", "net_e1000", "net_vmxnet3",
         "net_virtio")
-# In the order in which they need each other; a kernel may have some of them built in.
+# In the order of their dependencies; a kernel may have some of them built in.
 MODULES = ("irqbypass", "vfio", "vfio_virqfd", "iommufd", "vfio_iommu_type1", "vfio-pci-core",
            "vfio-pci", "uio", "uio_pci_generic")
 # The first serial line is the console. On the second, the guest runs each line that it reads,
@@ -62,7 +62,7 @@ def output_of(*words, **options):
 
 
 def fetch_kernel(folder):
-    """The path of Debian's cloud kernel, which is downloaded once and not installed."""
+    """Returns the path of Debian's cloud kernel, which is downloaded once and not installed."""
     if not glob.glob(f"{folder}/boot/vmlinuz-*"):
         depends = output_of("apt-cache", "depends", "linux-image-cloud-amd64")
         package = re.search(r"Depends: (linux-image-\S+)", depends)[1]
@@ -75,11 +75,11 @@ def fetch_kernel(folder):
 
 
 def copy_file(path, root):
-    """Copies a file to the same place below root, with the symbolic link that leads to it."""
+    """Copies a file to the same path below root, with the symbolic link that leads to it."""
     real = os.path.realpath(path)
     link = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-    for place in (real, link):
-        os.makedirs(os.path.dirname(f"{root}{place}"), exist_ok=True)
+    for target in (real, link):
+        os.makedirs(os.path.dirname(f"{root}{target}"), exist_ok=True)
     shutil.copy(real, f"{root}{real}")
     if link != real and not os.path.lexists(f"{root}{link}"):
         os.symlink(real, f"{root}{link}")
@@ -116,7 +116,7 @@ def build_initrd(build, folder):
 
 
 def missing_part(folder):
-    """Why no guest can be booted on this machine, or None."""
+    """Returns why no guest can be booted on this machine, or None."""
     for program in ("qemu-system-x86_64", "busybox"):
         if not shutil.which(program):
             return f"{program} is missing: apt-get install qemu-system-x86 busybox-static"
@@ -149,7 +149,7 @@ def pci_address(slot):
 
 
 def hosts_of(network):
-    """The stack's addresses in a network."""
+    """Returns the stack's addresses in a network."""
     return f"10.77.{network}.2", f"fd77:{network}::2"
 
 
@@ -159,7 +159,7 @@ def link_options(slot, keys="", network=None):
 
 
 def set_addresses(interface, network):
-    """The kernel's addresses of a network."""
+    """Sets the kernel's addresses in a network."""
     command("ip", "addr", "add", f"10.77.{network}.1/24", "dev", interface)
     command("ip", "addr", "add", f"fd77:{network}::1/64", "dev", interface, "nodad")
     command("ip", "link", "set", interface, "up")
@@ -178,7 +178,7 @@ class Guest:
                       "-device", "pcie-root-port,id=outer,bus=far,chassis=1"]
             cards = {**cards, PULLED: PULLED_DEVICE}
         for slot, device in cards.items():
-            place = "" if slot == PULLED else f",bus=pcie.0,addr={slot:x}"
+            address = "" if slot == PULLED else f",bus=pcie.0,addr={slot:x}"
             many = "mq=on" in device
             # The kernel and the card leave checksums and segments to each other.
             offloads = "off" if device.startswith(("e1000", "igb")) else "on"
@@ -186,12 +186,12 @@ class Guest:
             set_addresses(f"nic{slot}", slot)
             words += ["-netdev", f"tap,id=nic{slot},ifname=nic{slot},script=no,downscript=no,"
                       f"vnet_hdr={offloads}" + ",queues=3" * many,
-                      "-device", f"{device},netdev=nic{slot},romfile={place}"]
+                      "-device", f"{device},netdev=nic{slot},romfile={address}"]
         self.taps = [f"nic{slot}" for slot in cards]
         self.qemu = env.start(["qemu-system-x86_64", *words], cwd=folder)
 
     def connect(self, name):
-        """A connection to a socket of QEMU's, or None."""
+        """Returns a connection to a socket of QEMU, or None."""
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(2 * WAIT_MAX_S)
         with contextlib.suppress(OSError):
@@ -215,7 +215,7 @@ class Guest:
         self.agent = agent
 
     def ask(self, line):
-        """The output of a shell command in the guest, and its exit status."""
+        """Runs a shell command in the guest; returns its output and exit status."""
         check(self.agent, "the guest has not booted")
         self.agent.write(line.replace("\n", " ") + "\n")
         self.agent.flush()
@@ -235,11 +235,11 @@ class Guest:
         self.require(f"await \"grep -q '{pattern}' /run/log\"", f"never '{pattern}'")
 
     def monitor(self, line):
-        """Gives a command to QEMU itself."""
+        """Sends a command to QEMU's monitor."""
         command("sh", "-c", f"echo '{line}' | socat -t 60 - UNIX-CONNECT:{self.folder}/monitor")
 
     def cause(self, event, line):
-        """Gives QEMU a command, of which the program logs a line."""
+        """Sends a command to QEMU, and waits for the program's line about it."""
         self.monitor(event)
         self.await_line(line)
 
@@ -264,13 +264,13 @@ class Guest:
 
     @staticmethod
     def value_of(links, name):
-        """A value that `coronet-ctl links` shows for the first link."""
+        """Returns a value that `coronet-ctl links` shows for the first link."""
         found = re.search(rf"^0\.(?:ports\.\d+\.)?{name} +(\S+)", links, re.MULTILINE)
         return found[1] if found else "?"
 
     @contextlib.contextmanager
     def serving(self, program, *words):
-        """A program that listens, and is asked to end after the block."""
+        """Runs a program that listens, and ends it after the block."""
         self.ask(f"dmesg -c >/dev/null; : >/run/log; coronet-{program} --control /run/control "
                  f"{' '.join(words)} >>/run/log 2>&1 & echo $! >/run/pid")
         gone = "! test -e /proc/$(cat /run/pid)"
@@ -284,7 +284,7 @@ class Guest:
         finally:
             _, status = self.ask(f"kill $(cat /run/pid); await '{gone}' || "
                                  "{ kill -9 $(cat /run/pid); false; }")
-        check(status == 0, "it does not end when told to")
+        check(status == 0, "it does not end after SIGTERM")
 
     def leave_to_user(self):
         comment(f"the guest's shell: socat - UNIX-CONNECT:{self.folder}/agent\n"

@@ -1,4 +1,4 @@
-# What ./dev and the scripts behind it share; to be sourced by sh.
+# Functions shared by ./dev and its scripts; to be sourced by sh.
 # shellcheck shell=sh
 
 CACHE=subprojects/packagecache

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Random lives for so many minutes, on every core: ./dev soak MINUTES [SEED].
+"""Runs random lives for so many minutes, on every core: ./dev soak MINUTES [SEED].
 
 Each core takes turns of half a minute: random peer and random sender, over
 IPv4 and IPv6, in the release build and under sanitizers; one core also runs
@@ -17,13 +17,13 @@ import time
 
 PROGRAM = "tests/net/test-net-random"
 TWINS = "tests/integration/test_twins.py"
-TWIN_SCRIPTS = 100  # a turn
+TWIN_SCRIPTS = 100  # per turn
 TURN_S = 30
-STRIDE = 1 << 40  # seeds between two cores
+STRIDE = 1 << 40  # distance of two cores' seeds
 
 
 class Soak:
-    """What the cores share."""
+    """State shared by the cores."""
 
     def __init__(self, builds, seconds, seed):
         self.turns = [(build, mode + weight + ip) for mode in ([], ["--differ"])
@@ -33,15 +33,15 @@ class Soak:
         self.seed = seed
         self.builds = builds
         self.seeds = self.scripts = 0
-        self.failed = None  # what the program printed
+        self.failed = None  # output of the failed program
         self.lock = threading.Lock()
 
     def left(self):
-        """Seconds."""
+        """Returns the seconds left."""
         return self.until - time.monotonic()
 
     def turn(self, core, number, seed):
-        """Lives from `seed` on for one turn; returns how many."""
+        """Runs lives from `seed` on for one turn; returns their number."""
         build, mode = self.turns[(core + number) % len(self.turns)]
         command = [os.path.join(build, PROGRAM), *mode, "--from", str(seed),
                    "--seconds", f"{min(TURN_S, max(1, self.left())):.0f}"]
@@ -55,7 +55,7 @@ class Soak:
         return int(count[1]) if count else 0
 
     def twins(self, number, seed):
-        """Scripts of whole programs, in namespaces of their own."""
+        """Runs scripts of whole programs, in their own namespaces."""
         build = self.builds[number % len(self.builds)]
         command = [sys.executable, TWINS, build, "--seeds",
                    f"{seed % 2**32}:{TWIN_SCRIPTS}"]
@@ -68,7 +68,7 @@ class Soak:
                 self.scripts += TWIN_SCRIPTS
 
     def core(self, index):
-        """Turns until the time is over or something has failed."""
+        """Runs turns until the time is over or a life has failed."""
         seed, number = self.seed + index * STRIDE, 0
         while self.left() > 0 and not self.failed:
             seed += self.turn(index, number, seed)
@@ -78,7 +78,7 @@ class Soak:
 
 
 def report(soak, cores):
-    """A line a minute while the cores work."""
+    """Prints a line per minute while the cores work."""
     said = time.monotonic()
     while not all(core.done() for core in cores):
         time.sleep(0.5)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run tests many times on a machine that is in their way; print what failed.
+"""Run tests many times on a disturbed machine; print the failures.
 
 Each turn runs the tests once in each of three regimes: "busy", beside two endless
 loops a core; "one-core", with one core for everything; "stopped", beside a process
@@ -22,12 +22,12 @@ import threading
 import summary
 
 TURNS = 5
-PROCESSES = 6  # as the gate has
+PROCESSES = 6  # as in ./dev test
 
 
 @contextlib.contextmanager
 def busy(*_):
-    """Two endless loops a core, of the tests' priority."""
+    """Runs two endless loops per core, with the tests' priority."""
     loops = [subprocess.Popen(["sh", "-c", "while :; do :; done"])
              for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
@@ -44,7 +44,7 @@ def one_core(*_):
 
 
 def programs_of(build):
-    """The processes whose program lies in the build folder."""
+    """Returns the processes whose program is in the build folder."""
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             if entry.isdigit() and os.readlink(f"/proc/{entry}/exe").startswith(f"{build}/"):
@@ -81,7 +81,7 @@ REGIMES = {"busy": busy, "one-core": one_core, "stopped": stopped}
 
 
 def run(build, regime, seed, names):
-    """Runs the tests once; a list of (title, last line of the reason) of what failed."""
+    """Runs the tests once; returns (title, last line of the reason) of each failure."""
     what = names or ["--no-suite", "quick", "--no-suite", "measured"]
     with REGIMES[regime](build, seed) as prefix:
         subprocess.run(
@@ -100,7 +100,7 @@ def run(build, regime, seed, names):
 
 
 def arguments():
-    """(build folder, turns, names of tests); exits with status 2 if they are wrong."""
+    """Returns (build folder, turns, names of tests); exits with status 2 if they are wrong."""
     build, rest = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:]
     turns = TURNS
     if rest and rest[0].isdigit():

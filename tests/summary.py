@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Say why each failed test failed, and end with one line: N passed, N failed.
+"""Print why each failed test failed, and end with one line: N passed, N failed.
 
 Reads the logs that `meson test` left in each build folder: testlog, and those of
 further runs beside it, testlog-NAME. A TAP test counts as many as its subtests;
@@ -25,14 +25,14 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def parsed(junit):
-    """The tree of a JUnit file. meson writes a test's output to it as it is, and what a
-    test prints of a random frame has characters that XML forbids."""
+    """Returns the tree of a JUnit file. meson writes a test's output to it unchanged, which may
+    have characters that XML forbids."""
     text = junit.read_text(encoding="utf-8", errors="replace")
     return ElementTree.fromstring(NOT_XML.sub("?", text))
 
 
 def subtests(junit):
-    """The outcomes of each TAP test's subtests, by PROJECT.TEST."""
+    """Returns the outcomes of each TAP test's subtests, by PROJECT.TEST."""
     found = {}
     for suite in junit.iter("testsuite"):
         outcomes = found.setdefault(suite.get("name"), [])
@@ -47,12 +47,12 @@ def subtests(junit):
 
 
 def tests_of(log):
-    """What meson logged of each test."""
+    """Returns meson's log of each test."""
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def outcomes_of(log, project, tests):
-    """One outcome for each test or subtest of a run."""
+    """Returns one outcome for each test or subtest of a run."""
     junit = log.with_suffix(".junit.xml")
     by_test = subtests(parsed(junit)) if junit.exists() else {}
     for test in tests:
@@ -64,7 +64,7 @@ def outcomes_of(log, project, tests):
 
 
 def failed_cases(output):
-    """(case, its diagnostic lines) of a TAP output's failed subtests."""
+    """Yields (case, its diagnostic lines) of a TAP output's failed subtests."""
     case, lines = None, []
     for line in output.splitlines():
         failed = NOT_OK.match(line)
@@ -79,7 +79,7 @@ def failed_cases(output):
 
 
 def reasons(test):
-    """(title, lines) of everything that a failed test has to say."""
+    """Yields (title, lines) for the reasons of a failed test."""
     errors = (test.get("stderr") or "").splitlines()
     output = test.get("stdout") or ""
     found = list(failed_cases(output))
@@ -104,7 +104,7 @@ def print_reasons(build, tests, word="FAILED"):
 
 
 def name_of(test):
-    """A test's name as `meson test` takes it."""
+    """Returns a test's name in the form that `meson test` accepts."""
     return test["name"].rpartition(" / ")[2]
 
 

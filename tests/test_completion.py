@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bash completions, in an interactive bash that is sent tabs.
+"""bash completions, in an interactive bash that gets tabs.
 
 Usage: test_completion.py FOLDER PROGRAM...
 """
@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-WAIT_MAX_S = 60  # seconds, for what hangs
-# What is typed before the tab, and what bash makes of it; HERE is a folder of files.
+WAIT_MAX_S = 60  # bounds every wait, so that a hang fails
+# The text before the tab, and bash's completion; HERE is a folder of files.
 TYPED = {
     "coronet-httpd": [
         ("--roo", "--root="), ("--root=HERE/sit", "--root=HERE/site/"),
@@ -46,7 +46,7 @@ TYPED = {
 
 
 class Bash:
-    """An interactive bash on a terminal of its own, with one completion."""
+    """An interactive bash on its own terminal, with one completion."""
 
     def __init__(self, script):
         pid, self.terminal = pty.fork()
@@ -72,7 +72,7 @@ class Bash:
         return text
 
     def complete(self, line):
-        """What stands on the line after a tab."""
+        """Returns the line after a tab."""
         self.send(f"{line}\t\x14")
         text = self.read_until(">\r\n")
         self.send("\x15")
@@ -104,11 +104,11 @@ def main():
     with tempfile.TemporaryDirectory() as here:
         (pathlib.Path(here) / "site").mkdir()
         (pathlib.Path(here) / "site" / "index.html").touch()
-        for number, (name, good, told) in enumerate(cases(folder, programs, here), 1):
+        for number, (name, good, details) in enumerate(cases(folder, programs, here), 1):
             print(f"{'ok' if good else 'not ok'} {number} - {name}")
             if not good:
                 failed += 1
-                print(f"# {told}")
+                print(f"# {details}")
     print(f"1..{number}")
     return 1 if failed else 0
 

@@ -48,7 +48,7 @@ def suite():
 
 
 def bootstrap(debs, mirror, root):
-    """Outside of any namespace of ours, as it needs the network."""
+    """Makes the Debian, outside of our namespaces, since it needs the network."""
     inside = root.with_suffix(".debs")
     inside.mkdir()
     for name in ("libcoronet0", "coronet"):
@@ -64,7 +64,7 @@ def bootstrap(debs, mirror, root):
 # ---- cases ----
 
 def contents(debs):
-    """What belongs where, and nothing twice."""
+    """Every file is in its package, and in one only."""
     owner = {}
     wanted = {
         "coronet": ["usr/bin/coronet-proxy", "usr/bin/coronet-httpd", "usr/bin/epoll-echo",
@@ -89,7 +89,7 @@ def contents(debs):
 
 
 def development(debs, scratch):
-    """The README's program is built against the packages alone, and starts."""
+    """README's program builds against the packages alone, and starts."""
     root = scratch / "dev"
     for name in ("libcoronet0", "libcoronet-dev"):
         run("dpkg-deb", "-x", deb(debs, name), root)
@@ -105,7 +105,7 @@ def development(debs, scratch):
 
 
 def installed(root):
-    """Users, units without a fault, and programs that find all their libraries."""
+    """The packages create users, valid units, and programs that find all their libraries."""
     users = (root / "etc/passwd").read_text() + (root / "etc/group").read_text()
     check(re.search("^coronet:", users, re.M) and re.search("^vfio:", users, re.M), users)
     for path in sorted((root / "usr/bin").glob("coronet-*")):
@@ -116,8 +116,8 @@ def installed(root):
 
 
 def prepare(root):
-    """What a boot needs that a chroot has not."""
-    # A root that is a mount, which the units' own namespaces are made from.
+    """Provides what a boot needs beyond a chroot."""
+    # The root must be a mount, since units get their own mount namespaces.
     command("mount", "--bind", root, root)
     for name in ("run", "tmp", "dev"):
         mounted("tmpfs", root / name)
@@ -143,9 +143,9 @@ def started_and_removed(env, root):
             systemd.start("coronet-echo@mem")
         except harness.Failure as trouble:
             check(False, f"{trouble}: {systemd.ctl('status', 'coronet-echo@mem')}")
-        told = systemd.show("coronet-echo@mem")
-        check((told["ActiveState"], told["DynamicUser"]) == ("active", "yes")
-              and int(told["UID"]) > 60000, f"{told['ActiveState']}, user {told['UID']}")
+        unit = systemd.show("coronet-echo@mem")
+        check((unit["ActiveState"], unit["DynamicUser"]) == ("active", "yes")
+              and int(unit["UID"]) > 60000, f"{unit['ActiveState']}, user {unit['UID']}")
         said = systemd.inside("coronet-load", "--link",
                               "memif:/run/coronet/mem/m.sock,role=client", "--addr", "10.7.0.2/16",
                               "--target", "10.7.0.1:7777", "--conns", "4", "--seconds", "1",
@@ -155,9 +155,9 @@ def started_and_removed(env, root):
             f"/lib/systemd/system/coronet-{name}@.service" for name in ("echo", "proxy", "httpd")))
         check("coronet" not in faults, faults)
         systemd.inside("dpkg", "--remove", "coronet")
-        told = systemd.show("coronet-echo@mem")
-        check((told.get("ActiveState"), told.get("Result")) == ("inactive", "success"),
-              f"after removal: {told.get('ActiveState')}, {told.get('Result')}")
+        unit = systemd.show("coronet-echo@mem")
+        check((unit.get("ActiveState"), unit.get("Result")) == ("inactive", "success"),
+              f"after removal: {unit.get('ActiveState')}, {unit.get('Result')}")
         check((root / "etc/coronet/mem.conf").exists(), "the administrator's file is gone")
         (root / "etc/coronet/mem.conf").unlink()
         systemd.inside("dpkg", "--purge", "coronet", "libcoronet0")

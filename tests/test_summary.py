@@ -29,7 +29,7 @@ def logged(name, result, stdout="", stderr="", status=0):
 
 
 def summary(*tests, junit=JUNIT):
-    """What summary.py prints of these tests, and its exit status."""
+    """Returns summary.py's output for these tests, and its exit status."""
     with tempfile.TemporaryDirectory() as folder:
         build = pathlib.Path(folder)
         (build / "meson-info").mkdir()
@@ -61,7 +61,7 @@ def test_output_that_xml_forbids():
 
 
 def rerun(result, *words):
-    """What summary.py prints of a test that failed and ran again with this result."""
+    """Returns summary.py's output for a test that failed and ran again with this result."""
     with tempfile.TemporaryDirectory() as folder:
         logs = pathlib.Path(folder) / "meson-logs"
         logs.mkdir()
