@@ -58,7 +58,7 @@ static void *run_shard(void *arg)
 
 	coro_sched_open(NULL, &sched);
 	session_limit_join(&limit, &shard->limit);
-	pthread_barrier_wait(&together); /* to be in each other's way */
+	pthread_barrier_wait(&together); /* to contend with each other */
 	for (unsigned i = 0; i < WAITERS; i++) {
 		session_limit_add(&shard->limit, &shard->waiters[i]);
 		coro_spawn(sched, NULL, serve, &shard->waiters[i], NULL);

@@ -380,7 +380,7 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	assert_ptr_not_equal(second, first);
 	site_use(&a, second);
 	site_use(&b, second);
-	await_sites(2); /* one answer of the first shard's is under way */
+	await_sites(2); /* one answer of the first shard is in progress */
 	assert_memory_equal(find(&first->files, "/note.txt")->own.data, "note",
 			    4);
 	assert_ptr_equal(site_get(&a), second);

@@ -152,7 +152,7 @@ static void measure(unsigned streams, bool echo, enum how how)
 	}
 	qsort(each, conf.runs, sizeof(*each), by_value);
 	printf("%3u streams, %s, MTU %u, %s: %7.2f (%.2f - %.2f) Gbit/s\n",
-	       streams, echo ? "both ways" : "one way  ", conf.mtu,
+	       streams, echo ? "both directions" : "one direction  ", conf.mtu,
 	       how_names[how], each[conf.runs / 2], each[0],
 	       each[conf.runs - 1]);
 	fflush(stdout);

@@ -17,27 +17,28 @@
  * Returns eight bytes of a stream; they depend on every bit of position and
  * flow.
  */
-static inline uint64_t word(uint32_t index, uint32_t place)
+static inline uint64_t word(uint32_t index, uint32_t position)
 {
-	uint64_t x = ((uint64_t)index << 32 | place) + 1;
+	uint64_t x = ((uint64_t)index << 32 | position) + 1;
 
 	x *= UINT64_C(0x9e3779b97f4a7c15);
 	return x ^ x >> 32;
 }
 
-static void fill(uint8_t *to, uint32_t index, uint32_t place, unsigned len)
+static void fill(uint8_t *to, uint32_t index, uint32_t position, unsigned len)
 {
 	for (unsigned at = 0; at < len; at += 8) {
-		uint64_t w = word(index, place + at);
+		uint64_t w = word(index, position + at);
 
 		memcpy(to + at, &w, len - at < 8 ? len - at : 8);
 	}
 }
 
 /*
- * Returns whether len bytes are those from `from` on of the request at `place`.
+ * Returns whether len bytes are those from `from` on of the request at
+ * `position`.
  */
-static bool same(const uint8_t *data, uint32_t index, uint32_t place,
+static bool same(const uint8_t *data, uint32_t index, uint32_t position,
 		 unsigned from, unsigned len)
 {
 	if (from % 8 == 0 && len % 8 == 0) {
@@ -47,13 +48,13 @@ static bool same(const uint8_t *data, uint32_t index, uint32_t place,
 			uint64_t w;
 
 			memcpy(&w, data + at, 8);
-			differ |= w ^ word(index, place + from + at);
+			differ |= w ^ word(index, position + from + at);
 		}
 		return differ == 0;
 	}
 	for (unsigned i = 0; i < len; i++) {
 		unsigned at = from + i;
-		uint64_t w = word(index, place + at / 8 * 8);
+		uint64_t w = word(index, position + at / 8 * 8);
 
 		if (data[i] != (uint8_t)(w >> at % 8 * 8))
 			return false;

@@ -62,7 +62,7 @@ static void run_all()
 	assert_int_equal(coro_sched_live(sched), 0);
 }
 
-/* Throws its id, blocks in the catch block, and looks whose it caught. */
+/* Throws its id, blocks in the catch block, and checks the caught id. */
 static void *catches(void *arg)
 {
 	const std::string id = std::to_string((long)arg);
@@ -131,7 +131,7 @@ static bool has_exception()
 	return std::current_exception() != nullptr;
 }
 
-/* Suspends in a catch block, and says what a clean one sees before. */
+/* Suspends in a catch block; has no exception before. */
 static void *suspends(void *)
 {
 	assert_false(has_exception());
@@ -190,7 +190,7 @@ static void test_rounds_run_in_a_catch_block_of_the_thread(void **)
 	assert_false(has_exception());
 }
 
-/* Never freed, so that what they refer to is no leak. */
+/* Never freed, so that the referenced exceptions are no leak. */
 static auto &kept = *new std::vector<std::exception_ptr>;
 
 static void *parks_in_catch(void *)
@@ -204,7 +204,7 @@ static void *parks_in_catch(void *)
 	return nullptr;
 }
 
-/* Its frames are not unwound, so its exception stays, but nobody sees it. */
+/* Its frames are not unwound: its exception stays, but is not visible. */
 static void test_destroyed_in_a_catch_block(void **)
 {
 	coro *co;

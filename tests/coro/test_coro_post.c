@@ -340,7 +340,7 @@ static void test_signal_handler_may_post(void **state)
 	assert_int_equal(coro_sched_run(alarmed), 0);
 	setitimer(ITIMER_REAL, &off, NULL);
 	assert_true(handled >= 5);
-	signal(SIGALRM, SIG_IGN); /* one may be on its way still */
+	signal(SIGALRM, SIG_IGN); /* one may still be pending */
 	coro_sched_close(alarmed);
 }
 

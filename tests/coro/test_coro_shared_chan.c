@@ -371,7 +371,7 @@ static void test_watch_is_called_on_its_own_thread(void **state)
 	run_idle(*state);
 	assert_int_equal(a.times, 2);
 	elsewhere(closes, NULL);
-	coro_chan_unwatch(&a.watch); /* its wake-up is under way */
+	coro_chan_unwatch(&a.watch); /* its wake-up is pending */
 	coro_chan_unwatch(&a.watch);
 	run_idle(*state);
 	assert_int_equal(a.times, 2);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""coronet-gdb.py under gdb: names, states, waiting places and backtraces.
+"""coronet-gdb.py under gdb: names, states, blocking calls and backtraces.
 
 Usage: test_gdb_script.py GDB_SCRIPT PROGRAM [--core]
 PROGRAM is gdb_states.c, which stops with coroutines in every state. With
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-# name: state, where it waits, the function its body blocks in (None: none).
+# name: state, the blocking call, the function its body blocks in (None: none).
 COROUTINES = {
     "holder": ("parked", "holding on", "in_holder"),
     "parker": ("parked", "coro_park", "in_park"),
@@ -46,7 +46,7 @@ FRAME = re.compile(r" +#\d+ +0x[0-9a-f]+ in (\w+)")
 
 
 def gdb(*commands, program):
-    """What gdb says to the commands, one batch."""
+    """Runs the commands in one gdb batch; returns the output."""
     words = ["gdb", "-q", "-nx", "-batch"]
     for command in ("set confirm off", "set pagination off", "set width 0",
                     "set disable-randomization off",
@@ -59,18 +59,18 @@ def gdb(*commands, program):
 
 
 def section(text, name):
-    """What stands between one mark and the next."""
+    """Returns the text between one mark and the next."""
     return text.split(f"=={name}\n")[1].split("==")[0]
 
 
 def listed(text):
-    """{name: (address, state, where)} of coro list."""
+    """Returns {name: (address, state, where)} of coro list."""
     return {m[2]: (m[1], m[3], m[4].strip())
             for m in map(LISTED.fullmatch, text.splitlines()) if m}
 
 
 def backtraces(text):
-    """{name: functions, innermost first} of coro bt."""
+    """Returns {name: functions, innermost first} of coro bt."""
     found, name = {}, None
     for line in text.splitlines():
         head, frame = LISTED.fullmatch(line), FRAME.match(line)
@@ -83,11 +83,11 @@ def backtraces(text):
 
 
 def ask(script, program, first):
-    """Every question once, each answer under its mark."""
+    """Runs every command once, each output under its mark."""
     counter = ("next(c for c in coroutines(sched())"
                " if name_of(sched(), c) == 'counter')")
     commands = [*first, f"source {script}"]
-    # gdb leaves a batch at its first error: the wrong command comes last.
+    # gdb ends a batch at its first error, so the wrong command comes last.
     for mark, command in (
             ("list", "coro list"), ("all", "coro bt all"),
             ("name", "coro bt locker"),
@@ -99,7 +99,7 @@ def ask(script, program, first):
 
 
 def test_list_shows_names_states_and_functions(said):
-    """Every coroutine, its state and where it waits; no ended one."""
+    """Lists every coroutine, its state and its blocking call; no ended one."""
     found = {name: rest[1:] for name, rest in
              listed(section(said, "list")).items()}
     wanted = {name: rest[:2] for name, rest in COROUTINES.items()}
@@ -109,8 +109,8 @@ def test_list_shows_names_states_and_functions(said):
 
 
 def test_backtraces_show_every_function_of_every_stack(said):
-    """In its order, wherever the bytes are. Others may stand between: what
-    a call left behind in a frame looks like one that still goes on."""
+    """Functions are in order, wherever the bytes are. Others may be in between: a return address
+    left in a frame looks like a call."""
     found = backtraces(section(said, "all"))
     for name, (_, _, function) in COROUTINES.items():
         own = [f for f in found[name] if re.match("in_|deeper|body", f)]
@@ -142,7 +142,7 @@ TESTS = (test_list_shows_names_states_and_functions,
 
 
 def core_of(program, folder):
-    """The core file the kernel leaves of a program that aborts, or None."""
+    """Returns the core file of a program that aborts, or None."""
     limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
     subprocess.run(
         [os.path.abspath(program), "--abort"], cwd=folder, timeout=100,
@@ -152,7 +152,7 @@ def core_of(program, folder):
 
 
 def sessions(script, program, folder, with_core):
-    """What gdb says of the live process, and of a core file."""
+    """Yields gdb's output for the live process, and for a core file."""
     yield "live", ask(script, [program], ["break stop_here", "run"])
     if with_core:
         core = core_of(program, folder)

@@ -3,7 +3,7 @@ import os
 
 
 def write(folder, inputs):
-    """inputs: bytes by the file's name."""
+    """inputs: {file name: bytes}."""
     os.makedirs(folder, exist_ok=True)
     for name, data in inputs.items():
         with open(os.path.join(folder, name), "wb") as out:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the first inputs of fuzz-eth: eth_corpus.py tests/fuzz/corpus/eth
 
-One small file a kind of frame. What the fuzzer finds besides is added by hand.
+One small file for each kind of frame. Other findings of the fuzzer are added by hand.
 """
 import ipaddress
 import struct

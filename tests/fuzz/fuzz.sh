@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 
 . ./tests/shell.sh
 
-# fuzz_one NAME SECONDS: what a target finds stays in build-fuzz/: its corpus for
+# fuzz_one NAME SECONDS: a target's findings stay in build-fuzz/: its corpus for
 # the next run, and the input of a crash, which libFuzzer names.
 fuzz_one() {
 	target=$1

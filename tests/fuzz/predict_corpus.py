@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the first inputs of fuzz-predict: predict_corpus.py tests/fuzz/corpus/predict
 
-What header prediction takes, and what only just is not for it. The steps are
+Segments that header prediction accepts, and ones that just fail its conditions. The steps are
 those of tcp_steps.c.
 """
 import struct
@@ -9,7 +9,7 @@ import sys
 
 import corpus_files
 
-ECHO, HANG_UP, WAITS, TALK = range(4)  # who listens
+ECHO, HANG_UP, WAITS, TALK = range(4)  # handlers
 ACK, PUSH, FIN = 0, 1, 3
 ACCEPT, DIAL = b"\4", b"\3"
 SECOND, A_WHILE = b"\x80", b"\1"
@@ -31,7 +31,7 @@ def room(frames):
 
 
 def seg(where, flags=PUSH, fives=0, wnd=None, how=None, seq=0, ack=0, also=0, last=True):
-    """A segment of so many times five bytes; the stack runs after the last of a burst."""
+    """Returns a segment of n times five bytes; the stack runs after the last of a burst."""
     what = flags | (fives and 8) | (wnd is not None and 0x20)
     how = 0 if how is None and (seq or ack or also) else how
     if how is not None:
@@ -47,7 +47,7 @@ def seg(where, flags=PUSH, fives=0, wnd=None, how=None, seq=0, ack=0, also=0, la
 
 
 def talk(*steps):
-    """Bytes go out, and come to be acknowledged by the steps."""
+    """The stack sends bytes, which the steps acknowledge."""
     return handshake(TALK) + b"".join(steps)
 
 

@@ -410,7 +410,7 @@ def moved_page(env):
         check(served("127.0.0.1:9465"), "no page")
         check(ctl("set", "metrics", "127.0.0.1:9465") == "127.0.0.1:9465", "not twice")
         check(ctl("set", "metrics", "[::1]:9466") == "[::1]:9466", "did not move")
-        check(served("[::1]:9466") and refused(9465), "still at its old place")
+        check(served("[::1]:9466") and refused(9465), "still at its old address")
         for wrong, why in (("127.0.0.1", "expected an address and a port"),
                            ("10.9.9.9:9464", "Cannot assign requested address")):
             check(why in ctl("set", "metrics", wrong, status=1), wrong)

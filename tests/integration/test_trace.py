@@ -254,7 +254,7 @@ def refusals(env):
         eventually(lambda: subprocess.run(
             [env.app("coronet-ctl"), "--control", server.path, "trace", "10.1.2.3", "--seconds",
              "1"], check=False, capture_output=True, timeout=WAIT_MAX_S).returncode == 0,
-                   WAIT_MAX_S, "the place of one that was killed is not free")
+                   WAIT_MAX_S, "the slot of a killed follower is not free")
         for follower in waiting[1:]:
             check(follower.lines() == [], follower.program.story())
             follower.end()

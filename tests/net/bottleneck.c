@@ -25,7 +25,7 @@ static struct {
 	int64_t due_ns; /* arrival of its ACK */
 	struct range bytes;
 	bool rivals; /* its packet; `from` is the number */
-} way[MOST];
+} flight[MOST];
 static unsigned first, n;
 static uint32_t next; /* the first byte that the peer lacks */
 /* Ranges beyond that, the newest first, as SACK reports them. */
@@ -114,9 +114,9 @@ static bool enqueue(struct bottleneck *path, unsigned len, struct range bytes,
 		busy_ns = fake_now_ns;
 	busy_ns += (int64_t)(len * 1e9 / path->rate);
 	assert_true(n < MOST);
-	way[(first + n) % MOST].due_ns = busy_ns + path->delay_ns;
-	way[(first + n) % MOST].bytes = bytes;
-	way[(first + n) % MOST].rivals = rivals;
+	flight[(first + n) % MOST].due_ns = busy_ns + path->delay_ns;
+	flight[(first + n) % MOST].bytes = bytes;
+	flight[(first + n) % MOST].rivals = rivals;
 	n++;
 	return true;
 }
@@ -208,9 +208,9 @@ void bottleneck_run(struct bottleneck *path, unsigned ms)
 			fake_now_ns +=
 				draw(path->late_ms * 1000) * INT64_C(1000);
 		net_stack_round(stack);
-		while (n && way[first].due_ns <= fake_now_ns) {
-			struct range r = way[first].bytes;
-			bool rivals = way[first].rivals;
+		while (n && flight[first].due_ns <= fake_now_ns) {
+			struct range r = flight[first].bytes;
+			bool rivals = flight[first].rivals;
 
 			first = (first + 1) % MOST;
 			n--;

@@ -323,7 +323,7 @@ static void check_ends(struct flow *flow, const struct net_conn *conn)
 		seg = seg->next;
 	if (seg != pcb->unacked && conn->unacked_last &&
 	    (const char *)seg != last)
-		violated(flow, "another segment is the last under way");
+		violated(flow, "another segment is the last in flight");
 	for (seg = pcb->unsent; seg && (const char *)seg != near;)
 		seg = seg->next;
 	if (pcb->unsent_near && !seg)

@@ -405,9 +405,9 @@ static void print_flow(const struct draw *d, unsigned index)
 	       fins[d->fin], ms(d->fin_late), ms(d->rst_at), ms(d->vanish_at));
 	printf("  app: %s, %u bytes by %u (calls %02x, pause %.3f ms), reads "
 	       "by %u (calls %02x, pause %.3f ms) until %u, holds %u\n",
-	       d->echo ? "echo" : "both ways", d->out_bytes, d->write_most,
-	       d->writes, ms(d->write_pause), d->read_most, d->reads,
-	       ms(d->app_read_pause), d->read_until, d->hold);
+	       d->echo ? "echo" : "both directions", d->out_bytes,
+	       d->write_most, d->writes, ms(d->write_pause), d->read_most,
+	       d->reads, ms(d->app_read_pause), d->read_until, d->hold);
 	printf("  user timeout %u ms\n", d->user_timeout_ms);
 	printf("  congestion control: %s, at most %u bytes/s; ecn %d, marks "
 	       "%u to the stack and %u to the peer, lies %u\n",

@@ -23,7 +23,7 @@ static void begin(const char *cc, unsigned segs)
 	ours->pcb.cwnd = segs * MSS;
 	assert_true(net_recovery_begin(ours));
 	rec = ours->recovery;
-	ours->pcb.snd_nxt += 8 * MSS; /* a round is under way */
+	ours->pcb.snd_nxt += 8 * MSS; /* a round is in flight */
 	assert_string_equal(rec->cc->name, cc);
 }
 

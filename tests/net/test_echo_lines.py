@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What an echo touches: four lines of its connection, one of its coroutine; and
-what an idle coroutine keeps of its stack: two lines.
+"""Cache lines of an echo: four of its connection and one of its coroutine; an idle coroutine keeps
+two lines of its stack.
 
     test_echo_lines.py echo-lines
 
-Runs echo_lines.c under valgrind's lackey, which writes down every load and
-store, and counts between its two marks which cache lines were touched.
+Runs echo_lines.c under valgrind's lackey, which records every load and store, and counts the cache
+lines touched between its two marks.
 """
 
 import re
@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 
 def between_marks(trace):
-    """The trace from the first mark to the second, which are kept short of the rest."""
+    """Returns the trace between the two marks, without the rest."""
     begun, kept, rest = False, [], b""
     while chunk := trace.read(CHUNK):
         chunk = rest + chunk
@@ -39,7 +39,7 @@ def between_marks(trace):
 
 
 def accesses(trace):
-    """(address, bytes, the instruction's address) of each load and store."""
+    """Yields (address, bytes, the instruction's address) of each load and store."""
     pc = 0
     for kind, at, size in re.findall(rb"^(I | [LSM]) ([0-9a-f]+),(\d+)$", trace, re.M):
         if kind == b"I ":
@@ -49,7 +49,7 @@ def accesses(trace):
 
 
 def lines_of(seen, start, size):
-    """Lines of an object that were touched: what was, and by which instruction."""
+    """Returns the touched lines of an object: the accesses and their instructions."""
     lines = {}
     for (at, _), pc in seen.items():
         if start <= at < start + size:

@@ -376,7 +376,7 @@ static void test_repeated_lines_are_limited_to_one_a_second(void **state)
 	say_storm(1000);
 	fake_now_ns += NS_PER_S - 1;
 	say_storm(1);
-	net_log_seldom("another place");
+	net_log_seldom("another event");
 	fake_now_ns += 1;
 	say_storm(3);
 	fake_now_ns += 10 * NS_PER_S;
@@ -386,7 +386,7 @@ static void test_repeated_lines_are_limited_to_one_a_second(void **state)
 	net_log("end");
 	read_until("end\n");
 	assert_string_equal(text, "storm of 7.7.7.7\n"
-				  "another place\n"
+				  "another event\n"
 				  "storm of 7.7.7.7 (and 1000 more like it)\n"
 				  "storm of 7.7.7.7 (and 2 more like it)\n"
 				  "storm of 7.7.7.7\n"

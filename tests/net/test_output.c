@@ -298,7 +298,7 @@ static uint32_t queued(void)
  */
 static void test_ended_connections_do_not_overflow_the_queue(void **state)
 {
-	uint32_t places = net_here()->output.mask + 1, ended_queued = 0;
+	uint32_t slots = net_here()->output.mask + 1, ended_queued = 0;
 	struct net_conn *living[LIVING], *conn;
 
 	fake_tx_budget = 0;
@@ -307,7 +307,7 @@ static void test_ended_connections_do_not_overflow_the_queue(void **state)
 
 		for (unsigned i = 0; i < LIVING; i++)
 			living[i] = net_conn_of(tcp_new());
-		for (ended_queued = 0; ended_queued < 2 * places;
+		for (ended_queued = 0; ended_queued < 2 * slots;
 		     ended_queued++) {
 			conn = begin_queued();
 			if (!conn)
@@ -316,17 +316,17 @@ static void test_ended_connections_do_not_overflow_the_queue(void **state)
 			tcp_abort(&conn->pcb);
 			assert_int_equal(net_here()->n_conns, LIVING);
 		}
-		assert_int_equal(ended_queued, places - LIVING);
+		assert_int_equal(ended_queued, slots - LIVING);
 		for (unsigned i = 0; i < LIVING; i++)
 			net_conn_queue_output(living[i]);
-		assert_int_equal(queued(), places);
+		assert_int_equal(queued(), slots);
 		/* Each living connection still has its own entry. */
 		for (unsigned i = 0; i < LIVING; i++)
 			assert_ptr_equal(
 				net_here()->output.ring[ended_queued + i],
 				living[i]);
 		net_output_all();
-		assert_int_equal(queued(), places);
+		assert_int_equal(queued(), slots);
 		fake_tx_budget = -1;
 		net_output_all();
 		fake_tx_budget = 0;

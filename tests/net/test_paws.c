@@ -631,7 +631,8 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, peer_teardown)
 #define LONG(name)                                                             \
 	{                                                                      \
-#name " the long way", name, set_up_long, peer_teardown, 0     \
+#name " without prediction", name, set_up_long, peer_teardown, \
+			0                                                      \
 	}
 #define BOTH(name) T(name), LONG(name)
 	const struct CMUnitTest tests[] = {

@@ -71,7 +71,7 @@ static void test_only_holes_are_resent(void **state)
 	for (unsigned i = 0; i < n; i++)
 		assert_int_equal(sent[i], ((unsigned[]){0, 1, 4, 7})[i]);
 	ACK_SACK(7, 8, 9);
-	peer_expect_nothing(); /* 9 may still be on its way */
+	peer_expect_nothing(); /* 9 may still be in flight */
 	ACK_SACK(9, 8, 9);
 	assert_int_equal(info().retransmits, 4);
 }

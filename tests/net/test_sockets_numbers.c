@@ -153,15 +153,15 @@ static int get_number(unsigned which)
 /* Otherwise bytes written to a file would reach the old peer. */
 static void test_reused_descriptor_number_is_the_kernels(void **state)
 {
-	unsigned way = 0;
+	unsigned which = 0;
 
-	for (;; way++) {
+	for (;; which++) {
 		int number;
 
 		connected();
 		close_unseen(fd);
 		assert_true(net_sockets_ours(fd));
-		number = get_number(way);
+		number = get_number(which);
 		if (number < 0)
 			break;
 		assert_int_equal(number, fd);
@@ -172,7 +172,7 @@ static void test_reused_descriptor_number_is_the_kernels(void **state)
 		run_rounds(2);
 		assert_int_equal(end_number(fd), 0);
 	}
-	assert_int_equal(way, 18);
+	assert_int_equal(which, 18);
 	fd = -1;
 }
 

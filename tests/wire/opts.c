@@ -265,7 +265,8 @@ static const struct argp_option first_options[] = {
 	 "The impairments below for one direction, in place of those for both: "
 	 "loss=1,delay=20",
 	 1},
-	{"b-to-a", OPT_B_TO_A, "KEY=VALUE,...", 0, "The same the other way", 1},
+	{"b-to-a", OPT_B_TO_A, "KEY=VALUE,...", 0,
+	 "The same in the other direction", 1},
 	{"hold", OPT_HOLD, "FRAMES", 0,
 	 "Frames under way at most, each direction (default 16384)", 1},
 	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
