@@ -243,7 +243,7 @@ static void test_second_signal_ends_at_once(void **state)
 	assert_int_equal(in_child_run(signal_twice, NULL).status, 1);
 }
 
-/* As when another shard could not start. */
+/* The shards have closed by themselves, as when another could not start. */
 static int signal_after_the_end(void *arg)
 {
 	start_shards();

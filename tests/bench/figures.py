@@ -1,4 +1,4 @@
-"""What the demo scripts share: their options, a pair's run, the figures."""
+"""Code that the demo scripts share: their options, a pair's run, the figures."""
 
 import argparse
 import contextlib

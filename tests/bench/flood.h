@@ -108,7 +108,7 @@ struct flood {
 	int64_t open_ns, busy_ns, measured_ns, last_ns;
 };
 
-/* Which flow a frame belongs to: the source address and port choose it. */
+/* The source address and port of a frame select its flow. */
 #define FLOOD_PORTS_BITS 15
 #define FLOOD_PORT_FIRST 16384u
 
@@ -123,7 +123,7 @@ void flood_bulk_start(struct flood *fl, uint32_t index);
 /* A segment of an open flow: its TCP header and data. */
 void flood_bulk_take(struct flood *fl, uint32_t index, const uint8_t *tcp,
 		     const uint8_t *data, unsigned len);
-/* After a burst: sends what there is room for, and ACKs. */
+/* Sends data up to the window, and ACKs, after a burst. */
 void flood_bulk_turn(struct flood *fl);
 
 /* ---- flood_tcp.c ---- */

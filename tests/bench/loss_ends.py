@@ -45,14 +45,14 @@ def confine():
 
 
 class Idle:
-    """What the stacks' cores had to spare."""
+    """Measures the idle time of the stacks' cores."""
 
     def __init__(self):
         self.before = self.ticks()
 
     @staticmethod
     def ticks():
-        """(idle, all) so far."""
+        """Returns (idle, all) ticks since the boot."""
         text = pathlib.Path("/proc/stat").read_text(encoding="ascii")
         cores = [list(map(int, re.search(rf"^cpu{core} (.*)$", text, re.M)[1].split()))
                  for core in STACKS]

@@ -435,9 +435,8 @@ class Rig:
     # ---- idle connections ----
 
     def idle_coronet(self, conns, hold=3):
-        """Coroutines parked in recv, each asked before and after; what the
-        server said it held, hugepages too, with none, with all, and when all
-        have been asked again."""
+        """Measures coroutines that wait in recv. Each connection has a request before
+        and after. Returns the server's memory, hugepages included (held_by)."""
         ours, theirs = self.memif()
         server = self.coronet(ours, extra=("--stats", "0.5"))
         time.sleep(1.2)
@@ -453,8 +452,8 @@ class Rig:
         return found
 
     def idle_epoll(self, conns, hold=3):
-        """The same connections to the kernel over a TAP: what its slabs, its
-        other memory and epoll-echo hold."""
+        """Measures the memory of the kernel and epoll-echo for the same connections
+        over a TAP."""
         name, address = self.tap()
         server = self.kernel()
         before, seen = [], []
@@ -505,8 +504,8 @@ IDLE_LINE = re.compile(
 
 
 def held_by(server, conns):
-    """What the server's --stats lines say it held, in KiB: with no connection,
-    while all were idle, and after the load asked every one again."""
+    """Returns the server's memory by its --stats lines, in KiB: with no connection,
+    while all were idle, and after the load used each of them again."""
     none = idle = after = None
     asked = False
     for line in server.output("stderr").splitlines():
@@ -537,8 +536,8 @@ def sockets_in_use():
 
 
 def kernel_kib(server):
-    """The kernel's slabs, page tables and per-CPU memory, in KiB, with what
-    the server has of memory of its own."""
+    """Returns the kernel's slabs, page tables and per-CPU memory and the server's
+    anonymous memory, in KiB."""
     with open("/proc/meminfo", encoding="ascii") as file:
         info = dict(line.split(":") for line in file)
     kib = sum(int(info[key].split()[0])

@@ -46,7 +46,7 @@ class Run:
     """Measures points one after another; a failed one does not affect the report of the others."""
 
     def __init__(self, seconds=math.inf):
-        """No point starts after so many seconds."""
+        """Starts no point later than `seconds` from now."""
         self.begun, self.bound = time.monotonic(), seconds
         self.failed = 0
 

@@ -438,7 +438,7 @@ static void test_spilled_callback_may_advance(void **state)
 	assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
 }
 
-/* Against what a plain list of them would do. */
+/* Compares the timers with a plain list. */
 static void test_random_timers_without_memory(void **state)
 {
 	static bool armed[CROWD];

@@ -49,7 +49,7 @@ static uint32_t draw(void)
 	return (uint32_t)(seed >> 16);
 }
 
-/* As a NIC computes it, bit by bit (the definition; no tables). */
+/* Computes the hash as a NIC does, bit by bit and without tables. */
 static uint32_t toeplitz(const uint8_t *key, const uint8_t *in, unsigned len)
 {
 	uint32_t hash = 0;

@@ -115,7 +115,7 @@ def addressed(to, source, payload):
 
 
 def links_share_an_end(env):
-    """Of hosts 1 and 2 at A, 3 and 4 at B, each gets the frames for itself and broadcasts."""
+    """Two hosts at each end get the frames for themselves, for unknown hosts and broadcasts."""
     everybody, nobody = 255, 9
     folder = env.scratch_for({})
     hosts = {"a": 1, "c": 2, "b": 3, "d": 4}

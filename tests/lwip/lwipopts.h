@@ -77,7 +77,7 @@
 #undef LWIP_TIMERS
 #define LWIP_TIMERS 1
 
-/* Of netstack/ only the functions that patched lwIP calls exist: ends.c. */
+/* ends.c has the only functions of netstack/ here: those patched lwIP calls. */
 #undef LWIP_HOOK_IP4_ROUTE_SRC
 #undef LWIP_HOOK_FILENAME
 #define LWIP_HOOK_FILENAME "netstack/lwip/ends.h"

@@ -135,7 +135,7 @@ class Edits(unittest.TestCase):
         self.assertIn("tcp_set_flags", text)
 
     def test_headers_are_all_there(self):
-        """Edited or not, and no other; what does not change stays as it is."""
+        """All headers are copied, edited or not; unchanged ones keep their time, strays go."""
         header = self.out / "lwip/priv/tcp_priv.h"
         stray = self.out / "lwip/stray.h"
         edits = self.with_edits(

@@ -82,7 +82,7 @@ void ecn_fill(struct flow *flow, struct segment *s)
 		s->flags ^= rng_chance(&ecn->rng, 700) ? PEER_ECE : PEER_CWR;
 }
 
-/* Of the stack's SYN, or its answer to the peer's. */
+/* Takes the stack's SYN, or its answer to the peer's. */
 void ecn_take_syn(struct flow *flow, const struct segment *s)
 {
 	struct ecn *ecn = &flow->ecn;

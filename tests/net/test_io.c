@@ -152,7 +152,7 @@ static unsigned draw(unsigned n)
 	return (seed >> 16) % n;
 }
 
-/* Text of two letters in pieces, read up to what memmem() finds in it. */
+/* Text of two letters comes in pieces; memmem() says where each read ends. */
 static void try_text_in_pieces(void)
 {
 	char text[61] = "", pattern[16] = "", piece[61];

@@ -31,11 +31,11 @@ struct wire_times {
 	int64_t ran_ns, busy_ns;
 };
 
-/* As text to stdout, and as JSON to opts->json: 0 or -errno. */
+/* Writes text to stdout, and JSON to opts->json; returns 0 or -errno. */
 int wire_report(const struct wire_opts *opts, const struct wire_times *times,
 		const struct wire_counts counts[WIRE_ENDS]);
 
-/* The JSON on one line of stdout, while the wire runs: 0 or -ENOMEM. */
+/* Writes the JSON as one line to stdout, during the run; 0 or -ENOMEM. */
 int wire_report_now(const struct wire_opts *opts,
 		    const struct wire_times *times,
 		    const struct wire_counts counts[WIRE_ENDS]);

@@ -315,7 +315,7 @@ static void ports(void)
 	show("SO_REUSEPORT: listen, second", listen(second, 4));
 	close(first);
 	asked = ask_to_dial(ntohs(name.sin_port), "end");
-	show_poll("SO_REUSEPORT: who is left", 1, wait_for(second, POLLIN));
+	show_poll("SO_REUSEPORT: second listener", 1, wait_for(second, POLLIN));
 	close(asked);
 	close(second);
 

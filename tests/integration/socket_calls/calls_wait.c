@@ -287,7 +287,7 @@ static void triggers(void)
 	show_events("end: EPOLLIN and EPOLLOUT", epfd, 8, 0);
 	shutdown(fd, SHUT_WR);
 	control(epfd, EPOLL_CTL_MOD, fd, EPOLLHUP, 1);
-	show_events("end: both ways", epfd, 8, -1);
+	show_events("end: both directions", epfd, 8, -1);
 	close(fd);
 	show_events("end: closed", epfd, 8, 0);
 	close(epfd);
