@@ -25,7 +25,7 @@
 #define LIBRARY "coronet-run.so"
 #define BEHIND	"\x1f" /* follows each word in CORONET_RUN */
 
-enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN };
+enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN, OPT_IN_CHILD };
 
 static const struct argp_option options[] = {
 	{"sockets", OPT_SOCKETS, "PREFIXES", 0,
@@ -37,6 +37,12 @@ static const struct argp_option options[] = {
 	{"children", OPT_CHILDREN, NULL, 0,
 	 "Give each program that PROGRAM starts a stack of its own; only one "
 	 "at a time can use a link (default: they use the kernel's sockets)",
+	 0},
+	{"in-child", OPT_IN_CHILD, NULL, 0,
+	 "Open the stack in the first child process that waits for clients: "
+	 "for "
+	 "servers whose first process only listens, such as nginx with one "
+	 "worker process (default: open it before PROGRAM starts)",
 	 0},
 	{0},
 };
@@ -84,6 +90,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		return 0;
 	case OPT_CHILDREN:
 		set_or_fail("CORONET_RUN_CHILDREN", "1");
+		return 0;
+	case OPT_IN_CHILD:
+		set_or_fail("CORONET_RUN_IN_CHILD", "1");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -2,9 +2,11 @@
  * bind() and connect(), which decide whether a socket is the stack's.
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/polling.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 /* ---- whose it is ---- */
 
@@ -82,6 +84,56 @@ int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 	err = adopt_fd(fd, v6, out);
 	errno = saved;
 	return err;
+}
+
+/* Gives the number to a socket that nobody else has. */
+static int replace_kernel_socket(int fd, bool v6, int flags)
+{
+	int cloexec =
+		net_real()->fcntl(fd, F_GETFD) & FD_CLOEXEC ? O_CLOEXEC : 0;
+	int made = net_real()->socket(v6 ? AF_INET6 : AF_INET,
+				      SOCK_STREAM | flags, 0);
+	int err;
+
+	if (made < 0)
+		return -errno;
+	err = net_real()->dup3(made, fd, cloexec) < 0 ? -errno : 0;
+	net_real()->close(made);
+	return err;
+}
+
+/* The longest queue that listen() has set (tcp(7), TCP_INFO). */
+static int backlog_of(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	net_real()->getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	return (int)info.tcpi_sacked;
+}
+
+int net_sock_adopt_listener(int fd)
+{
+	struct sockaddr_storage sa = {0};
+	socklen_t len = sizeof(sa);
+	struct net_addr addr;
+	struct net_sock *sock;
+	int backlog, err;
+
+	if (int_option(fd, SOL_SOCKET, SO_ACCEPTCONN) != 1 ||
+	    int_option(fd, SOL_SOCKET, SO_PROTOCOL) != IPPROTO_TCP ||
+	    net_real()->getsockname(fd, (struct sockaddr *)&sa, &len) < 0 ||
+	    net_addr_from_sockaddr((struct sockaddr *)&sa, len, &addr) < 0 ||
+	    !net_ours_to_bind(&addr))
+		return 1;
+	backlog = backlog_of(fd);
+	err = adopt_fd(fd, sa.ss_family == AF_INET6, &sock);
+	if (err < 0)
+		return err;
+	sock->local = addr;
+	err = replace_kernel_socket(fd, sock->v6,
+				    sock->nonblock ? SOCK_NONBLOCK : 0);
+	return err < 0 ? err : (int)net_sock_listen(sock, backlog);
 }
 
 long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,

@@ -12,6 +12,7 @@
  * add a socket before connect() makes it a socket of the stack.
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/polling.h"
 
 #include <assert.h>
 #include <stdlib.h>

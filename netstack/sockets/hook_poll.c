@@ -2,6 +2,7 @@
  * Hooks of poll(), select() and epoll_*().
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/polling.h"
 
 #include <pthread.h>
 #include <sys/poll.h>
@@ -58,6 +59,9 @@ static bool poll_is_ours(struct pollfd *fds, nfds_t n)
 /* Then the whole call needs the baton: it waits for the kernel's as well. */
 static bool poll_needs_baton(struct pollfd *fds, nfds_t n)
 {
+	if (__builtin_expect(net_whole.late != NULL, 0))
+		for (nfds_t i = 0; i < n; i++)
+			net_await_clients(fds[i].fd);
 	if (net_needs_baton() && net_can_read(fds, n * sizeof(*fds)))
 		for (nfds_t i = 0; i < n; i++)
 			if (net_fd_needs_baton(fds[i].fd))
@@ -125,6 +129,10 @@ NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout)
 
 static bool select_needs_baton(int n, const fd_set *in, const fd_set *out)
 {
+	if (__builtin_expect(net_whole.late != NULL, 0) && in)
+		for (int fd = 0; fd < n; fd++)
+			if (net_fd_is_in(fd, in))
+				net_await_clients(fd);
 	if (net_needs_baton() &&
 	    (!in || net_can_read(in, (size_t)(n + 7) / 8)) &&
 	    (!out || net_can_read(out, (size_t)(n + 7) / 8)))
@@ -234,6 +242,7 @@ NET_HOOK int epoll_create1(int flags)
 
 NET_HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 {
+	net_await_clients(fd);
 	if (!net_fds)
 		return net_real()->epoll_ctl(epfd, op, fd, event);
 	if (net_fd_needs_baton(epfd) || net_fd_needs_baton(fd))

@@ -73,8 +73,11 @@ NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 	if (net_is_child())
 		look_at_child(fd, sa.__sockaddr__, len);
 	whose = whose_address(fd, sa.__sockaddr__, len, true, &sock, &addr);
-	if (whose == 0)
+	if (whose == 0) {
+		if (net_whole.late)
+			net_whole.late->prepare_bind(fd);
 		return net_real()->bind(fd, sa.__sockaddr__, len);
+	}
 	if (whose < 0)
 		return (int)net_result(whose);
 	return (int)net_result(net_sock_bind(sock, sa.__sockaddr__, len));
@@ -159,9 +162,11 @@ NET_HOOK int listen(int fd, int backlog)
 NET_HOOK int accept4(int fd, __SOCKADDR_ARG sa, socklen_t *len, int flags)
 {
 	struct net_sock *sock;
-	int whose = WHOSE(fd, &sock);
+	int whose;
 	long err;
 
+	net_await_clients(fd);
+	whose = WHOSE(fd, &sock);
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return (int)NET_WITH_BATON(accept4, fd, (long)sa.__sockaddr__,
 					   (long)len, flags);

@@ -6,6 +6,7 @@
  * for each descriptor of the kernel; any event wakes it, and it checks again.
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/polling.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -14,6 +14,16 @@
 void net_run_signals_save(void);
 void net_run_signals_begin(void);
 
+/* ---- run_main.c ---- */
+
+/* Opens the stack, and leaves it. Ends the process if that fails. */
+void net_run_open(void);
+
+/* ---- run_late.c ---- */
+
+/* --in-child: leaves net_run_open() to a child of this process. */
+void net_run_open_late(void);
+
 /* ---- run_child.c ---- */
 
 /* Called before main() runs. Returns 0 or -ENOMEM. */

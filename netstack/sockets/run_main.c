@@ -29,17 +29,18 @@ typedef int (*main_fn)(int argc, char **argv, char **envp);
 
 static struct {
 	main_fn main;
-	int argc;
-	char **argv, **envp;
+	char *text; /* coronet-run's words */
+	bool late;  /* a child opens the stack */
 } the;
 
 /* ---- the options ---- */
 
-enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN };
+enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN, OPT_IN_CHILD };
 
 static const struct argp_option options[] = {
 	{"sockets", OPT_SOCKETS, "PREFIXES", 0, "", 0},
 	{"children", OPT_CHILDREN, NULL, 0, "", 0},
+	{"in-child", OPT_IN_CHILD, NULL, 0, "", 0},
 	{0},
 };
 
@@ -52,6 +53,7 @@ static error_t parse_one(int key, char *arg, struct argp_state *state)
 	case OPT_SOCKETS:
 		return net_sockets_addrs(arg) == 0 ? 0 : EINVAL;
 	case OPT_CHILDREN:
+	case OPT_IN_CHILD:
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -81,6 +83,7 @@ static void leave_environment(void)
 		unsetenv("LD_PRELOAD");
 	unsetenv("CORONET_RUN_PRELOAD");
 	unsetenv("CORONET_RUN_PID");
+	unsetenv("CORONET_RUN_IN_CHILD");
 	unsetenv("CORONET_RUN");
 }
 
@@ -130,10 +133,11 @@ static bool is_another_process(void)
 	       (!pid || atoi(pid) != getpid());
 }
 
+/* Servers start no other child in the place of one that ends with 2. */
 static void fail_run(const char *why)
 {
 	fprintf(stderr, "coronet-run: %s\n", why);
-	_exit(1);
+	_exit(the.late ? 2 : 1);
 }
 
 /* ---- descriptors ---- */
@@ -212,7 +216,21 @@ static void at_exit(int status, void *arg)
 
 /* ---- the beginning ---- */
 
-static int run_program(int argc, char **argv, char **envp)
+/* The program has all signals that come; fails the program with one line. */
+static struct net_stack *open_stack(struct net_opts *opts)
+{
+	struct net_stack *stack;
+	sigset_t all, mask;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &mask);
+	if (net_stack_open(opts, &stack) < 0)
+		fail_run(opts->error);
+	pthread_sigmask(SIG_SETMASK, &mask, NULL);
+	return stack;
+}
+
+void net_run_open(void)
 {
 	static char *words[WORDS_MAX + 1];
 	static struct net_opts opts;
@@ -220,41 +238,20 @@ static int run_program(int argc, char **argv, char **envp)
 	const struct argp_child children[] = {{&net_argp, 0, NULL, 0}, {0}};
 	const struct argp argp = {options,  parse_one, NULL, NULL,
 				  children, NULL,      NULL};
-	char *text = getenv("CORONET_RUN");
 	struct net_stack *stack;
-	sigset_t all, mask;
 
-	the.argc = argc;
-	the.argv = argv;
-	the.envp = envp;
-	if (!text)
-		return the.main(argc, argv, envp);
-	if (is_another_process()) {
-		leave_environment();
-		return the.main(argc, argv, environ);
-	}
-	if (stands_in_front())
-		return the.main(argc, argv, envp);
 	net_run_signals_save();
+	net_whole_note_threads(true);
 	each_fd(note_fd, open);
-	text = strdup(text);
-	if (!getenv("CORONET_RUN_CHILDREN"))
-		leave_environment();
-	the.envp = environ;
 	net_opts_init(&opts);
 	opts.poll = NET_POLL_ADAPTIVE; /* the program computes, too */
 	opts.memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) *
 			    (uint64_t)sysconf(_SC_PAGESIZE);
-	if (!text || net_parse_args(&argp, split_words(text, words), words,
-				    &opts, &opts) < 0)
+	if (net_parse_args(&argp, split_words(the.text, words), words, &opts,
+			   &opts) < 0)
 		fail_run(opts.error);
-	/* The stack's threads leave the program's signals to it. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &mask);
-	if (net_stack_open(&opts, &stack) < 0)
-		fail_run(opts.error);
-	pthread_sigmask(SIG_SETMASK, &mask, NULL);
-	net_whole_note_threads();
+	stack = open_stack(&opts);
+	net_whole_note_threads(false);
 	if (net_whole_begin(stack) < 0 || net_run_children_begin() < 0)
 		fail_run(strerror(ENOMEM));
 	each_fd(reserve, open);
@@ -264,7 +261,31 @@ static int run_program(int argc, char **argv, char **envp)
 	net_stack_leave(stack);
 	if (net_whole_keeper() < 0)
 		fail_run("no thread can be made (ulimit -u, pids.max)");
-	return the.main(the.argc, the.argv, the.envp);
+}
+
+static int run_program(int argc, char **argv, char **envp)
+{
+	char *text = getenv("CORONET_RUN");
+
+	if (!text)
+		return the.main(argc, argv, envp);
+	if (is_another_process()) {
+		leave_environment();
+		return the.main(argc, argv, environ);
+	}
+	if (stands_in_front())
+		return the.main(argc, argv, envp);
+	the.text = strdup(text);
+	if (!the.text)
+		fail_run(strerror(ENOMEM));
+	the.late = getenv("CORONET_RUN_IN_CHILD");
+	if (the.late)
+		net_run_open_late();
+	if (!getenv("CORONET_RUN_CHILDREN"))
+		leave_environment();
+	if (!the.late)
+		net_run_open();
+	return the.main(argc, argv, environ);
 }
 
 typedef int (*start_fn)(main_fn main, int argc, char **argv, void (*init)(void),

@@ -416,6 +416,10 @@ void net_run_signals_begin(void)
 	net_whole.default_action = end_by_default;
 	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
 		sigaction(theirs[i], &before[theirs[i]], NULL);
+	/* With --in-child the program has set its handlers already. */
+	for (int signo = 1; signo < NSIG; signo++)
+		if (!taken[signo] && is_handler(&before[signo]))
+			sigaction(signo, &before[signo], NULL);
 }
 
 static void end_by_default(int signo)

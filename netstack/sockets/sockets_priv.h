@@ -315,6 +315,13 @@ int net_fd_let_go(int fd);
 /* State of a whole program (coronet-run); all zeros in any other. */
 #define NET_WHOLE_THREADS 64u
 
+struct net_late {
+	/* Before the kernel binds fd, perhaps to an address of the stack. */
+	void (*prepare_bind)(int fd);
+	/* Before a call that waits for clients, if fd is a listening socket. */
+	void (*await_clients)(int fd);
+};
+
 struct net_whole {
 	bool on;
 	bool closed; /* in exit(): the other threads wait for the baton */
@@ -329,8 +336,12 @@ struct net_whole {
 	void (*look_for_frames)(int signo);
 	/* Logs once why a call in a child fails. */
 	void (*refuse_child)(const char *call);
+	/* With --in-child until the stack is open, else NULL (run_late.c). */
+	const struct net_late *late;
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
 	unsigned n_threads;
+	int programs_threads[NET_WHOLE_THREADS]; /* when the stack opened */
+	unsigned n_programs_threads;
 };
 extern struct net_whole net_whole __attribute__((visibility("hidden")));
 
@@ -381,10 +392,11 @@ int net_whole_begin(struct net_stack *stack);
  */
 int net_whole_keeper(void);
 /*
- * Notes the threads that exist before main() runs; returns whether the caller
- * is one of them.
+ * Notes the threads that exist: before the stack opens (programs), and after it
+ * the others, which are the stack's.
  */
-void net_whole_note_threads(void);
+void net_whole_note_threads(bool programs);
+/* Whether the calling thread is one of the stack's. */
 bool net_whole_own_thread(void);
 void net_whole_reserve(int fd);
 /* Makes the drivers' signals go to the calling thread from now on. */
@@ -464,6 +476,13 @@ static inline int net_turn(void)
 static inline bool net_handled(void)
 {
 	return net_calling() && atomic_load(&net_caller.noted);
+}
+
+/* Before a call that waits until fd can be read. */
+static inline void net_await_clients(int fd)
+{
+	if (__builtin_expect(net_whole.late != NULL, 0))
+		net_whole.late->await_clients(fd);
 }
 
 /* ---- touch.c ---- */
@@ -583,6 +602,12 @@ bool net_sock_is_fresh(int fd);
  */
 int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		   struct net_sock **out);
+/*
+ * Makes a listening socket of the kernel the stack's, under its number, if it
+ * is bound to an address of the stack. Returns 0, 1 (it stays the kernel's) or
+ * an error of net_listen() or dup3().
+ */
+int net_sock_adopt_listener(int fd);
 long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 		   socklen_t len);
 /* sa: as the program gave it, for checks that `to` does not allow. */
@@ -662,42 +687,6 @@ ssize_t net_kernel_writev(int fd, const struct iovec *iov, int n);
 ssize_t net_kernel_sendmsg(int fd, const struct msghdr *msg, int flags);
 ssize_t net_kernel_sendfile(int out, int in, off_t *offset, size_t count);
 int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len);
-
-/* ---- poll.c, epoll.c ---- */
-
-/*
- * poll() in a coroutine, or with a socket of the stack. Waits at most ns; below
- * 0: no limit. Returns a count or a negative errno.
- */
-long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns);
-bool net_poll_has_ours(struct pollfd *fds, size_t n);
-bool net_fd_is_in(int fd, const fd_set *set);
-long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns);
-
-int net_epoll_new(int fd); /* fd: new, the kernel's. 0 or -ENOMEM */
-long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event);
-long net_epoll_await(struct net_epoll *set, int epfd,
-		     struct epoll_event *events, int max, int64_t ns);
-/*
- * Removes a number from every set: it was closed, since the kernel has just
- * returned it again.
- */
-void net_epoll_forget(int fd);
-/* Whether fd is a set that has a ready socket of the stack. */
-bool net_epoll_is_ready(int fd);
-/*
- * Notifies node when that may become true. Returns false if fd is no such set.
- */
-bool net_epoll_add_node(int fd, struct net_sock_node *node);
-/* A descriptor of the kernel has become a socket of the stack. */
-void net_epoll_adopt(int fd, struct net_sock *sock);
-void net_epoll_wake(struct net_epoll *set); /* the stack stops */
-void net_epoll_put(struct net_epoll *set);  /* one descriptor fewer */
-void net_epoll_hold(struct net_epoll *set);
-/* A socket or the whole set is about to be freed. */
-void net_epoll_node_gone(struct net_sock_node *node);
-bool net_epoll_is_node(const struct net_sock_node *node);
-struct net_epoll *net_epoll_next(const struct net_epoll *set);
 
 /* The result of a POSIX call: r, or -1 with errno set. */
 static inline long net_result(long r)

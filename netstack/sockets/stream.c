@@ -5,6 +5,7 @@
  * a shared stack, and only their coroutine reads them.
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/polling.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -11,6 +11,7 @@
  * (net_fd_fresh()).
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/polling.h"
 
 #include <pthread.h>
 #include <stdlib.h>

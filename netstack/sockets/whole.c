@@ -33,18 +33,29 @@ void net_whole_take_signals(void)
 			net_real()->fcntl(fd, F_SETOWN_EX, &self);
 }
 
-/* All that run before main() does, other than its own. */
-void net_whole_note_threads(void)
+static bool is_among(const int *tids, unsigned n, int tid)
 {
+	while (n && tids[n - 1] != tid)
+		n--;
+	return n;
+}
+
+void net_whole_note_threads(bool programs)
+{
+	int *tids = programs ? net_whole.programs_threads : net_whole.threads;
+	unsigned *n =
+		programs ? &net_whole.n_programs_threads : &net_whole.n_threads;
 	DIR *dir = opendir("/proc/self/task");
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
 		int tid = atoi(entry->d_name);
 
-		if (tid > 0 && tid != gettid() &&
-		    net_whole.n_threads < NET_WHOLE_THREADS)
-			net_whole.threads[net_whole.n_threads++] = tid;
+		if (tid > 0 &&
+		    !is_among(net_whole.programs_threads,
+			      net_whole.n_programs_threads, tid) &&
+		    *n < NET_WHOLE_THREADS)
+			tids[(*n)++] = tid;
 	}
 	if (dir)
 		closedir(dir);
@@ -52,12 +63,7 @@ void net_whole_note_threads(void)
 
 bool net_whole_own_thread(void)
 {
-	int tid = gettid();
-
-	for (unsigned i = 0; i < net_whole.n_threads; i++)
-		if (net_whole.threads[i] == tid)
-			return true;
-	return false;
+	return is_among(net_whole.threads, net_whole.n_threads, gettid());
 }
 
 /*

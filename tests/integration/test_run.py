@@ -222,6 +222,22 @@ def nginx_serves(env):
         ends_by_sigterm(server)
 
 
+def nginx_in_child(env):
+    """Its master process binds and listens, and its worker has the stack."""
+    need("nginx", "curl")
+    folder = folder_of(env)
+    words = nginx(folder, 8080)
+    conf = (folder / "conf").read_text().replace("master_process off", "master_process on")
+    (folder / "conf").write_text(conf)
+    program = OnTap(env).start(*words, options=("--in-child",))
+    try:
+        eventually(lambda: listening(OURS, 8080), WAIT_MAX_S, program.story)
+        fetches(folder, OURS, 8080)
+        ends_by_sigterm(program)
+    finally:
+        program.kill()
+
+
 def python_serves(env):
     """Python serves each request in a thread, on a socket that the main thread accepted."""
     folder = folder_of(env)
@@ -594,8 +610,8 @@ def refused(env):
 
 
 def cases(env):
-    for case in (redis_serves, redis_asks, nginx_serves, python_serves, curl_fetches,
-                 wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
+    for case in (redis_serves, redis_asks, nginx_serves, nginx_in_child, python_serves,
+                 curl_fetches, wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
                  over_memif, keeps_to_itself, descriptors_of_the_stack, scripts, refused):
         # ASan's preloaded runtime breaks the C library's lock of translations if a library's
         # constructor takes it first; wget waits for that lock.
