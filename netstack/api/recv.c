@@ -398,7 +398,7 @@ static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
 
 /*
  * Looks at what has come since the last time, at most up to `limit` bytes from
- * the start. The position is found anew each time: while the reader waits,
+ * the start. Each call walks from the first piece: while the reader waits,
  * pieces may be copied elsewhere or discarded.
  */
 static bool search_received(struct search *s, const struct net_conn *conn,

@@ -92,7 +92,7 @@ int net_send_wait(struct net_conn *conn, enum net_wants wants)
 	return err < 0 ? err : net_send_enter(conn);
 }
 
-/* Queues what there is room for now; 0: nothing. */
+/* Queues as many bytes as there is room for now; returns that number. */
 static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 {
 	size_t n = LWIP_MIN(net_send_room(conn), len);

@@ -64,8 +64,8 @@ static struct {
 	_Alignas(64) _Atomic uint32_t serving;
 	_Alignas(64) _Atomic(struct net_bias *) biased_to; /* or NULL */
 	/* What follows belongs to its holder. */
-	const struct net_caller *last; /* took it last, and */
-	unsigned n_last;	       /* so often without another thread */
+	const struct net_caller *last; /* took it last */
+	unsigned n_last; /* its calls in a row, while no other wanted it */
 	struct net_bias biases[BIASES];
 	_Atomic uint64_t turns;
 	_Atomic(struct net_waiter *) poller; /* turns the loop; or NULL */
@@ -230,13 +230,9 @@ static void begin_call(void)
 	atomic_signal_fence(memory_order_seq_cst);
 	if (__builtin_expect(is_biased_to(bias), 1)) {
 		net_sockets_given = net_whole.owner; /* it has not left */
-		if (__builtin_expect(baton.cancels, 0))
-			disable_cancels();
 	} else if (atomic_load(&bias->retains) &&
 		   atomic_exchange(&bias->retains, false)) {
 		enter_stack(); /* and pass the baton on at the end */
-		if (baton.cancels)
-			disable_cancels();
 	} else {
 		take_baton();
 	}
@@ -445,6 +441,8 @@ void net_whole_step_in(void)
 {
 	net_caller.state = NET_CALLING;
 	begin_call();
+	if (__builtin_expect(baton.cancels, 0))
+		disable_cancels();
 	if (__builtin_expect(!net_caller.begun, 0))
 		begin_caller();
 }

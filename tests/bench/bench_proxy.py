@@ -160,7 +160,7 @@ class Bench(turns.Bench):
         with env.running([env.app("coronet-echo"), "--link", f"tap:{back}",
                           "--addr", f"{BEHIND}/16", "--port", "7777"]):
             self.up(back, BACK)
-            # The first link is the load's, and is made anew for each: the proxy listens before.
+            # Each load creates the first link, so the proxy listens before the link exists.
             any_address = pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
             any_address.write_text("1", "ascii")
             program = self.proxy(proxy, to=f"{BEHIND}:7777")

@@ -48,7 +48,7 @@ class Cell:
         return self.rate * self.rtt * 125
 
     def queue_bytes(self):
-        """At least two full frames, or at times nothing would pass."""
+        """At least two full frames: otherwise sometimes no frame would pass."""
         return max(int(self.bdp_bytes() * self.buffer), 2 * FRAME)
 
     def hold_frames(self):

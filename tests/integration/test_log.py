@@ -214,7 +214,7 @@ def rotation(env):
             moved.append(target)
             if turn % 2:
                 server.signal(signal.SIGUSR1)
-                eventually(log.exists, WAIT_MAX_S, "not opened anew")
+                eventually(log.exists, WAIT_MAX_S, "not reopened")
             else:
                 text = echo.ctl("set", "log.reopen")
                 check(re.match(rf"log +{log}\ndropped_lines +0\n", text), text)
@@ -289,7 +289,7 @@ def two_logs(env):
             for log in logs:
                 log.rename(log.with_suffix(".1"))
             again()
-            eventually(lambda: all(log.exists() for log in logs), WAIT_MAX_S, "not opened anew")
+            eventually(lambda: all(log.exists() for log in logs), WAIT_MAX_S, "not reopened")
         proxy.terminate()
 
 

@@ -444,7 +444,7 @@ def access_log(env, kind):
                 log.rename(target)
                 moved.append(target)
                 proxy.signal(signal.SIGUSR1)
-                eventually(log.exists, WAIT_MAX_S, "the log is not opened anew")
+                eventually(log.exists, WAIT_MAX_S, "the log is not reopened")
 
         rotator = threading.Thread(target=rotate)
         rotator.start()
