@@ -38,6 +38,9 @@
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 #include <unistd.h>
 
 #define KEEPER_NS  INT64_C(1000000)
@@ -506,6 +509,16 @@ int net_whole_signals(void)
 	return restarts && !net_caller.unrestartable ? 0 : -EINTR;
 }
 
+/* Ends the thread here if pthread_cancel() was called for it. The C library
+ * unwinds its stack without returning, which AddressSanitizer has to know. */
+static void test_cancel(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	__asan_handle_no_return();
+#endif
+	pthread_testcancel();
+}
+
 long net_with_baton(long a, long b, long c, long d, long e, long f,
 		    net_any_fn fn)
 {
@@ -515,7 +528,7 @@ long net_with_baton(long a, long b, long c, long d, long e, long f,
 	if (__builtin_expect(!net_caller.begun, 0)) {
 		net_whole_step_in(); /* net_whole_cancel() finds it now */
 		net_whole_step_out();
-		pthread_testcancel();
+		test_cancel();
 	}
 	net_whole_step_in();
 	result = fn(a, b, c, d, e, f);
@@ -524,7 +537,7 @@ long net_with_baton(long a, long b, long c, long d, long e, long f,
 	if (__builtin_expect(atomic_load(&net_caller.noted) != 0, 0))
 		net_whole.handle_signals();
 	if (__builtin_expect((int)result == -1 && saved == ECANCELED, 0))
-		pthread_testcancel();
+		test_cancel();
 	errno = saved;
 	return result;
 }

@@ -465,10 +465,7 @@ def over_memif(env):
         far.ask("curl", "-sS", "-o", got, f"http://{OURS}:8080/big")
         fetched(got)
     with Far(env, "python3", "-m", "http.server", "--bind", OURS, 8080, cwd=folder) as far:
-        if not env.sanitized:  # as below
-            far.ask("wget", "-q", "-O", got, f"http://{OURS}:8080/big")
-        else:
-            far.ask("curl", "-sS", "-o", got, f"http://{OURS}:8080/big")
+        far.ask("wget", "-q", "-O", got, f"http://{OURS}:8080/big")
         fetched(got)
     with Far(env, "iperf3", "-s") as far:
         far.ask("iperf3", "-c", OURS, "-n", "50M")
@@ -613,10 +610,6 @@ def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, nginx_in_child, python_serves,
                  curl_fetches, wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
                  over_memif, keeps_to_itself, descriptors_of_the_stack, scripts, refused):
-        # ASan's preloaded runtime breaks the C library's lock of translations if a library's
-        # constructor takes it first; wget waits for that lock.
-        if case is wget_fetches and env.sanitized:
-            continue
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 

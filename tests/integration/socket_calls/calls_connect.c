@@ -126,7 +126,8 @@ static void progress(void)
 
 static void addresses(void)
 {
-	struct sockaddr_in addr = peer_addr(closed_port), name, other;
+	struct sockaddr_in addr = peer_addr(closed_port);
+	struct sockaddr_in name = own_addr(0), other;
 	struct sockaddr_in6 addr6 = peer_addr6(closed_port);
 	socklen_t len = sizeof(name);
 	int fd = tcp(), one = 1;
