@@ -4,7 +4,9 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,9 +116,48 @@ int ctl_fail(const struct ctl *ctl)
 	return 1;
 }
 
+#define DIGITS_MAX 24u
+
+/* Whole numbers are printed in full: cJSON gives those that end in zeros an
+ * exponent. */
+static void keep_digits(cJSON *value)
+{
+	double number = cJSON_IsNumber(value) ? value->valuedouble : 0;
+	cJSON *child;
+
+	if (number > INT_MAX && number < 1e18 &&
+	    number == (double)(int64_t)number) {
+		value->valuestring = cJSON_malloc(DIGITS_MAX);
+		if (value->valuestring) {
+			snprintf(value->valuestring, DIGITS_MAX, "%.0f",
+				 number);
+			value->type = cJSON_Raw;
+		}
+	}
+	cJSON_ArrayForEach(child, value) keep_digits(child);
+}
+
+static char *json_text(const cJSON *value, bool formatted)
+{
+	cJSON *copy = cJSON_Duplicate(value, true);
+	char *text;
+
+	if (!copy)
+		return NULL;
+	keep_digits(copy);
+	text = formatted ? cJSON_Print(copy) : cJSON_PrintUnformatted(copy);
+	cJSON_Delete(copy);
+	return text;
+}
+
+char *ctl_json_line(const cJSON *value)
+{
+	return json_text(value, false);
+}
+
 void ctl_print_json(const cJSON *value)
 {
-	char *text = cJSON_Print(value);
+	char *text = json_text(value, true);
 
 	if (text)
 		puts(text);
@@ -134,7 +175,7 @@ static void print_row(const struct ctl *ctl, const struct command *command,
 			ctl_print_conn_more(stdout, row);
 		return;
 	}
-	text = cJSON_PrintUnformatted(row);
+	text = ctl_json_line(row);
 	printf("%s\n%s", first ? "" : ",", text ? text : "null");
 	free(text);
 }

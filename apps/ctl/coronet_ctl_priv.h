@@ -43,6 +43,8 @@ struct command {
 /* Prints why there is no answer. Returns 1, the exit status. */
 int ctl_fail(const struct ctl *ctl);
 void ctl_print_json(const cJSON *value);
+/* Returns the text on a line, to be freed; NULL without memory. */
+char *ctl_json_line(const cJSON *value);
 
 /* ---- ctl_capture.c ---- */
 int ctl_run_capture(struct ctl *ctl, const struct command *command);

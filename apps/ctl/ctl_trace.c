@@ -148,7 +148,7 @@ static void print_event(const struct ctl *ctl, const cJSON *event)
 	char *json;
 
 	if (ctl->json) {
-		json = cJSON_PrintUnformatted(event);
+		json = ctl_json_line(event);
 		puts(json ? json : "null");
 		free(json);
 		return;

@@ -8,14 +8,19 @@
 #include <coronet/net_control.h>
 
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#define MAX_ADDED 32u
+#define MAX_ADDED	32u
+#define CLOCKS_APART_NS 20000
+#define CLOCK_TRIES	8u
 
 static struct {
 	pthread_mutex_t lock;
@@ -66,7 +71,29 @@ cJSON *net_control_ask_error(unsigned shard, int err)
 
 void net_control_number(cJSON *to, const char *name, uint64_t n)
 {
-	cJSON_AddNumberToObject(to, name, (double)n);
+	char text[24];
+
+	if (n <= INT_MAX) {
+		cJSON_AddNumberToObject(to, name, (double)n);
+		return;
+	}
+	snprintf(text, sizeof(text), "%" PRIu64, n);
+	cJSON_AddRawToObject(to, name, text);
+}
+
+/* If the thread is suspended between the two clocks, they are read again. */
+int64_t net_control_wall_offset_ns(void)
+{
+	int64_t before, after;
+	struct timespec ts;
+	unsigned tries = 0;
+
+	do {
+		before = glue_now_ns();
+		clock_gettime(CLOCK_REALTIME, &ts);
+		after = glue_now_ns();
+	} while (after - before > CLOCKS_APART_NS && ++tries < CLOCK_TRIES);
+	return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec - after;
 }
 
 /* ---- commands of every program ---- */

@@ -74,8 +74,11 @@ __attribute__((format(printf, 1, 2))) cJSON *
 net_control_error(const char *format, ...);
 /* Makes the error for a shard whose net_ask_run() returned err. */
 cJSON *net_control_ask_error(unsigned shard, int err);
-/* Adds a number; cJSON has doubles, exact up to 2^53. */
+/* Adds a number, in full: cJSON prints a double that ends in zeros with an
+ * exponent. */
 void net_control_number(cJSON *to, const char *name, uint64_t n);
+/* Returns the ns from glue_now_ns() to the time since 1970. */
+int64_t net_control_wall_offset_ns(void);
 
 /* ---- id.c: names of connections that are safe against reuse ---- */
 #define NET_ID_TEXT_MAX 48

@@ -25,6 +25,7 @@
 #define SLICE_BUCKETS 512u
 #define WALK_ROUNDS   256u  /* of one answer */
 #define LEASE_MS      60000 /* without a question */
+#define CLOCK_STEP_NS 1000000
 
 static_assert(NET_MAX_SHARDS <= 64, "a bit each in `full`");
 
@@ -43,8 +44,9 @@ static struct watch {
 	struct wanted wanted;
 	uint64_t walked; /* buckets of walk_shard */
 	unsigned walk_shard;
-	uint64_t full; /* shards whose last page had no room for all */
-	unsigned next; /* the shard that is asked first */
+	uint64_t full;	 /* shards whose last page had no room for all */
+	unsigned next;	 /* the shard that is asked first */
+	int64_t wall_ns; /* what is added to the stack's clock */
 } watches[NET_TRACE_WATCHES];
 
 _Thread_local uint64_t net_control_client;
@@ -310,7 +312,7 @@ struct page {
 	bool walks, resume, more;
 	uint64_t bucket;
 	unsigned rounds;
-	int64_t wall_ns; /* what the stack's clock has to be added to */
+	int64_t wall_ns; /* net_control_wall_offset_ns() */
 	uint64_t missed, without;
 	unsigned most; /* events; other shards have the rest */
 	unsigned n_events, n_rings;
@@ -386,15 +388,6 @@ static bool report_slice(struct page *page)
 	return trace && !page->more;
 }
 
-static void report_clock(struct page *page)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_REALTIME, &ts);
-	page->wall_ns =
-		ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec - glue_now_ns();
-}
-
 static bool page_step(void *data)
 {
 	struct page *page = data;
@@ -403,7 +396,7 @@ static bool page_step(void *data)
 	if (!traces || !traces->watches[page->w].wants)
 		return true;
 	if (page->rounds++ == 0) {
-		report_clock(page);
+		page->wall_ns = net_control_wall_offset_ns();
 		if (!page->resume)
 			traces->watches[page->w].at = traces->first;
 	}
@@ -631,6 +624,10 @@ static cJSON *page_of(struct watch *watch, unsigned shard, cJSON *events,
 	page->most = PAGE_EVENTS - sums->events;
 	err = net_ask_run(ask, shard);
 	if (err == 0) {
+		/* Small differences would change the order of events. */
+		if (llabs(page->wall_ns - watch->wall_ns) > CLOCK_STEP_NS)
+			watch->wall_ns = page->wall_ns;
+		page->wall_ns = watch->wall_ns;
 		add_events(events, page);
 		sums->more |= page->more;
 		watch->full &= ~(UINT64_C(1) << shard);

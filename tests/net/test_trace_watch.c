@@ -168,6 +168,73 @@ static void test_clients_that_watch_are_bounded(void **state)
 	net_ask_shut();
 }
 
+static int64_t real_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
+}
+
+static double first_time(void)
+{
+	cJSON *page = asked(1, "/coronet/trace");
+	cJSON *time = cJSON_GetObjectItem(
+		cJSON_GetArrayItem(cJSON_GetObjectItem(page, "events"), 0),
+		"time_us");
+	double us;
+
+	assert_true(cJSON_IsNumber(time));
+	us = time->valuedouble;
+	cJSON_Delete(page);
+	return us;
+}
+
+/* The stack's clock stands still here, and the system's does not. The pages of
+ * a thread that was suspended between them are read again. */
+static void test_pages_that_follow_each_other_agree_on_the_time(void **state)
+{
+	double times[2];
+	struct peer p;
+	int64_t before;
+
+	serve(traced_echo);
+	net_ask_open(1);
+	expect_ok(1, "/coronet/trace.start,10.0.0.0/8");
+	peer_connect(&p, 1000, 7, 99);
+	run_rounds(2);
+	for (unsigned tries = 0;; tries++) {
+		assert_in_range(tries, 0, 1000);
+		before = real_ns();
+		for (unsigned i = 0; i < 2; i++) {
+			peer_send(&p, PEER_ACK | PEER_PSH, "x", 1);
+			p.rcv += peer_wait(1).len;
+			times[i] = first_time();
+		}
+		if (real_ns() - before < 900000)
+			break;
+	}
+	assert_true(times[0] == times[1]);
+	net_traces_client_gone(1);
+	run_rounds(2);
+	net_ask_shut();
+}
+
+static void test_numbers_are_printed_in_full(void **state)
+{
+	cJSON *all = cJSON_CreateObject();
+	char *text;
+
+	net_control_number(all, "a", 7);
+	net_control_number(all, "b", 1795843674401700);
+	net_control_number(all, "c", UINT64_MAX);
+	text = cJSON_PrintUnformatted(all);
+	assert_string_equal(text, "{\"a\":7,\"b\":1795843674401700,"
+				  "\"c\":18446744073709551615}");
+	free(text);
+	cJSON_Delete(all);
+}
+
 /* A client that keeps its slot and does not poll. */
 static void test_client_that_does_not_poll_loses_its_watch(void **state)
 {
@@ -252,6 +319,8 @@ int main(void)
 		TEST(test_later_connection_is_followed),
 		TEST(test_slow_client_gets_the_number_of_missed_events),
 		TEST(test_clients_that_watch_are_bounded),
+		TEST(test_pages_that_follow_each_other_agree_on_the_time),
+		TEST(test_numbers_are_printed_in_full),
 		TEST(test_client_that_does_not_poll_loses_its_watch),
 		TEST(test_invalid_peers_are_refused),
 		MANY_TEST(test_pages_have_every_event_once),
