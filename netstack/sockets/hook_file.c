@@ -9,69 +9,8 @@
  */
 #include "netstack/sockets/sockets_priv.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <mqueue.h>
-#include <pty.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/eventfd.h>
-#include <sys/fanotify.h>
-#include <sys/inotify.h>
-#include <sys/mman.h>
-#include <sys/pidfd.h>
-#include <sys/signalfd.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
-
-/* Fortified programs call these; no header declares them without it. */
-int __open_2(const char *path, int flags);
-int __open64_2(const char *path, int flags);
-int __openat_2(int folder, const char *path, int flags);
-int __openat64_2(int folder, const char *path, int flags);
-
-#define CALLS(X)                                                               \
-	X(open), X(open64), X(openat), X(openat64), X(__open_2),               \
-		X(__open64_2), X(__openat_2), X(__openat64_2), X(creat),       \
-		X(creat64), X(open_by_handle_at), X(shm_open), X(mq_open),     \
-		X(posix_openpt), X(openpty), X(mkstemp), X(mkstemp64),         \
-		X(mkostemp), X(mkostemp64), X(mkstemps), X(mkstemps64),        \
-		X(mkostemps), X(mkostemps64), X(fopen), X(fopen64),            \
-		X(freopen), X(freopen64), X(tmpfile), X(tmpfile64), X(popen),  \
-		X(fclose), X(opendir), X(pipe), X(pipe2), X(socketpair),       \
-		X(eventfd), X(timerfd_create), X(signalfd), X(memfd_create),   \
-		X(inotify_init), X(inotify_init1), X(fanotify_init),           \
-		X(pidfd_open), X(pidfd_getfd), X(syscall)
-
-enum call {
-#define NUMBER(name) CALL_##name
-	CALLS(NUMBER),
-	N_CALLS
-};
-
-static void *real_calls[N_CALLS];
-
-static const char *const names[N_CALLS] = {
-#define NAME(name) #name
-	CALLS(NAME)};
-
-/* A constructor for the same reason as net_real_find(). */
-__attribute__((constructor)) static void find_calls(void)
-{
-	for (unsigned i = 0; i < N_CALLS; i++)
-		real_calls[i] = net_real_next(names[i]);
-}
-
-static void *real_call(enum call call)
-{
-	if (!real_calls[call])
-		real_calls[call] = net_real_next(names[call]);
-	return real_calls[call];
-}
-
-#define REAL(name) ((__typeof__(&name))real_call(CALL_##name))
 
 /* The optional last argument of open() and its kin. */
 #define MODE(last)                                                             \
@@ -87,25 +26,25 @@ static void *real_call(enum call call)
 NET_HOOK int open(const char *path, int flags, ...)
 {
 	MODE(flags);
-	return net_fd_fresh(REAL(open)(path, flags, mode));
+	return net_fd_fresh(net_real()->open(path, flags, mode));
 }
 
 NET_HOOK int open64(const char *path, int flags, ...)
 {
 	MODE(flags);
-	return net_fd_fresh(REAL(open64)(path, flags, mode));
+	return net_fd_fresh(net_real()->open64(path, flags, mode));
 }
 
 NET_HOOK int openat(int folder, const char *path, int flags, ...)
 {
 	MODE(flags);
-	return net_fd_fresh(REAL(openat)(folder, path, flags, mode));
+	return net_fd_fresh(net_real()->openat(folder, path, flags, mode));
 }
 
 NET_HOOK int openat64(int folder, const char *path, int flags, ...)
 {
 	MODE(flags);
-	return net_fd_fresh(REAL(openat64)(folder, path, flags, mode));
+	return net_fd_fresh(net_real()->openat64(folder, path, flags, mode));
 }
 
 NET_HOOK mqd_t mq_open(const char *name, int flags, ...)
@@ -118,14 +57,14 @@ NET_HOOK mqd_t mq_open(const char *name, int flags, ...)
 	mode = va_arg(ap, mode_t);
 	attr = va_arg(ap, struct mq_attr *);
 	va_end(ap);
-	return net_fd_fresh(REAL(mq_open)(name, flags, mode, attr));
+	return net_fd_fresh(net_real()->mq_open(name, flags, mode, attr));
 }
 
 /* Calls whose result is the number. */
 #define MAKES(name, parameters, arguments)                                     \
 	NET_HOOK int name parameters                                           \
 	{                                                                      \
-		return net_fd_fresh(REAL(name) arguments);                     \
+		return net_fd_fresh(net_real()->name arguments);               \
 	}
 
 MAKES(__open_2, (const char *path, int flags), (path, flags))
@@ -172,23 +111,24 @@ static int fresh_pair(int rc, const int fds[2])
 
 NET_HOOK int pipe(int fds[2])
 {
-	return fresh_pair(REAL(pipe)(fds), fds);
+	return fresh_pair(net_real()->pipe(fds), fds);
 }
 
 NET_HOOK int pipe2(int fds[2], int flags)
 {
-	return fresh_pair(REAL(pipe2)(fds, flags), fds);
+	return fresh_pair(net_real()->pipe2(fds, flags), fds);
 }
 
 NET_HOOK int socketpair(int domain, int type, int protocol, int fds[2])
 {
-	return fresh_pair(REAL(socketpair)(domain, type, protocol, fds), fds);
+	return fresh_pair(net_real()->socketpair(domain, type, protocol, fds),
+			  fds);
 }
 
 NET_HOOK int openpty(int *primary, int *terminal, char *name,
 		     const struct termios *mode, const struct winsize *size)
 {
-	int rc = REAL(openpty)(primary, terminal, name, mode, size);
+	int rc = net_real()->openpty(primary, terminal, name, mode, size);
 
 	return fresh_pair(rc, (const int[]){*primary, *terminal});
 }
@@ -204,32 +144,32 @@ static FILE *fresh_stream(FILE *file)
 
 NET_HOOK FILE *fopen(const char *path, const char *mode)
 {
-	return fresh_stream(REAL(fopen)(path, mode));
+	return fresh_stream(net_real()->fopen(path, mode));
 }
 
 NET_HOOK FILE *fopen64(const char *path, const char *mode)
 {
-	return fresh_stream(REAL(fopen64)(path, mode));
+	return fresh_stream(net_real()->fopen64(path, mode));
 }
 
 NET_HOOK FILE *tmpfile(void)
 {
-	return fresh_stream(REAL(tmpfile)());
+	return fresh_stream(net_real()->tmpfile());
 }
 
 NET_HOOK FILE *tmpfile64(void)
 {
-	return fresh_stream(REAL(tmpfile64)());
+	return fresh_stream(net_real()->tmpfile64());
 }
 
 NET_HOOK FILE *popen(const char *command, const char *mode)
 {
-	return fresh_stream(REAL(popen)(command, mode));
+	return fresh_stream(net_real()->popen(command, mode));
 }
 
 NET_HOOK DIR *opendir(const char *path)
 {
-	DIR *folder = REAL(opendir)(path);
+	DIR *folder = net_real()->opendir(path);
 
 	if (folder)
 		net_fd_fresh(dirfd(folder));
@@ -254,19 +194,19 @@ NET_HOOK int fclose(FILE *file)
 	if (net_fd_needs_baton(fileno_unlocked(file)))
 		return (int)NET_WITH_BATON(fclose, (long)file);
 	let_go_of_stream(file);
-	return REAL(fclose)(file);
+	return net_real()->fclose(file);
 }
 
 NET_HOOK FILE *freopen(const char *path, const char *mode, FILE *file)
 {
 	let_go_of_stream(file);
-	return fresh_stream(REAL(freopen)(path, mode, file));
+	return fresh_stream(net_real()->freopen(path, mode, file));
 }
 
 NET_HOOK FILE *freopen64(const char *path, const char *mode, FILE *file)
 {
 	let_go_of_stream(file);
-	return fresh_stream(REAL(freopen64)(path, mode, file));
+	return fresh_stream(net_real()->freopen64(path, mode, file));
 }
 
 /* ---- system calls that a program makes by number ---- */
@@ -405,7 +345,8 @@ NET_HOOK long syscall(long number, ...)
 	va_end(ap);
 	if (net_fds && by_name(number, a, &result))
 		return result;
-	result = REAL(syscall)(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+	result =
+		net_real()->syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 	return net_fds && makes_descriptor(number) ? net_fd_fresh((int)result)
 						   : result;
 }

@@ -68,17 +68,6 @@ static void refuse(const char *call)
 
 /* ---- a script in front of a program ---- */
 
-static int (*real_execve)(const char *path, char *const argv[],
-			  char *const envp[]);
-static int (*real_execvp)(const char *file, char *const argv[]);
-
-/* A constructor, since a child may not call dlsym() after fork(). */
-__attribute__((constructor)) static void find_exec(void)
-{
-	real_execve = net_real_next("execve");
-	real_execvp = net_real_next("execvp");
-}
-
 /* Reports exec() by the process that has the stack, not after vfork(). */
 static void note_exec(const char *path)
 {
@@ -102,7 +91,7 @@ static void note_exec(const char *path)
 NET_HOOK int execve(const char *path, char *const argv[], char *const envp[])
 {
 	note_exec(path);
-	return real_execve(path, argv, envp);
+	return net_real()->execve(path, argv, envp);
 }
 
 NET_HOOK int execv(const char *path, char *const argv[])
@@ -113,7 +102,7 @@ NET_HOOK int execv(const char *path, char *const argv[])
 NET_HOOK int execvp(const char *file, char *const argv[])
 {
 	note_exec(file);
-	return real_execvp(file, argv);
+	return net_real()->execvp(file, argv);
 }
 
 int net_run_children_begin(void)
