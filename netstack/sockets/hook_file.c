@@ -329,6 +329,13 @@ static bool by_name(long number, const long a[6], long *result)
 	case SYS_sendmsg:
 		*result = sendmsg(fd, (void *)a[1], (int)a[2]);
 		return true;
+	case SYS_execve:
+		*result = execve((char *)a[0], (char **)a[1], (char **)a[2]);
+		return true;
+	case SYS_execveat:
+		*result = execveat(fd, (char *)a[1], (char **)a[2],
+				   (char **)a[3], (int)a[4]);
+		return true;
 	default:
 		return false;
 	}

@@ -67,7 +67,7 @@ int __openat64_2(int folder, const char *path, int flags);
 	X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait)             \
 	X(epoll_pwait2) X(sleep) X(usleep) X(nanosleep) X(clock_nanosleep)     \
 	/* programs */                                                         \
-	X(execve) X(execvp)                                                    \
+	X(execve) X(execvpe) X(fexecve) X(execveat)                            \
 	/* names */                                                            \
 	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2)
 /* clang-format on */

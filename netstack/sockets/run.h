@@ -28,3 +28,8 @@ void net_run_open_late(void);
 
 /* Called before main() runs. Returns 0 or -ENOMEM. */
 int net_run_children_begin(void);
+
+/* ---- run_exec.c ---- */
+
+/* Called before main() runs: reports what this process executes. */
+void net_run_exec_begin(void);

@@ -3,8 +3,7 @@
  *
  * A server whose children serve clients, or that goes to the background, does
  * not work this way. The first call that shows it logs what to do, once for the
- * program and all of its children. The same holds for a program that the first
- * one executes in its own place, as scripts do.
+ * program and all of its children.
  */
 #include "netstack/sockets/run.h"
 
@@ -17,7 +16,6 @@
 
 static struct {
 	char name[16];
-	pid_t pid;
 	_Atomic bool *said; /* in memory that children share */
 } the;
 
@@ -66,45 +64,6 @@ static void refuse(const char *call)
 	errno = saved;
 }
 
-/* ---- a script in front of a program ---- */
-
-/* Reports exec() by the process that has the stack, not after vfork(). */
-static void note_exec(const char *path)
-{
-	char line[512];
-	int saved = errno;
-	int len;
-
-	if (!net_whole.on || net_is_child() || getpid() != the.pid ||
-	    getenv("CORONET_RUN_CHILDREN")) /* it will have a stack, too */
-		return;
-	if (strchr(path, '/') && access(path, X_OK) < 0)
-		return; /* it will fail */
-	len = snprintf(line, sizeof(line),
-		       "coronet-run: %s executes %.300s, which has the "
-		       "kernel's sockets: run that program itself\n",
-		       the.name, path);
-	net_real()->write(STDERR_FILENO, line, (size_t)len);
-	errno = saved;
-}
-
-NET_HOOK int execve(const char *path, char *const argv[], char *const envp[])
-{
-	note_exec(path);
-	return net_real()->execve(path, argv, envp);
-}
-
-NET_HOOK int execv(const char *path, char *const argv[])
-{
-	return execve(path, argv, environ);
-}
-
-NET_HOOK int execvp(const char *file, char *const argv[])
-{
-	note_exec(file);
-	return net_real()->execvp(file, argv);
-}
-
 int net_run_children_begin(void)
 {
 	the.said = mmap(NULL, sizeof(*the.said), PROT_READ | PROT_WRITE,
@@ -112,7 +71,6 @@ int net_run_children_begin(void)
 	if (the.said == MAP_FAILED)
 		return -ENOMEM;
 	prctl(PR_GET_NAME, the.name);
-	the.pid = getpid();
 	net_whole.refuse_child = refuse;
 	return 0;
 }

@@ -254,6 +254,7 @@ void net_run_open(void)
 	net_whole_note_threads(false);
 	if (net_whole_begin(stack) < 0 || net_run_children_begin() < 0)
 		fail_run(strerror(ENOMEM));
+	net_run_exec_begin();
 	each_fd(reserve, open);
 	on_exit(at_exit, NULL);
 	net_run_signals_begin();

@@ -585,6 +585,32 @@ exec python3 -c '{ask.format("'$name'")}'""": (OURS, b"became"),
         check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
+EXECUTES = """
+import ctypes, os
+argv, envp = (ctypes.c_char_p * 2)(b"true"), (ctypes.c_char_p * 1)()
+c, end, folder, AT_EMPTY_PATH = ctypes.CDLL(None), None, os.open("/usr/bin", os.O_PATH), 0x1000
+for name, fd in (b"nosuchprogram", -1), (b"true", os.open("/usr/bin/true", os.O_PATH)):
+    path = b"/usr/bin/" + name
+    c."""
+
+
+def executes(env):
+    """Each call that executes a program in the place of this one reports it, but only if the
+    program exists."""
+    for call in ("execve(path, argv, envp)", "execv(path, argv)", "execvp(path, argv)",
+                 "execvp(name, argv)", "execvpe(name, argv, envp)", "execl(path, name, end)",
+                 "execlp(name, name, name, end)", "execle(path, name, name, end, envp)",
+                 "fexecve(fd, argv, envp)", "execveat(folder, name, argv, envp, 0)",
+                 "execveat(fd, b'', argv, envp, AT_EMPTY_PATH)", "syscall(59, path, argv, envp)",
+                 "syscall(322, folder, name, argv, envp, 0)"):
+        program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
+                             "python3", "-c", EXECUTES + call],
+                            env={**os.environ, **without_leaks()})
+        status, text = program.wait(WAIT_MAX_S), program.output("stderr")
+        check(status == 0 and re.findall(r"executes (\S+),", text) in (["true"], ["/usr/bin/true"]),
+              f"{call}: {program.story()}")
+
+
 def refused(env):
     run = env.app("coronet-run")
     (env.scratch / "static.c").write_text("int main(void) { return 0; }\n")
@@ -608,8 +634,9 @@ def refused(env):
 
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, nginx_in_child, python_serves,
-                 curl_fetches, wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3, netcat, memcached,
-                 over_memif, keeps_to_itself, descriptors_of_the_stack, scripts, refused):
+                 curl_fetches, wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3,
+                 netcat, memcached, over_memif, keeps_to_itself, descriptors_of_the_stack, scripts,
+                 executes, refused):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
