@@ -21,8 +21,11 @@ void net_run_open(void);
 
 /* ---- run_late.c ---- */
 
-/* --in-child: leaves net_run_open() to a child of this process. */
-void net_run_open_late(void);
+/* --in-child: leaves net_run_open() to a child of this process. Returns 0 or
+ * -ENOMEM. */
+int net_run_open_late(void);
+/* The stack is closed: another child may open it. */
+void net_run_left(void);
 
 /* ---- run_child.c ---- */
 

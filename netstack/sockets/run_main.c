@@ -212,6 +212,7 @@ static void at_exit(int status, void *arg)
 	net_stack_run(net_whole.stack);
 	net_whole.closed = true;
 	net_stack_close(net_whole.stack);
+	net_run_left();
 }
 
 /* ---- the beginning ---- */
@@ -280,8 +281,8 @@ static int run_program(int argc, char **argv, char **envp)
 	if (!the.text)
 		fail_run(strerror(ENOMEM));
 	the.late = getenv("CORONET_RUN_IN_CHILD");
-	if (the.late)
-		net_run_open_late();
+	if (the.late && net_run_open_late() < 0)
+		fail_run(strerror(ENOMEM));
 	if (!getenv("CORONET_RUN_CHILDREN"))
 		leave_environment();
 	if (!the.late)

@@ -105,6 +105,7 @@ class OnTap:
         program = self.env.start(
             [self.env.app("coronet-run"), "--link", f"tap:{link}", "--addr", f"{OURS}/16",
              "--addr", f"{OURS6}/64", "--poll", "adaptive", *options, *words], **popen_args)
+        program.link = link
         bring_up(link, program)
         return program
 
@@ -222,8 +223,15 @@ def nginx_serves(env):
         ends_by_sigterm(server)
 
 
+def children(program):
+    pid = program.process.pid
+    text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return list(map(int, text.split()))
+
+
 def nginx_in_child(env):
-    """Its master process binds and listens, and its worker has the stack."""
+    """Its master process binds and listens, and its worker has the stack. After a reload, or if
+    the worker dies, a new worker has it."""
     need("nginx", "curl")
     folder = folder_of(env)
     words = nginx(folder, 8080)
@@ -233,6 +241,15 @@ def nginx_in_child(env):
     try:
         eventually(lambda: listening(OURS, 8080), WAIT_MAX_S, program.story)
         fetches(folder, OURS, 8080)
+        old, = children(program)
+        for number, pid in ((signal.SIGHUP, program.process.pid), (signal.SIGKILL, None)):
+            os.kill(pid or children(program)[0], number)
+            eventually(lambda: len(children(program)) == 1 and children(program) != [old],
+                       WAIT_MAX_S, program.story)
+            old, = children(program)
+            bring_up(program.link, program)
+            eventually(lambda: listening(OURS, 8080), WAIT_MAX_S, program.story)
+            fetches(folder, OURS, 8080)
         ends_by_sigterm(program)
     finally:
         program.kill()
