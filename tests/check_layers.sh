@@ -1,6 +1,6 @@
 #!/bin/sh
 # Checks the layer rules of the project, by includes:
-#   apps -> netstack -> {coro, dpdk_glue}; coro -> asm.
+#   apps -> netstack -> {coro, dpdk_glue}; coro -> asm; all but asm -> options.
 # Only dpdk_glue/ includes rte_*; only netstack/ includes lwip/*; apps/ includes
 # the public headers (coronet/...) alone, and an appliance its own headers and
 # apps/common's alone.
@@ -27,10 +27,11 @@ refuse() {
 	done
 }
 
-refuse 'rte_' 'only dpdk_glue/ may include DPDK' asm coro netstack apps
+refuse 'rte_' 'only dpdk_glue/ may include DPDK' asm coro options netstack apps
 refuse 'lwip/|netif/' 'only netstack/ may include lwIP' asm coro dpdk_glue apps
 refuse 'coro/|coronet/|netstack/|dpdk_glue/|apps/' 'asm/ is the lowest layer' asm
 refuse 'netstack/|dpdk_glue/|apps/|coronet/net' 'coro/ knows nothing of networking' coro
+refuse 'asm/|coro/|coronet/|dpdk_glue/|netstack/|apps/' 'options/ knows nothing else' options
 refuse 'coro/|coronet/|netstack/|apps/' 'dpdk_glue/ knows nothing above it' dpdk_glue
 refuse 'asm/|apps/' 'netstack/ stands on coro/ and dpdk_glue/' netstack
 refuse 'asm/|coro/|dpdk_glue/|netstack/' 'apps/ use the public headers alone' apps
