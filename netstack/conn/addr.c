@@ -6,8 +6,9 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "options/opt.h"
 
 #define TEXT_MAX 64
 
@@ -27,25 +28,10 @@ static int parse_ip(const char *text, struct net_addr *out)
 	return -EINVAL;
 }
 
-/* A decimal number and nothing else. */
-static int parse_number(const char *text, unsigned long max, unsigned *out)
-{
-	unsigned long n;
-	char *end;
-
-	if (*text < '0' || *text > '9')
-		return -EINVAL;
-	n = strtoul(text, &end, 10);
-	if (*end || n > max)
-		return -EINVAL;
-	*out = (unsigned)n;
-	return 0;
-}
-
 int net_addr_parse(const char *text, int default_port, struct net_addr *out)
 {
 	struct net_addr addr;
-	unsigned port = (unsigned)default_port;
+	uint64_t port = (uint64_t)default_port;
 	char host[TEXT_MAX], *colon, *start = host;
 
 	if (strlen(text) >= sizeof(host))
@@ -64,7 +50,7 @@ int net_addr_parse(const char *text, int default_port, struct net_addr *out)
 		colon = NULL; /* a bare IPv6 address */
 	}
 	if (colon) {
-		if (parse_number(colon + 1, 65535, &port) < 0 || port == 0)
+		if (opt_parse_number(colon + 1, 1, 65535, &port) < 0)
 			return -EINVAL;
 		*colon = '\0';
 	} else if (default_port < 0) {
@@ -81,7 +67,7 @@ int net_addr_parse_prefix(const char *text, struct net_addr *out)
 {
 	char host[TEXT_MAX], *slash;
 	struct net_addr addr;
-	unsigned bits;
+	uint64_t bits;
 
 	if (strlen(text) >= sizeof(host))
 		return -EINVAL;
@@ -91,7 +77,7 @@ int net_addr_parse_prefix(const char *text, struct net_addr *out)
 		return -EINVAL;
 	*slash = '\0';
 	if (parse_ip(host, &addr) < 0 ||
-	    parse_number(slash + 1, addr.prefix_len, &bits) < 0 || bits == 0)
+	    opt_parse_number(slash + 1, 1, addr.prefix_len, &bits) < 0)
 		return -EINVAL;
 	addr.prefix_len = (uint8_t)bits;
 	*out = addr;

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "options/opt.h"
+
 static const char *const states[] = {
 	"closed",      "listen",     "syn-sent",   "syn-received",
 	"established", "fin-wait-1", "fin-wait-2", "close-wait",
@@ -42,10 +44,9 @@ static int read_peer(const char *text, struct net_addr *out)
 
 static int read_port(const char *text, uint16_t *out)
 {
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
+	uint64_t n;
 
-	if (*text < '0' || *text > '9' || *end || n < 1 || n > 65535)
+	if (opt_parse_number(text, 1, 65535, &n) < 0)
 		return -EINVAL;
 	*out = (uint16_t)n;
 	return 0;

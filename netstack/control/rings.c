@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "options/opt.h"
+
 /* The control thread's, once it runs. */
 static unsigned kept;
 
@@ -68,12 +70,10 @@ static cJSON *keep_all(unsigned n)
 static cJSON *trace_conns(const char *params)
 {
 	cJSON *to = NULL;
-	unsigned long n;
-	char *end;
+	uint64_t n;
 
 	if (params) {
-		n = strtoul(params, &end, 10);
-		if (*params < '0' || *params > '9' || *end || n > NET_TRACE_MAX)
+		if (opt_parse_number(params, 0, NET_TRACE_MAX, &n) < 0)
 			return net_control_error(
 				"'%s': expected a number of connections, from "
 				"0 to %u",

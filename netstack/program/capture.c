@@ -8,108 +8,62 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "dpdk_glue/pcap.h"
+#include "options/opt.h"
 
 #define DEFAULT_BYTES (UINT64_C(100) << 20)
 
 /* ---- the option ---- */
 
-/* "1000", "64K", "10M", "1G"; 0: it is none. */
-static uint64_t size_of(const char *text)
+#define AT(member) OPT_AT(struct net_capture, member)
+
+static const struct opt keys[] = {
+	{"bytes", OPT_BYTES, AT(max_bytes), .min = 1024, .max = UINT64_MAX},
+	{"packets", OPT_NUMBER, AT(max_packets), .min = 1, .max = UINT64_MAX},
+	{"snap", OPT_NUMBER, AT(snap_bytes), .min = 1,
+	 .max = GLUE_PCAP_SNAP_MAX},
+	{"filter", OPT_TEXT, AT(filter), .arg = "EXPRESSION"},
+};
+
+static int parse_keys(char *text, struct net_capture *out,
+		      struct opt_error *error)
 {
-	static const char units[] = "KMG";
-	size_t digits = strspn(text, "0123456789");
-	const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
+	char *next = text;
 
-	if (!digits || digits > 12 || (text[digits] && (!unit || !*unit)) ||
-	    (unit && text[digits + 1]))
-		return 0;
-	return strtoull(text, NULL, 10) << (unit ? 10 * (unit - units + 1) : 0);
-}
+	out->path = strsep(&next, ",");
+	if (!*out->path)
+		return opt_expect(error, "the name of a file");
+	while (next) {
+		/* A filter may have commas. */
+		char *word = strncmp(next, "filter=", 7) == 0
+				     ? next
+				     : strsep(&next, ",");
+		bool last = word == next;
 
-static bool take_count(const char *value, uint64_t max, uint64_t *out)
-{
-	size_t digits = strspn(value, "0123456789");
-
-	if (!digits || digits > 18 || value[digits])
-		return false;
-	*out = strtoull(value, NULL, 10);
-	return *out >= 1 && *out <= max;
-}
-
-static int take_key(const char *key, const char *value, struct net_capture *out,
-		    char *err, size_t err_len)
-{
-	const char *expected;
-	uint64_t n;
-
-	if (strcmp(key, "bytes") == 0) {
-		out->max_bytes = size_of(value);
-		if (out->max_bytes >= 1024)
+		if (opt_set_key(keys, OPT_COUNT(keys), word, out, error) < 0)
+			return -EINVAL;
+		if (last)
 			return 0;
-		expected = "a size from 1K on, as in 10M";
-	} else if (strcmp(key, "packets") == 0) {
-		if (take_count(value, UINT64_MAX, &out->max_packets))
-			return 0;
-		expected = "a number from 1 on";
-	} else if (strcmp(key, "snap") == 0) {
-		if (take_count(value, GLUE_PCAP_SNAP_MAX, &n)) {
-			out->snap_bytes = (unsigned)n;
-			return 0;
-		}
-		expected = "bytes of each frame from 1 to 9216";
-	} else {
-		snprintf(err, err_len,
-			 "unknown key '%s'; it takes bytes=SIZE, "
-			 "packets=N, snap=BYTES and, last, filter=EXPRESSION",
-			 key);
-		return -EINVAL;
 	}
-	snprintf(err, err_len, "%s is '%s'; expected %s", key, value, expected);
-	return -EINVAL;
+	return 0;
 }
 
 int net_capture_parse(char *text, struct net_capture *out, char *err,
 		      size_t err_len)
 {
-	char *next = strchr(text, ',');
+	struct opt_error error;
+	int rc;
 
-	*out = (struct net_capture){.path = text};
-	if (*text == '\0' || *text == ',') {
+	*out = (struct net_capture){0};
+	rc = parse_keys(text, out, &error);
+	if (rc < 0)
 		snprintf(err, err_len,
-			 "the file's name is missing, as in "
-			 "/tmp/a.pcapng,packets=1000");
-		return -EINVAL;
-	}
-	while (next) {
-		char *key = next + 1, *value;
-		int rc;
-
-		*next = '\0';
-		if (strncmp(key, "filter=", 7) == 0) {
-			out->filter = key + 7;
-			return 0;
-		}
-		next = strchr(key, ',');
-		if (next)
-			*next = '\0';
-		value = strchr(key, '=');
-		if (!value) {
-			snprintf(err, err_len,
-				 "'%s' has no value; write "
-				 "key=value, as in packets=1000",
-				 key);
-			return -EINVAL;
-		}
-		*value++ = '\0';
-		rc = take_key(key, value, out, err, err_len);
-		if (rc < 0)
-			return rc;
-	}
-	return 0;
+			 "expected %s, for example "
+			 "/tmp/a.pcapng,packets=1000",
+			 error.expected);
+	return rc;
 }
 
 /* ---- the calls ---- */

@@ -18,6 +18,8 @@
 
 #include <coronet/net.h>
 
+#include "options/opt.h"
+
 #define MAX_WORDS 512
 #define MAX_DEPTH 8 /* of argp parsers within argp parsers */
 
@@ -404,7 +406,8 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
 	err = gather_words(&the_words, argp, argc, argv, opts);
 	if (err < 0)
 		return err;
-	argp_err_exit_status = 2;
+	argp_err_exit_status = OPT_EXIT_USAGE;
+	opt_use_place(net_config_place);
 	return -argp_parse(argp, the_words.n, the_words.list, 0, NULL, input);
 }
 

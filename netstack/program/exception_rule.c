@@ -4,128 +4,57 @@
 #include "netstack/program/exception_rule.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-__attribute__((format(printf, 3, 4))) static int
-refuse(char *err, size_t err_len, const char *format, ...)
+#include "options/opt.h"
+
+static int add_ports(void *arg, uint64_t first, uint64_t last,
+		     struct opt_error *error)
 {
-	va_list ap;
+	struct net_ports *ports = arg;
 
-	va_start(ap, format);
-	vsnprintf(err, err_len, format, ap);
-	va_end(ap);
-	return -EINVAL;
-}
-
-/* Reads a decimal number up to max at *at, which moves behind it. */
-static bool read_number(const char **at, unsigned long max, unsigned long *out)
-{
-	char *end;
-
-	if (**at < '0' || **at > '9')
-		return false;
-	*out = strtoul(*at, &end, 10);
-	*at = end;
-	return *out <= max;
+	for (; first <= last; first++)
+		ports->bits[first / 8] |= (uint8_t)(1u << first % 8);
+	return 0;
 }
 
 /* "22+179+33434-33534" */
-static bool read_ports(const char *at, struct net_ports *ports)
+static int read_ports(const struct opt *opt, const char *text, void *base,
+		      struct opt_error *error)
 {
-	for (;;) {
-		unsigned long first, last;
+	void *member = (char *)base + opt->at.offset;
+	bool others = *text == '!';
+	struct net_ports ports = {0};
 
-		if (!read_number(&at, 65535, &first) || first == 0)
-			return false;
-		last = first;
-		if (*at == '-') {
-			at++;
-			if (!read_number(&at, 65535, &last) || last < first)
-				return false;
-		}
-		for (; first <= last; first++)
-			ports->bits[first / 8] |= (uint8_t)(1u << first % 8);
-		if (*at == '\0')
-			return true;
-		if (*at++ != '+')
-			return false;
-	}
-}
-
-static bool take_ports(const char *value, struct net_ports *out)
-{
-	bool others = *value == '!';
-
-	memset(out, 0, sizeof(*out));
-	if (strcmp(value, "none") == 0)
-		return true;
-	if (strcmp(value, "all") == 0)
+	if (strcmp(text, "all") == 0)
 		others = true;
-	else if (!read_ports(value + others, out))
-		return false;
-	for (size_t i = 0; others && i < sizeof(out->bits); i++)
-		out->bits[i] = (uint8_t)~out->bits[i];
-	return true;
+	else if (strcmp(text, "none") != 0 &&
+		 opt_parse_ranges(text + others, '+', 1, 65535, add_ports,
+				  &ports, error) < 0)
+		return opt_expect(error, "%s", opt->expected);
+	for (size_t i = 0; others && i < sizeof(ports.bits); i++)
+		ports.bits[i] = (uint8_t)~ports.bits[i];
+	memcpy(member, &ports, sizeof(ports));
+	return 0;
 }
 
-/* Takes one of two words; *out says whether it is the second. */
-static bool take_word(const char *value, const char *first, const char *second,
-		      bool *out)
-{
-	*out = strcmp(value, second) == 0;
-	return *out || strcmp(value, first) == 0;
-}
+#define PORTS                                                                  \
+	"all, none, or ports from 1 to 65535 as in 22+179+33434-33534, with "  \
+	"a ! before them for all others"
 
-static bool take_rate(const char *value, unsigned *out)
-{
-	unsigned long n;
+#define AT(member) OPT_AT(struct net_exception_rule, member)
 
-	if (!read_number(&value, NET_EXCEPTION_RATE_MAX, &n) || *value || !n)
-		return false;
-	*out = (unsigned)n;
-	return true;
-}
-
-static int take_key(const char *text, const char *key, const char *value,
-		    struct net_exception_rule *rule, char *err, size_t err_len)
-{
-	const char *expected;
-
-	if (strcmp(key, "tcp") == 0 || strcmp(key, "udp") == 0) {
-		if (take_ports(value, *key == 't' ? &rule->tcp : &rule->udp))
-			return 0;
-		expected = "all, none, or ports from 1 to 65535 as in "
-			   "22+179+33434-33534, with a ! before them for all "
-			   "others";
-	} else if (strcmp(key, "echo") == 0) {
-		if (take_word(value, "stack", "kernel", &rule->echo))
-			return 0;
-		expected = "stack or kernel";
-	} else if (strcmp(key, "other") == 0) {
-		if (take_word(value, "on", "off", &rule->other_off))
-			return 0;
-		expected = "on or off";
-	} else if (strcmp(key, "addr") == 0) {
-		if (take_word(value, "on", "off", &rule->addr_off))
-			return 0;
-		expected = "on or off";
-	} else if (strcmp(key, "rate") == 0) {
-		if (take_rate(value, &rule->rate))
-			return 0;
-		expected = "frames a second from 1 to 1000000";
-	} else {
-		return refuse(err, err_len,
-			      "--exception '%s': unknown key '%s'; it takes "
-			      "tcp=PORTS, udp=PORTS, echo=stack|kernel, "
-			      "other=on|off, addr=on|off and rate=N",
-			      text, key);
-	}
-	return refuse(err, err_len, "--exception '%s': %s is '%s'; expected %s",
-		      text, key, value, expected);
-}
+static const struct opt keys[] = {
+	{"tcp", OPT_CUSTOM, AT(tcp), .initial = "all", .read = read_ports,
+	 .expected = PORTS},
+	{"udp", OPT_CUSTOM, AT(udp), .initial = "all", .read = read_ports,
+	 .expected = PORTS},
+	{"echo", OPT_CHOICE, AT(echo), .arg = "stack|kernel"},
+	{"other", OPT_CHOICE, AT(other_off), .arg = "on|off"},
+	{"addr", OPT_CHOICE, AT(addr_off), .arg = "on|off"},
+	{"rate", OPT_NUMBER, AT(rate), .min = 1, .max = NET_EXCEPTION_RATE_MAX},
+};
 
 static bool is_interface(const char *name)
 {
@@ -133,42 +62,43 @@ static bool is_interface(const char *name)
 	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
+static int parse_words(char *words, struct net_exception_rule *out,
+		       struct opt_error *error)
+{
+	char *save = NULL, *name = strtok_r(words, ",", &save);
+
+	if (!name || strncmp(name, "tap:", 4) != 0 || !is_interface(name + 4))
+		return opt_expect(error, "tap: and the name of an interface, "
+					 "at most 15 characters");
+	strcpy(out->name, name + 4);
+	for (char *word = strtok_r(NULL, ",", &save); word;
+	     word = strtok_r(NULL, ",", &save))
+		if (opt_set_key(keys, OPT_COUNT(keys), word, out, error) < 0)
+			return -EINVAL;
+	return 0;
+}
+
 int net_exception_parse(const char *text, struct net_exception_rule *out,
 			char *err, size_t err_len)
 {
-	char copy[NET_EXCEPTION_TEXT], *save = NULL, *name;
+	char copy[NET_EXCEPTION_TEXT];
+	struct opt_error error;
+	int rc;
 
-	if (strlen(text) >= sizeof(copy))
-		return refuse(err, err_len,
-			      "--exception: more than %u characters",
-			      NET_EXCEPTION_TEXT - 1);
-	strcpy(copy, text);
 	memset(out, 0, sizeof(*out));
-	take_ports("all", &out->tcp);
-	take_ports("all", &out->udp);
+	opt_set_defaults(keys, OPT_COUNT(keys), out);
 	out->rate = NET_EXCEPTION_RATE;
-	name = strtok_r(copy, ",", &save);
-	if (!name || strncmp(name, "tap:", 4) != 0 || !is_interface(name + 4))
-		return refuse(err, err_len,
-			      "--exception '%s': expected tap: and the name of "
-			      "an interface, at most 15 characters, as in "
-			      "tap:kern0",
-			      text);
-	strcpy(out->name, name + 4);
-	for (char *word = strtok_r(NULL, ",", &save); word;
-	     word = strtok_r(NULL, ",", &save)) {
-		char *value = strchr(word, '=');
-		int rc;
-
-		if (!value)
-			return refuse(err, err_len,
-				      "--exception '%s': '%s' has no value; "
-				      "write key=value, as in tcp=22+179",
-				      text, word);
-		*value++ = '\0';
-		rc = take_key(text, word, value, out, err, err_len);
-		if (rc < 0)
-			return rc;
+	if (strlen(text) >= sizeof(copy)) {
+		rc = opt_expect(&error, "at most %u characters",
+				NET_EXCEPTION_TEXT - 1);
+	} else {
+		strcpy(copy, text);
+		rc = parse_words(copy, out, &error);
 	}
-	return 0;
+	if (rc < 0) {
+		opt_refuse(&error, "--exception", text, error.expected,
+			   "--exception tap:kern0,tcp=22+179");
+		snprintf(err, err_len, "%s", error.text);
+	}
+	return rc;
 }

@@ -126,10 +126,11 @@ static void test_every_list_command_answers(void **state)
 static void test_captures_are_refused_with_a_reason(void **state)
 {
 	static const char *const wrong[][2] = {
-		{"/coronet/capture.start", "name is missing"},
+		{"/coronet/capture.start", "expected the name of a file"},
 		{"/coronet/capture.start,a.pcapng", "expected a path from"},
 		{"/coronet/capture.start,/tmp/a,bytes=7", "a size from 1K"},
-		{"/coronet/capture.start,/tmp/a,speed=7", "unknown key"}};
+		{"/coronet/capture.start,/tmp/a,speed=7",
+		 "one of the keys bytes=, "}};
 	cJSON *answer;
 
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {

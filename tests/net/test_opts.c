@@ -206,20 +206,20 @@ static int parse_lcores(void *text)
 static void test_wrong_lcores_are_named(void **state)
 {
 	static const char *const bad[][2] = {
-		{"", "no CPU where one is due"},
-		{"1,", "no CPU where one is due"},
-		{",1", "no CPU where one is due"},
-		{"1-", "neither '-' nor ','"},
-		{"-1", "no CPU where one is due"},
-		{"1 2", "neither '-' nor ','"},
-		{"1x", "neither '-' nor ','"},
-		{"1-2-3", "neither '-' nor ','"},
-		{"5-2", "a range that ends before it begins"},
-		{"1-3,2", "CPU 2 stands there twice"},
-		{"1024", "the last is 1023"},
-		{"0-99999999999999999999", "more than 64 CPUs"},
-		{"99999999999999999999", "the last is 1023"},
-		{"0-64", "more than 64 CPUs"},
+		{"", "numbers and ranges of them"},
+		{"1,", "numbers and ranges of them"},
+		{",1", "numbers and ranges of them"},
+		{"1-", "numbers and ranges of them"},
+		{"-1", "numbers and ranges of them"},
+		{"1 2", "numbers and ranges of them"},
+		{"1x", "numbers and ranges of them"},
+		{"1-2-3", "numbers and ranges of them"},
+		{"5-2", "ranges that begin with the smaller number"},
+		{"1-3,2", "not CPU 2 twice"},
+		{"1024", "numbers from 0 to 1023"},
+		{"0-99999999999999999999", "numbers from 0 to 1023"},
+		{"99999999999999999999", "numbers from 0 to 1023"},
+		{"0-64", "at most 64 CPUs"},
 	};
 
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -266,7 +266,9 @@ static void test_size_needs_a_unit_and_a_valid_value(void **state)
 			in_child_run(parse_memory, (void *)bad[i]);
 
 		assert_int_equal(child.status, 2);
-		assert_non_null(strstr(child.err, "as in 256M or 2G"));
+		assert_non_null(strstr(child.err,
+				       "a size from 1M to 65536G, for example "
+				       "--memory 256M"));
 	}
 }
 
