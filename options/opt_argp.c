@@ -85,7 +85,7 @@ void opt_refuse_or_exit(const struct argp_state *state, const char *option,
 	struct opt_error error;
 
 	opt_refuse(&error, option, value, expected, example);
-	exit_wrong(state, NULL, &error);
+	exit_wrong(state, value ? option + strspn(option, "-") : NULL, &error);
 }
 
 void opt_refuse_argument(const struct argp_state *state, const char *argument)

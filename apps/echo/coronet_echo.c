@@ -31,7 +31,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = &opts->net;
 		return 0;
 	case 'p':
@@ -49,7 +49,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 			"--max-clients-per-source 1000");
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
 
 	net_log_name("coronet.echo");
 	opts_set_version("coronet-echo");
-	opts_set_place(net_config_place);
+	opt_use_place(net_config_place);
 	net_opts_init(&opts.net);
 	opts.net.max_shards = NET_MAX_SHARDS;
 	err = net_parse_args(&argp, argc, argv, &opts.net, &opts);

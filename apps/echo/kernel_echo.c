@@ -29,7 +29,7 @@ struct thread {
 
 static struct {
 	const struct kernel_echo *server;
-	struct opts_endpoint listen;
+	struct opt_endpoint listen;
 	const char *addr_text;
 	uint16_t port;
 	struct epoll_threads threads;
@@ -64,7 +64,7 @@ static int set_flag(int fd, int level, int flag)
  */
 static int open_listener(bool first)
 {
-	const struct opts_endpoint *at = &config.listen;
+	const struct opt_endpoint *at = &config.listen;
 	const struct sockaddr *addr = (const struct sockaddr *)&at->addr;
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
 	int fd = socket(addr->sa_family, type, 0);
@@ -190,7 +190,7 @@ static const struct argp_option options[] = {
 /* Checks what is known only after all options. */
 static void check_opts(const struct argp_state *state)
 {
-	if (opts_parse_address(config.addr_text, config.port, &config.listen))
+	if (opt_parse_address(config.addr_text, config.port, &config.listen))
 		opts_refuse(state, "--addr", config.addr_text,
 			    "an IPv4 or IPv6 address of this machine",
 			    "--addr 0.0.0.0 or --addr ::");
@@ -200,7 +200,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = &config.threads;
 		return 0;
 	case OPT_ADDR:
@@ -211,7 +211,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 						    UINT16_MAX, "--port 7777");
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	case ARGP_KEY_END:
 		check_opts(state);
 		return 0;
@@ -237,7 +237,7 @@ int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
 	config.server = server;
 	opts_set_version(server->name);
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	sys_raise_files();
 	if (server->check && server->check())
 		return 1;

@@ -26,8 +26,8 @@
 /* From this size on, the bytes of a changed file go back to the system. */
 #define MMAP_FROM (256 << 10)
 
-#define NAP_NS	  (OPTS_NS_PER_S / 100)
-#define SETTLE_NS (OPTS_NS_PER_S / 10) /* after which a file has settled */
+#define NAP_NS	  (OPT_NS_PER_S / 100)
+#define SETTLE_NS (OPT_NS_PER_S / 10) /* after which a file has settled */
 
 static_assert(SITE_SHARDS_MAX >= NET_MAX_SHARDS, "each has its answers");
 
@@ -181,15 +181,15 @@ static int64_t timeout(const struct argp_state *state, const char *option,
 	char example[64];
 
 	snprintf(example, sizeof(example), "%s 30", option);
-	return opts_seconds(state, option, arg, OPTS_NS_PER_S / 100,
-			    86400 * OPTS_NS_PER_S, example);
+	return opts_seconds(state, option, arg, OPT_NS_PER_S / 100,
+			    86400 * OPT_NS_PER_S, example);
 }
 
 /* 0 means never; values below 10 ms are refused. */
 static int64_t rescan(const struct argp_state *state, const char *arg)
 {
 	int64_t ns = opts_seconds(state, "--rescan", arg, 0,
-				  86400 * OPTS_NS_PER_S, "--rescan 1");
+				  86400 * OPT_NS_PER_S, "--rescan 1");
 
 	return ns ? timeout(state, "--rescan", arg) : 0;
 }
@@ -198,7 +198,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = &httpd.net;
 		return 0;
 	case OPT_PORT:
@@ -239,7 +239,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 			parse_count(state, "--max-half-open", arg);
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	case ARGP_KEY_END:
 		if (httpd.limits.clients_per_source == 0)
 			httpd.limits.clients_per_source =
@@ -467,7 +467,7 @@ static int open_site(void)
 		types = DEFAULT_TYPES;
 	if (site_open(&httpd.loader, httpd.root, types, log_line) < 0) {
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.loader.error);
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	}
 	files = &httpd.loader.newest->files;
 	if (files->n_outside)
@@ -521,13 +521,13 @@ int main(int argc, char **argv)
 	net_log_name("coronet.httpd");
 	httpd = (struct httpd){
 		.port = 80,
-		.idle_ns = 60 * OPTS_NS_PER_S,
-		.header_ns = 10 * OPTS_NS_PER_S,
-		.send_ns = 30 * OPTS_NS_PER_S,
-		.rescan_ns = OPTS_NS_PER_S,
+		.idle_ns = 60 * OPT_NS_PER_S,
+		.header_ns = 10 * OPT_NS_PER_S,
+		.send_ns = 30 * OPT_NS_PER_S,
+		.rescan_ns = OPT_NS_PER_S,
 		.shutdown = {.program = "coronet-httpd",
 			     .what = "connections",
-			     .timeout_ns = 30 * OPTS_NS_PER_S,
+			     .timeout_ns = 30 * OPT_NS_PER_S,
 			     .begin = stop_listening,
 			     .left = visits_left,
 			     .total = all_visits_left},
@@ -535,7 +535,7 @@ int main(int argc, char **argv)
 		.half_open = {.max = MAX_HALF_OPEN},
 	};
 	opts_set_version("coronet-httpd");
-	opts_set_place(net_config_place);
+	opt_use_place(net_config_place);
 	net_opts_init(&httpd.net);
 	err = net_parse_args(&argp, argc, argv, &httpd.net, &httpd);
 	if (err == 0)

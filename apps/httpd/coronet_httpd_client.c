@@ -16,9 +16,9 @@
 #include "apps/common/opts.h"
 #include "apps/httpd/conditions.h"
 
-#define BODY_MAX   (1u << 20)	 /* of a request: skipped, never used */
-#define GRACE_NS   OPTS_NS_PER_S /* for a first request, while draining */
-#define PIECES_MIN 512		 /* bytes; doubled as more come */
+#define BODY_MAX   (1u << 20)	/* of a request: skipped, never used */
+#define GRACE_NS   OPT_NS_PER_S /* for a first request, while draining */
+#define PIECES_MIN 512		/* bytes; doubled as more come */
 
 /*
  * Buffers a partial request, and grows with it: clients that begin many

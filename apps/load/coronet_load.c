@@ -20,7 +20,7 @@
 
 #define OPENS_AT_ONCE 512   /* handshakes under way, of all shards */
 #define LINK_WAIT_MS  30000 /* for the link to come up */
-#define SCAN_NS	      (OPTS_NS_PER_S / 10)
+#define SCAN_NS	      (OPT_NS_PER_S / 10)
 #define TIMER_LATE_NS 16384 /* at most, coro_timer_arm() says */
 #define LINE	      64u   /* bytes of a cache line */
 
@@ -121,9 +121,9 @@ static void *open_slots(void *arg)
 
 		if (shard->opened >= may || shard->dialing >= opens_at_once()) {
 			if (shard->opened >= may)
-				coro_sleep_ns(OPTS_NS_PER_S / 1000);
+				coro_sleep_ns(OPT_NS_PER_S / 1000);
 			else
-				coro_sleep_ns(OPTS_NS_PER_S / 20000);
+				coro_sleep_ns(OPT_NS_PER_S / 20000);
 			continue;
 		}
 		slot->shard = shard;
@@ -234,7 +234,7 @@ static void ask_all_again(struct load_shard *shard)
 			break;
 	while (shard->asking && !atomic_load(&load.signalled) &&
 	       net_clock_ns() < until_ns &&
-	       coro_sleep_ns(OPTS_NS_PER_S / 1000) == 0) {
+	       coro_sleep_ns(OPT_NS_PER_S / 1000) == 0) {
 		if (shard->stats.answered_after == seen)
 			continue;
 		seen = shard->stats.answered_after;
@@ -362,7 +362,7 @@ static void lead_run(void)
 	struct load_stats *stats = &load.stats;
 
 	while (load_stats_tick(stats, net_clock_ns())) {
-		int64_t soon = net_clock_ns() + OPTS_NS_PER_S / 100;
+		int64_t soon = net_clock_ns() + OPT_NS_PER_S / 100;
 
 		coro_sleep_until(stats->wake_ns < soon ? stats->wake_ns : soon);
 		if (atomic_load(&load.signalled) || load.unheard)
@@ -380,7 +380,7 @@ static void end_run(void)
 	on_each_shard(end_shard);
 	/* Bounded: each shard gives up what does not answer. */
 	while (atomic_load(&load.ending) && !load.unheard)
-		coro_sleep_ns(OPTS_NS_PER_S / 1000);
+		coro_sleep_ns(OPT_NS_PER_S / 1000);
 	gather(&load.stats); /* the second echoes */
 }
 
@@ -467,7 +467,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	if (key != ARGP_KEY_INIT)
 		return ARGP_ERR_UNKNOWN;
-	opts_begin(state);
+	opt_begin(state);
 	state->child_inputs[0] = &load.opts;
 	state->child_inputs[1] = &load.net;
 	return 0;
@@ -491,7 +491,7 @@ int main(int argc, char **argv)
 
 	net_log_name("coronet.load");
 	opts_set_version("coronet-load");
-	opts_set_place(net_config_place);
+	opt_use_place(net_config_place);
 	net_opts_init(&load.net);
 	err = net_parse_args(&argp, argc, argv, &load.net, NULL);
 	if (err == 0) {

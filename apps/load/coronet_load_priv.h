@@ -20,8 +20,8 @@
 #include "apps/load/load_part.h"
 #include "apps/load/load_stats.h"
 
-#define LOAD_RETRY_NS (OPTS_NS_PER_S / 10) /* before a failed slot reopens */
-#define LOAD_CHUNK    65536u		   /* bytes of one write */
+#define LOAD_RETRY_NS (OPT_NS_PER_S / 10) /* before a failed slot reopens */
+#define LOAD_CHUNK    65536u		  /* bytes of one write */
 
 struct load_shard;
 

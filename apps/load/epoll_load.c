@@ -74,8 +74,8 @@ static void wait_for_news(const sigset_t *while_waiting)
 	uint64_t count;
 
 	if (wait_ns > 0) {
-		wait.tv_sec = wait_ns / OPTS_NS_PER_S;
-		wait.tv_nsec = wait_ns % OPTS_NS_PER_S;
+		wait.tv_sec = wait_ns / OPT_NS_PER_S;
+		wait.tv_nsec = wait_ns % OPT_NS_PER_S;
 	}
 	if (ppoll(&settled, 1, &wait, while_waiting) > 0 &&
 	    read(load.all_settled, &count, sizeof(count)) == sizeof(count))
@@ -187,7 +187,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = &load.opts;
 		state->child_inputs[1] = &load.threads;
 		return 0;
@@ -217,7 +217,7 @@ int main(int argc, char **argv)
 
 	opts_set_version("epoll-load");
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	err = set_up();
 	if (err == 0)
 		err = run_load();

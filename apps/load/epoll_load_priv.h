@@ -24,7 +24,7 @@
 #include "apps/load/load_stats.h"
 
 #define LOAD_BUF_SIZE (256u << 10)
-#define LOAD_RETRY_NS (OPTS_NS_PER_S / 10) /* before a failed slot reopens */
+#define LOAD_RETRY_NS (OPT_NS_PER_S / 10) /* before a failed slot reopens */
 
 struct worker;
 

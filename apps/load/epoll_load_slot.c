@@ -248,7 +248,7 @@ static void choose_source(struct worker *worker, int fd)
 static int start_connect(struct worker *worker)
 {
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-	const struct opts_endpoint *to = &load.opts.target;
+	const struct opt_endpoint *to = &load.opts.target;
 	const struct sockaddr *addr = (const struct sockaddr *)&to->addr;
 	int fd = socket(addr->sa_family, type, 0);
 	int on = 1, err;

@@ -18,7 +18,7 @@
 #define BATCH	       256
 #define OPENS_A_TURN   64
 #define MAX_CONNECTING 512 /* of all workers; well below the usual backlog */
-#define SCAN_NS	       (OPTS_NS_PER_S / 10)
+#define SCAN_NS	       (OPT_NS_PER_S / 10)
 #define WAKE_LATE_NS   60000 /* what the kernel may take to wake us */
 #define LINE	       64u   /* bytes of a cache line */
 
@@ -45,7 +45,7 @@ static int64_t busy_ns(const struct worker *worker)
 	struct timespec used;
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-	return used.tv_sec * OPTS_NS_PER_S + used.tv_nsec + sys_no_core_ns() -
+	return used.tv_sec * OPT_NS_PER_S + used.tv_nsec + sys_no_core_ns() -
 	       worker->waited_ns;
 }
 
@@ -215,12 +215,12 @@ static struct timespec time_to_wait(const struct worker *worker, int64_t now_ns)
 		until_ns = earlier(until_ns, turn_due(worker) - WAKE_LATE_NS);
 	wait_ns = until_ns - now_ns;
 	if (worker->started < worker->part.count)
-		wait_ns = earlier(wait_ns, OPTS_NS_PER_S / 1000);
+		wait_ns = earlier(wait_ns, OPT_NS_PER_S / 1000);
 	if (wait_ns < 0 || worker->again_count > 0 ||
 	    (worker->started < may && may_connect(worker)))
 		wait_ns = 0;
-	return (struct timespec){.tv_sec = wait_ns / OPTS_NS_PER_S,
-				 .tv_nsec = wait_ns % OPTS_NS_PER_S};
+	return (struct timespec){.tv_sec = wait_ns / OPT_NS_PER_S,
+				 .tv_nsec = wait_ns % OPT_NS_PER_S};
 }
 
 /* The next turn is too near to sleep until then. */

@@ -10,22 +10,22 @@
 #define MAX_CONNS	  10000000
 #define MAX_SIZE	  (16u << 20)
 #define MAX_RATE	  1000000000
-#define DAY_NS		  (86400 * OPTS_NS_PER_S)
+#define DAY_NS		  (86400 * OPT_NS_PER_S)
 
 enum {
-	OPT_TARGET = 0x100,
-	OPT_MODE,
-	OPT_CONNS,
-	OPT_SIZE,
-	OPT_SECONDS,
-	OPT_WARMUP,
-	OPT_RATE,
-	OPT_RAMP,
-	OPT_TIMEOUT,
-	OPT_VERIFY,
-	OPT_INTERVAL,
-	OPT_JSON,
-	OPT_REPORT_LIMITED,
+	KEY_TARGET = 0x100,
+	KEY_MODE,
+	KEY_CONNS,
+	KEY_SIZE,
+	KEY_SECONDS,
+	KEY_WARMUP,
+	KEY_RATE,
+	KEY_RAMP,
+	KEY_TIMEOUT,
+	KEY_VERIFY,
+	KEY_INTERVAL,
+	KEY_JSON,
+	KEY_REPORT_LIMITED,
 };
 
 static const char *const mode_names[] = {
@@ -37,46 +37,46 @@ static const char *const mode_names[] = {
 
 static const struct argp_option options[] = {
 	{0, 0, 0, 0, "What to load:", 10},
-	{"target", OPT_TARGET, "ADDR:PORT", 0,
+	{"target", KEY_TARGET, "ADDR:PORT", 0,
 	 "The server's address and port, as in 10.9.0.1:7777 or [fd00::1]:7777",
 	 0},
-	{"mode", OPT_MODE, "MODE", 0,
+	{"mode", KEY_MODE, "MODE", 0,
 	 "echo: requests and responses on persistent connections (default); "
 	 "cps: connect, one request and response, close; idle: connect and "
 	 "hold; bulk: write without waiting, read what comes back",
 	 0},
-	{"conns", OPT_CONNS, "N", 0,
+	{"conns", KEY_CONNS, "N", 0,
 	 "Number of connections at a time (default 64)", 0},
-	{"size", OPT_SIZE, "BYTES", 0,
+	{"size", KEY_SIZE, "BYTES", 0,
 	 "Bytes per request (default 64), or per write in bulk mode (default "
 	 "16384)",
 	 0},
-	{"verify", OPT_VERIFY, 0, 0,
+	{"verify", KEY_VERIFY, 0, 0,
 	 "Send bytes that identify their connection and position, and check "
 	 "them when they come back",
 	 0},
 	{0, 0, 0, 0, "When and how fast:", 11},
-	{"seconds", OPT_SECONDS, "SECONDS", 0,
+	{"seconds", KEY_SECONDS, "SECONDS", 0,
 	 "Duration of the measurement (default 5)", 0},
-	{"warmup", OPT_WARMUP, "SECONDS", 0,
+	{"warmup", KEY_WARMUP, "SECONDS", 0,
 	 "Duration of load before the measurement (default 0)", 0},
-	{"rate", OPT_RATE, "N", 0,
+	{"rate", KEY_RATE, "N", 0,
 	 "Open loop (echo and cps): send N requests/s over all connections and "
 	 "count latency from the time each should have been sent. 0, the "
 	 "default, is a closed loop: each connection sends when its response "
 	 "has arrived",
 	 0},
-	{"ramp", OPT_RAMP, "SECONDS", 0,
+	{"ramp", KEY_RAMP, "SECONDS", 0,
 	 "Open the connections evenly over this time (default 0)", 0},
-	{"timeout", OPT_TIMEOUT, "SECONDS", 0,
+	{"timeout", KEY_TIMEOUT, "SECONDS", 0,
 	 "Timeout of a connect and of a response (default 5)", 0},
 	{0, 0, 0, 0, "What to show:", 12},
-	{"interval", OPT_INTERVAL, "SECONDS", 0,
+	{"interval", KEY_INTERVAL, "SECONDS", 0,
 	 "Interval of progress lines on stderr; 0: none (default 1)", 0},
-	{"json", OPT_JSON, "FILE", OPTION_ARG_OPTIONAL,
+	{"json", KEY_JSON, "FILE", OPTION_ARG_OPTIONAL,
 	 "Print the result as JSON to FILE or, without FILE, to stdout alone",
 	 0},
-	{"report-limited", OPT_REPORT_LIMITED, 0, 0,
+	{"report-limited", KEY_REPORT_LIMITED, 0, 0,
 	 "Report even if this load generator was the bottleneck, so that rates "
 	 "are lower bounds. Without this option there is no report then, and "
 	 "the exit status is 3",
@@ -95,9 +95,9 @@ static void set_defaults(struct load_opts *opts)
 	*opts = (struct load_opts){
 		.mode = LOAD_ECHO,
 		.conns = 64,
-		.duration_ns = 5 * OPTS_NS_PER_S,
-		.timeout_ns = 5 * OPTS_NS_PER_S,
-		.interval_ns = 1 * OPTS_NS_PER_S,
+		.duration_ns = 5 * OPT_NS_PER_S,
+		.timeout_ns = 5 * OPT_NS_PER_S,
+		.interval_ns = 1 * OPT_NS_PER_S,
 	};
 }
 
@@ -165,66 +165,66 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		set_defaults(opts);
 		return 0;
-	case OPT_TARGET:
-		if (opts_parse_endpoint(arg, &opts->target) ||
-		    !opts_is_host(&opts->target))
+	case KEY_TARGET:
+		if (opt_parse_endpoint(arg, &opts->target) ||
+		    !opt_is_host(&opts->target))
 			opts_refuse(state, "--target", arg,
 				    "an IP address and a port from 1 to 65535",
 				    "--target 10.9.0.1:7777 or "
 				    "--target [fd00::1]:7777");
 		opts->target_text = arg;
 		return 0;
-	case OPT_MODE:
+	case KEY_MODE:
 		opts->mode = parse_mode(state, arg);
 		return 0;
-	case OPT_CONNS:
+	case KEY_CONNS:
 		opts->conns = (uint32_t)opts_number(state, "--conns", arg, 1,
 						    MAX_CONNS, "--conns 64");
 		return 0;
-	case OPT_SIZE:
+	case KEY_SIZE:
 		opts->size = (uint32_t)opts_number(state, "--size", arg, 1,
 						   MAX_SIZE, "--size 64");
 		return 0;
-	case OPT_SECONDS:
-		opts->duration_ns = opts_seconds(state, "--seconds", arg,
-						 OPTS_NS_PER_S / 100, DAY_NS,
-						 "--seconds 5");
+	case KEY_SECONDS:
+		opts->duration_ns =
+			opts_seconds(state, "--seconds", arg,
+				     OPT_NS_PER_S / 100, DAY_NS, "--seconds 5");
 		return 0;
-	case OPT_WARMUP:
+	case KEY_WARMUP:
 		opts->warmup_ns = opts_seconds(state, "--warmup", arg, 0,
 					       DAY_NS, "--warmup 0.5");
 		return 0;
-	case OPT_RATE:
+	case KEY_RATE:
 		opts->rate = opts_number(state, "--rate", arg, 0, MAX_RATE,
 					 "--rate 10000");
 		return 0;
-	case OPT_RAMP:
+	case KEY_RAMP:
 		opts->ramp_ns = opts_seconds(state, "--ramp", arg, 0, DAY_NS,
 					     "--ramp 2");
 		return 0;
-	case OPT_TIMEOUT:
-		opts->timeout_ns = opts_seconds(state, "--timeout", arg,
-						OPTS_NS_PER_S / 100, DAY_NS,
-						"--timeout 5");
+	case KEY_TIMEOUT:
+		opts->timeout_ns =
+			opts_seconds(state, "--timeout", arg,
+				     OPT_NS_PER_S / 100, DAY_NS, "--timeout 5");
 		return 0;
-	case OPT_VERIFY:
+	case KEY_VERIFY:
 		opts->verify = true;
 		return 0;
-	case OPT_INTERVAL:
+	case KEY_INTERVAL:
 		opts->interval_ns = opts_seconds(state, "--interval", arg, 0,
 						 DAY_NS, "--interval 1");
 		return 0;
-	case OPT_JSON:
+	case KEY_JSON:
 		opts->json = open_json(state, arg);
 		return 0;
-	case OPT_REPORT_LIMITED:
+	case KEY_REPORT_LIMITED:
 		opts->report_limited = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	case ARGP_KEY_END:
 		check_opts(state, opts);
 		return 0;

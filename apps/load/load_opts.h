@@ -4,7 +4,7 @@
  *	struct load_opts opts;
  *
  *	if (argp_parse(&load_opts_argp, argc, argv, 0, NULL, &opts))
- *		return OPTS_EXIT_USAGE;
+ *		return OPT_EXIT_USAGE;
  *
  * or, with options of the program's own, load_opts_argp as a child whose
  * child_inputs entry is the struct load_opts. The parser fills in the defaults
@@ -25,7 +25,7 @@ enum load_mode {
 };
 
 struct load_opts {
-	struct opts_endpoint target;
+	struct opt_endpoint target;
 	const char *target_text; /* as given; borrowed from argv */
 	enum load_mode mode;
 	uint32_t conns;

@@ -32,7 +32,7 @@ static int parse_net(const char *text, struct access_net *out)
 	memcpy(ip, text, len);
 	ip[len] = '\0';
 	if (inet_pton(net.family == 4 ? AF_INET : AF_INET6, ip, net.ip) != 1 ||
-	    (slash && opts_parse_number(slash + 1, 0, bits, &bits)))
+	    (slash && opt_parse_number(slash + 1, 0, bits, &bits)))
 		return -EINVAL;
 	memcpy(masked, net.ip, sizeof(masked));
 	mask_addr(masked, (unsigned)bits);

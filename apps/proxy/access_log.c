@@ -326,10 +326,10 @@ static void *run_writer(void *arg)
 
 static int open_udp(const char *at)
 {
-	struct opts_endpoint end;
+	struct opt_endpoint end;
 	int fd;
 
-	if (opts_parse_endpoint(at, &end) < 0)
+	if (opt_parse_endpoint(at, &end) < 0)
 		return -EINVAL;
 	fd = socket(end.addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -358,11 +358,11 @@ static int start_thread(struct access_log *log)
 
 int access_log_check(const char *where)
 {
-	struct opts_endpoint end;
+	struct opt_endpoint end;
 	int fd;
 
 	if (strncmp(where, "udp:", 4) == 0)
-		return opts_parse_endpoint(where + 4, &end);
+		return opt_parse_endpoint(where + 4, &end);
 	/* A pipe that nobody reads is refused, and would block. */
 	fd = open(where, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0640);
 	if (fd < 0)

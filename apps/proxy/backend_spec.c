@@ -71,14 +71,14 @@ static const char *parse_host(const char *text, struct backend_spec *out)
 	const char *colon = strrchr(text, ':');
 	uint64_t port;
 
-	if (opts_parse_endpoint(text, &out->end) == 0) {
-		if (!opts_is_host(&out->end))
+	if (opt_parse_endpoint(text, &out->end) == 0) {
+		if (!opt_is_host(&out->end))
 			return "the address of one host and a port";
 		strcpy(out->host, out->end.host);
 		out->port = out->end.port;
 		return NULL;
 	}
-	if (!colon || opts_parse_number(colon + 1, 1, UINT16_MAX, &port) ||
+	if (!colon || opt_parse_number(colon + 1, 1, UINT16_MAX, &port) ||
 	    (size_t)(colon - text) >= sizeof(out->host))
 		return "the address of one host and a port";
 	memcpy(out->host, text, (size_t)(colon - text));
@@ -198,13 +198,13 @@ static const char *parse_key(const char *key, const char *value,
 	if (!value)
 		return KEYS;
 	if (strcmp(key, "weight") == 0) {
-		if (opts_parse_number(value, 1, BACKEND_WEIGHT, &n))
+		if (opt_parse_number(value, 1, BACKEND_WEIGHT, &n))
 			return "weight=1 to weight=256";
 		out->weight = (unsigned)n;
 		return NULL;
 	}
 	if (strcmp(key, "maxconn") == 0) {
-		if (opts_parse_number(value, 0, 2000000, &n))
+		if (opt_parse_number(value, 0, 2000000, &n))
 			return "maxconn=0 (no bound) to maxconn=2000000";
 		out->maxconn = (unsigned)n;
 		return NULL;

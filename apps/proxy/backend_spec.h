@@ -34,7 +34,7 @@ struct backend_spec {
 	char name[BACKEND_NAME_MAX];
 	char host[BACKEND_HOST_MAX]; /* an address without brackets, a name */
 	bool by_name;		     /* `host` is a name to be resolved */
-	struct opts_endpoint end;    /* unless by_name */
+	struct opt_endpoint end;     /* unless by_name */
 	uint16_t port;
 	unsigned weight;  /* 1 to BACKEND_WEIGHT */
 	unsigned maxconn; /* sessions at a time; 0: no bound */

@@ -429,13 +429,13 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = &inputs->opts;
 		state->child_inputs[1] = &inputs->steer;
 		state->child_inputs[2] = inputs->net;
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -464,7 +464,7 @@ static int parse_args(int argc, char **argv)
 	int err;
 
 	opts_set_version("coronet-proxy");
-	opts_set_place(net_config_place);
+	opt_use_place(net_config_place);
 	proxy_opts_init(&inputs.opts);
 	steer_opts_init(&inputs.steer);
 	net_opts_init(&proxy.net);

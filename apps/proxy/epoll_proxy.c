@@ -111,7 +111,7 @@ static int set_option(int fd, int level, int option, int value)
 
 int worker_connect(int backend)
 {
-	const struct opts_endpoint *to = &config.opts.backends[backend];
+	const struct opt_endpoint *to = &config.opts.backends[backend];
 	int fd = socket(to->addr.ss_family,
 			SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -300,7 +300,7 @@ static void *worker_main(void *arg)
  * second server would share the port unnoticed, so the first worker's is bound
  * without it, and sets it once the port is ours.
  */
-static int open_listener(bool first, const struct opts_endpoint *at)
+static int open_listener(bool first, const struct opt_endpoint *at)
 {
 	const struct sockaddr *addr = (const struct sockaddr *)&at->addr;
 	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -325,7 +325,7 @@ static int open_listener(bool first, const struct opts_endpoint *at)
 	return err;
 }
 
-static int add_listener(struct worker *w, const struct opts_endpoint *at)
+static int add_listener(struct worker *w, const struct opt_endpoint *at)
 {
 	struct source *source = &w->listeners[w->n_listeners];
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
@@ -341,14 +341,14 @@ static int add_listener(struct worker *w, const struct opts_endpoint *at)
 /* --port: every address, IPv6 too if there is any. */
 static int listen_port(struct worker *w)
 {
-	struct opts_endpoint any;
+	struct opt_endpoint any;
 	int err;
 
-	opts_parse_address("::", config.opts.port, &any);
+	opt_parse_address("::", config.opts.port, &any);
 	err = add_listener(w, &any);
 	if (err != -EAFNOSUPPORT && err != -EADDRNOTAVAIL)
 		return err;
-	opts_parse_address("0.0.0.0", config.opts.port, &any);
+	opt_parse_address("0.0.0.0", config.opts.port, &any);
 	return add_listener(w, &any);
 }
 
@@ -498,24 +498,24 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = &config.opts;
 		state->child_inputs[1] = &config.threads;
 		return 0;
 	case OPT_STATS:
 		config.stats_ns =
-			opts_seconds(state, "--stats", arg, OPTS_NS_PER_S / 10,
-				     86400 * OPTS_NS_PER_S, "--stats 1");
+			opts_seconds(state, "--stats", arg, OPT_NS_PER_S / 10,
+				     86400 * OPT_NS_PER_S, "--stats 1");
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 }
 
 /* Does the machine have that address? Then a socket can be bound to it. */
-static bool is_local(const struct opts_endpoint *end)
+static bool is_local(const struct opt_endpoint *end)
 {
 	struct sockaddr_storage addr = end->addr;
 	int fd = socket(addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -583,9 +583,9 @@ int main(int argc, char **argv)
 	proxy_opts_init(&config.opts);
 	config.opts.plain = true;
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	if (dials_itself())
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	/* splice() to a connection that was reset has no MSG_NOSIGNAL. */
 	signal(SIGPIPE, SIG_IGN);
 	limit_clients(sys_raise_files());

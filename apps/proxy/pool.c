@@ -70,7 +70,7 @@ static const struct pool_entry *find_same(const struct pool *pool,
 
 static void set_addr(struct pool_entry *entry)
 {
-	const struct opts_endpoint *end = &entry->spec.end;
+	const struct opt_endpoint *end = &entry->spec.end;
 	const struct sockaddr_in *in = (const void *)&end->addr;
 	const struct sockaddr_in6 *in6 = (const void *)&end->addr;
 

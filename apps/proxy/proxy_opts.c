@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define S OPTS_NS_PER_S
+#define S OPT_NS_PER_S
 
 enum {
 	OPT_LISTEN = 0x2000,
@@ -110,9 +110,9 @@ static void add_listen(struct proxy_opts *opts, const struct argp_state *state,
 		       const char *text)
 {
 	const char *example = "--listen 10.9.0.1:8080";
-	struct opts_endpoint end;
+	struct opt_endpoint end;
 
-	if (opts_parse_endpoint(text, &end) < 0)
+	if (opt_parse_endpoint(text, &end) < 0)
 		opts_refuse(state, "--listen", text, "an address and a port",
 			    example);
 	for (unsigned i = 0; i < opts->n_listens; i++)

@@ -19,11 +19,11 @@
 enum proxy_over_limit { PROXY_OVER_WAIT, PROXY_OVER_RESET };
 
 struct proxy_opts {
-	struct opts_endpoint listens[PROXY_MAX_LISTENS];
+	struct opt_endpoint listens[PROXY_MAX_LISTENS];
 	const char *listen_texts[PROXY_MAX_LISTENS];
 	unsigned n_listens;
 	uint16_t port; /* of every address; 0: --listen alone */
-	struct opts_endpoint backends[BALANCE_MAX]; /* unless by name */
+	struct opt_endpoint backends[BALANCE_MAX]; /* unless by name */
 	const char *backend_texts[BALANCE_MAX];
 	struct backend_spec specs[BALANCE_MAX];
 	unsigned n_backends;

@@ -7,7 +7,7 @@
 #include "apps/common/opts.h"
 #include "apps/proxy/access_log.h"
 
-#define S   OPTS_NS_PER_S
+#define S   OPT_NS_PER_S
 #define DAY (86400 * S)
 
 enum {

@@ -50,7 +50,7 @@ static const struct argp_option options[] = {
 static void fail_run(const char *program, const char *why)
 {
 	fprintf(stderr, "coronet-run: %s: %s\n", program, why);
-	exit(OPTS_EXIT_USAGE);
+	exit(OPT_EXIT_USAGE);
 }
 
 static void set_or_fail(const char *name, const char *value)
@@ -82,7 +82,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		state->child_inputs[0] = state->input;
 		return 0;
 	case OPT_SOCKETS:
@@ -279,19 +279,19 @@ int main(int argc, char **argv)
 	if (net_parse_args(&argp, words, argv, &opts, &opts) < 0) {
 		if (opts.error[0]) /* or argp has said it */
 			fprintf(stderr, "coronet-run: %s\n", opts.error);
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	}
 	if (at >= argc) {
 		fprintf(stderr, "coronet-run: no program; expected PROGRAM and "
 				"its arguments behind the options, for example "
 				"coronet-run --link tap:cn0 --addr 10.9.0.1/16 "
 				"curl http://10.9.1.1/\n");
-		return OPTS_EXIT_USAGE;
+		return OPT_EXIT_USAGE;
 	}
 	check_program(argv[at]);
 	hand_on(words, argv);
 	preload();
 	execvp(argv[at], argv + at);
 	fail_run(argv[at], strerror(errno));
-	return OPTS_EXIT_USAGE;
+	return OPT_EXIT_USAGE;
 }

@@ -11,7 +11,7 @@
 
 #include "apps/load/load_part.h"
 
-#define S  OPTS_NS_PER_S
+#define S  OPT_NS_PER_S
 #define T0 (INT64_C(1234567) * S)
 
 static const uint32_t conns_of[] = {1, 2, 3, 7, 61, 64, 1000, 10000000};

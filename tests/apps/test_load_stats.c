@@ -13,7 +13,7 @@
 #include "tests/apps/in_child.h"
 
 #define MS INT64_C(1000000)
-#define S  OPTS_NS_PER_S
+#define S  OPT_NS_PER_S
 #define T0 (INT64_C(123456789) * MS)
 
 /* cmocka's own range assertions change their names between versions. */

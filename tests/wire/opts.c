@@ -8,24 +8,24 @@
 
 #include "apps/common/opts.h"
 
-#define DAY_NS (86400 * OPTS_NS_PER_S)
+#define DAY_NS (86400 * OPT_NS_PER_S)
 
 enum {
-	OPT_SETTING = 0x1000, /* and on, one for each of wire_settings[] */
-	OPT_LINK = 0x2000,
-	OPT_BESIDE_A,
-	OPT_BESIDE_B,
-	OPT_SEED,
-	OPT_A_TO_B,
-	OPT_B_TO_A,
-	OPT_HOLD,
-	OPT_MTU,
-	OPT_SECONDS,
-	OPT_JSON,
-	OPT_LCORE,
-	OPT_POLL,
-	OPT_HUGE,
-	OPT_CONTROL,
+	KEY_SETTING = 0x1000, /* and on, one for each of wire_settings[] */
+	KEY_LINK = 0x2000,
+	KEY_BESIDE_A,
+	KEY_BESIDE_B,
+	KEY_SEED,
+	KEY_A_TO_B,
+	KEY_B_TO_A,
+	KEY_HOLD,
+	KEY_MTU,
+	KEY_SECONDS,
+	KEY_JSON,
+	KEY_LCORE,
+	KEY_POLL,
+	KEY_HUGE,
+	KEY_CONTROL,
 };
 
 /* Options that count only once all of them are known. */
@@ -82,7 +82,7 @@ static void add_link(struct argp_state *state, const char *option, char *text,
 		opts_refuse(state, option, text, "8 links at most", example);
 	if (glue_link_parse(text, link, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s: --%s\n", state->name, err);
-		exit(OPTS_EXIT_USAGE);
+		exit(OPT_EXIT_USAGE);
 	}
 	if (is_taken(opts, link))
 		opts_refuse(state, option, text, "a link of its own", example);
@@ -137,7 +137,7 @@ static void check_down(const struct argp_state *state,
 
 	if (wire_setting_up_follows_down(conf))
 		return;
-	snprintf(text, sizeof(text), "%g", (double)conf->up_ns / OPTS_NS_PER_S);
+	snprintf(text, sizeof(text), "%g", (double)conf->up_ns / OPT_NS_PER_S);
 	opts_refuse(state, "--up-at", text, "a time after --down-at",
 		    "--down-at 2 --up-at 3");
 }
@@ -180,68 +180,68 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct parsing *parsing = state->input;
 	struct wire_opts *opts = parsing->opts;
 
-	if (key >= OPT_SETTING && key < OPT_SETTING + WIRE_SETTINGS) {
-		take_setting(state, &wire_settings[key - OPT_SETTING], arg,
+	if (key >= KEY_SETTING && key < KEY_SETTING + WIRE_SETTINGS) {
+		take_setting(state, &wire_settings[key - KEY_SETTING], arg,
 			     opts);
 		return 0;
 	}
 	switch (key) {
 	case ARGP_KEY_INIT:
-		opts_begin(state);
+		opt_begin(state);
 		set_defaults(opts);
 		return 0;
-	case OPT_LINK:
+	case KEY_LINK:
 		take_link(state, arg, opts);
 		return 0;
-	case OPT_BESIDE_A:
+	case KEY_BESIDE_A:
 		add_link(state, "--beside-a", arg, WIRE_A, opts);
 		return 0;
-	case OPT_BESIDE_B:
+	case KEY_BESIDE_B:
 		add_link(state, "--beside-b", arg, WIRE_B, opts);
 		return 0;
-	case OPT_SEED:
+	case KEY_SEED:
 		opts->seed = opts_number(state, "--seed", arg, 0, UINT64_MAX,
 					 "--seed 7");
 		return 0;
-	case OPT_A_TO_B:
+	case KEY_A_TO_B:
 		parsing->override[WIRE_A] = arg;
 		return 0;
-	case OPT_B_TO_A:
+	case KEY_B_TO_A:
 		parsing->override[WIRE_B] = arg;
 		return 0;
-	case OPT_HOLD:
+	case KEY_HOLD:
 		opts->hold_pkts = (unsigned)opts_number(
 			state, "--hold", arg, 1, 1000000, "--hold 16384");
 		return 0;
-	case OPT_MTU:
+	case KEY_MTU:
 		opts->mtu =
 			(unsigned)opts_number(state, "--mtu", arg, GLUE_MTU_MIN,
 					      GLUE_MTU_MAX, "--mtu 1500");
 		return 0;
-	case OPT_SECONDS:
+	case KEY_SECONDS:
 		opts->run_ns = opts_seconds(state, "--seconds", arg,
-					    OPTS_NS_PER_S / 100, DAY_NS,
+					    OPT_NS_PER_S / 100, DAY_NS,
 					    "--seconds 10");
 		return 0;
-	case OPT_JSON:
+	case KEY_JSON:
 		opts->json = open_json(state, arg);
 		return 0;
-	case OPT_LCORE:
+	case KEY_LCORE:
 		opts->lcore = (int)opts_number(state, "--lcore", arg, 0, 1023,
 					       "--lcore 0");
 		return 0;
-	case OPT_POLL:
+	case KEY_POLL:
 		opts->adaptive =
 			choose(state, "--poll", arg, "busy", "adaptive");
 		return 0;
-	case OPT_HUGE:
+	case KEY_HUGE:
 		opts->huge_off = choose(state, "--huge", arg, "auto", "off");
 		return 0;
-	case OPT_CONTROL:
+	case KEY_CONTROL:
 		opts->control = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		opts_refuse_argument(state, arg);
+		opt_refuse_argument(state, arg);
 	case ARGP_KEY_END:
 		finish(state, parsing);
 		return 0;
@@ -251,35 +251,35 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option first_options[] = {
-	{"link", OPT_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
+	{"link", KEY_LINK, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "An end, A and then B, written as for every coronet program", 1},
-	{"beside-a", OPT_BESIDE_A, "KIND:NAME[,KEY=VALUE...]", 0,
+	{"beside-a", KEY_BESIDE_A, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "One more link at A's end: it shares rate and queue with A "
 	 "(repeatable)",
 	 1},
-	{"beside-b", OPT_BESIDE_B, "KIND:NAME[,KEY=VALUE...]", 0,
+	{"beside-b", KEY_BESIDE_B, "KIND:NAME[,KEY=VALUE...]", 0,
 	 "The same at B's end", 1},
-	{"seed", OPT_SEED, "N", 0,
+	{"seed", KEY_SEED, "N", 0,
 	 "The same seed gives the same frames the same fate (default 1)", 1},
-	{"a-to-b", OPT_A_TO_B, "KEY=VALUE,...", 0,
+	{"a-to-b", KEY_A_TO_B, "KEY=VALUE,...", 0,
 	 "The impairments below for one direction, in place of those for both: "
 	 "loss=1,delay=20",
 	 1},
-	{"b-to-a", OPT_B_TO_A, "KEY=VALUE,...", 0,
+	{"b-to-a", KEY_B_TO_A, "KEY=VALUE,...", 0,
 	 "The same in the other direction", 1},
-	{"hold", OPT_HOLD, "FRAMES", 0,
+	{"hold", KEY_HOLD, "FRAMES", 0,
 	 "Frames under way at most, each direction (default 16384)", 1},
-	{"mtu", OPT_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
-	{"seconds", OPT_SECONDS, "SECONDS", 0,
+	{"mtu", KEY_MTU, "BYTES", 0, "576 to 9000 (default 1500)", 1},
+	{"seconds", KEY_SECONDS, "SECONDS", 0,
 	 "End by itself (default: at SIGINT or SIGTERM)", 1},
-	{"json", OPT_JSON, "FILE", 0, "The counters as JSON", 1},
-	{"lcore", OPT_LCORE, "CPU", 0, "Pin the polling thread to a CPU", 1},
-	{"poll", OPT_POLL, "busy|adaptive", 0,
+	{"json", KEY_JSON, "FILE", 0, "The counters as JSON", 1},
+	{"lcore", KEY_LCORE, "CPU", 0, "Pin the polling thread to a CPU", 1},
+	{"poll", KEY_POLL, "busy|adaptive", 0,
 	 "Never sleep, or back off when idle (default: adaptive on at most two "
 	 "CPUs, busy on more)",
 	 1},
-	{"huge", OPT_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
-	{"control", OPT_CONTROL, NULL, 0,
+	{"huge", KEY_HUGE, "auto|off", 0, "Use hugepages if there are any", 1},
+	{"control", KEY_CONTROL, NULL, 0,
 	 "Take lines from stdin while it runs: \"both\", \"a-to-b\" or "
 	 "\"b-to-a\" and KEY=VALUE,... as above, or \"counters\"",
 	 1},
@@ -302,12 +302,12 @@ void wire_opts_parse(int argc, char **argv, struct wire_opts *out)
 	for (size_t i = 0; i < WIRE_SETTINGS; i++)
 		options[N_FIRST + i] = (struct argp_option){
 			.name = wire_settings[i].name,
-			.key = OPT_SETTING + (int)i,
+			.key = KEY_SETTING + (int)i,
 			.arg = wire_settings[i].arg,
 			.doc = wire_settings[i].doc,
 			.group = 2,
 		};
 	opts_set_version("wire");
 	if (argp_parse(&argp, argc, argv, 0, NULL, &parsing))
-		exit(OPTS_EXIT_USAGE);
+		exit(OPT_EXIT_USAGE);
 }

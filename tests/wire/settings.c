@@ -6,8 +6,8 @@
 #include "apps/common/opts.h"
 
 /* Decimal numbers are read with nine decimals, as 1e-9 units. */
-#define UNIT	  OPTS_NS_PER_S
-#define DAY_NS	  (86400 * OPTS_NS_PER_S)
+#define UNIT	  OPT_NS_PER_S
+#define DAY_NS	  (86400 * OPT_NS_PER_S)
 #define MAX_MS	  60000
 #define MAX_MBIT  400000
 #define MAX_BYTES (UINT64_C(1) << 40)
@@ -72,7 +72,7 @@ static int parse_queue(const char *text, uint64_t *pkts, uint64_t *bytes)
 	int err;
 
 	if (len == 0 || text[len - 1] != 'B') {
-		err = opts_parse_number(text, 1, 1000000, &n);
+		err = opt_parse_number(text, 1, 1000000, &n);
 		if (err == 0) {
 			*pkts = n;
 			*bytes = 0;
@@ -83,7 +83,7 @@ static int parse_queue(const char *text, uint64_t *pkts, uint64_t *bytes)
 		return -EINVAL;
 	memcpy(digits, text, len - 1);
 	digits[len - 1] = '\0';
-	err = opts_parse_number(digits, 1, MAX_BYTES, &n);
+	err = opt_parse_number(digits, 1, MAX_BYTES, &n);
 	if (err == 0) {
 		*pkts = 0;
 		*bytes = n;
@@ -94,7 +94,7 @@ static int parse_queue(const char *text, uint64_t *pkts, uint64_t *bytes)
 static int parse_mtu(const char *text, unsigned *mtu)
 {
 	uint64_t value;
-	int err = opts_parse_number(text, 0, MAX_MTU, &value);
+	int err = opt_parse_number(text, 0, MAX_MTU, &value);
 
 	if (err == 0 && value != 0 && value < MIN_MTU)
 		err = -ERANGE;
@@ -115,29 +115,29 @@ int wire_setting_parse(const struct wire_setting *setting, const char *text,
 		       struct wire_conf *conf)
 {
 	void *member = (char *)conf + setting->offset;
-	int64_t value = 0;
+	uint64_t value = 0;
 	int err = 0;
 
 	switch ((enum kind)setting->kind) {
 	case PERCENT:
-		err = opts_parse_seconds(text, 0, 100 * UNIT, &value);
+		err = opt_parse_decimal(text, 0, 100 * UNIT, &value);
 		if (err == 0)
 			*(uint64_t *)member =
 				(uint64_t)((unsigned __int128)value *
 					   WIRE_SURE / (100 * UNIT));
 		return err;
 	case MS:
-		err = opts_parse_seconds(text, 0, MAX_MS * UNIT, &value);
+		err = opt_parse_decimal(text, 0, MAX_MS * UNIT, &value);
 		if (err == 0)
-			*(int64_t *)member = value / 1000;
+			*(int64_t *)member = (int64_t)value / 1000;
 		return err;
 	case SECONDS:
-		err = opts_parse_seconds(text, 0, DAY_NS, &value);
+		err = opt_parse_decimal(text, 0, DAY_NS, &value);
 		if (err == 0)
-			*(int64_t *)member = value;
+			*(int64_t *)member = (int64_t)value;
 		return err;
 	case MBIT:
-		err = opts_parse_seconds(text, 0, MAX_MBIT * UNIT, &value);
+		err = opt_parse_decimal(text, 0, MAX_MBIT * UNIT, &value);
 		if (err == 0 && value != 0 && value < UNIT / 1000)
 			err = -ERANGE;
 		if (err == 0)

@@ -35,7 +35,7 @@ static void refuses(const char *words, const char *says)
 	struct in_child run = in_child_run(parse_in_child, (void *)words);
 	char *end = strchr(run.err, '\n');
 
-	if (run.status != OPTS_EXIT_USAGE)
+	if (run.status != OPT_EXIT_USAGE)
 		fail_msg("'%s' ended with %d", words, run.status);
 	if (!end || end[1] != '\0' || run.out[0] != '\0')
 		fail_msg("'%s' printed '%s' and '%s'", words, run.err, run.out);

@@ -508,5 +508,5 @@ int main(int argc, char **argv)
 	close_all();
 	if (wire.opts.json)
 		fclose(wire.opts.json);
-	return rc == 0 ? 0 : rc == -EINVAL ? OPTS_EXIT_USAGE : 1;
+	return rc == 0 ? 0 : rc == -EINVAL ? OPT_EXIT_USAGE : 1;
 }
