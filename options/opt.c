@@ -371,6 +371,7 @@ int opt_set_key(const struct opt *rows, size_t n, char *word, void *base,
 	if (opt_set(opt, value, base, error) == 0)
 		return 0;
 	snprintf(expected, sizeof(expected), "%s", error->expected);
+	error->text[0] = '\0'; /* it names the key as an option */
 	return opt_expect(error, "%s= with %s", opt->name, expected);
 }
 

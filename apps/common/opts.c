@@ -1,10 +1,6 @@
 #include "apps/common/opts.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <setjmp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *opts_version(void)
@@ -21,71 +17,9 @@ void opts_set_version(const char *program)
 	argp_program_version = text;
 }
 
-/* In opts_try() a refusal jumps here instead of ending the program. */
-static _Thread_local struct {
-	bool set;
-	jmp_buf env;
-	const char *place;
-	char *error;
-	size_t len;
-} catcher;
-
-/* Stores the line, without a newline, and jumps: the program does not end. */
-__attribute__((noreturn)) static void throw_refusal(const char *option,
-						    const char *value,
-						    const char *expected,
-						    const char *example)
-{
-	char *error = catcher.error;
-
-	snprintf(error, catcher.len,
-		 value ? "%s%s '%s': expected %s, for example %s"
-		       : "%s%s%s is missing: expected %s, for example %s",
-		 value ? catcher.place : "", option, value ? value : "",
-		 expected, example);
-	for (char *c = error; *c; c++)
-		if (iscntrl((unsigned char)*c))
-			*c = '?';
-	longjmp(catcher.env, 1);
-}
-
-/* setjmp(3) is in a function of its own, which changes no variable after it. */
-static int parse_caught(argp_parser_t parser, int key, char *value,
-			struct argp_state *state)
-{
-	if (setjmp(catcher.env))
-		return -EINVAL;
-	parser(key, value, state);
-	return 0;
-}
-
-int opts_try(const struct argp *argp, const char *name, char *value,
-	     const char *where, void *input, char *error, size_t len)
-{
-	const struct argp_option *option = argp->options;
-	struct argp_state state = {
-		.root_argp = argp, .input = input, .name = (char *)""};
-	int err;
-
-	while (name && option->name && strcmp(option->name, name) != 0)
-		option++;
-	if (name && !option->name)
-		return -ENOENT;
-	catcher.set = true;
-	catcher.place = where;
-	catcher.error = error;
-	catcher.len = len;
-	err = parse_caught(argp->parser, name ? option->key : ARGP_KEY_END,
-			   value, &state);
-	catcher.set = false;
-	return err;
-}
-
 void opts_refuse(const struct argp_state *state, const char *option,
 		 const char *value, const char *expected, const char *example)
 {
-	if (catcher.set)
-		throw_refusal(option, value, expected, example);
 	opt_refuse_or_exit(state, option, value, expected, example);
 }
 

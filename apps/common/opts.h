@@ -23,17 +23,6 @@ opts_refuse(const struct argp_state *state, const char *option,
 	    const char *value, const char *expected, const char *example);
 
 /*
- * Passes one option to one parser, by its name without dashes; name NULL: the
- * end (ARGP_KEY_END). A refusal does not end the program: the call returns
- * -EINVAL with the line in error, which begins with `place` ("" or "--config
- * ...: "). -ENOENT: the parser has no such option. For a file that is read
- * again while the program runs, on any thread; value must stay valid, like a
- * string of argv.
- */
-int opts_try(const struct argp *argp, const char *name, char *value,
-	     const char *place, void *input, char *error, size_t len);
-
-/*
  * The default limit of clients per source: half of max_clients, so that one
  * source cannot keep the others out, but at least 1,024.
  */

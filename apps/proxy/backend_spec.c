@@ -4,25 +4,23 @@
 #include <errno.h>
 #include <string.h>
 
-static const char *const states[] = {"ready", "drain", "down"};
-
-#define KEYS                                                                   \
-	"a key of weight=, maxconn=, backup, state=, check=, send=, sni= "     \
-	"after the address"
+#define STATES "ready|drain|down"
 
 const char *backend_state_name(enum backend_state state)
 {
-	return states[state];
+	static const char *const names[] = {"ready", "drain", "down"};
+
+	return names[state];
 }
 
 int backend_state_parse(const char *text, enum backend_state *out)
 {
-	for (int i = 0; i < 3; i++)
-		if (strcmp(text, states[i]) == 0) {
-			*out = (enum backend_state)i;
-			return 0;
-		}
-	return -EINVAL;
+	int i = opt_find_word(STATES, text);
+
+	if (i < 0)
+		return i;
+	*out = (enum backend_state)i;
+	return 0;
 }
 
 /* Letters, digits and a few more, so that a name needs no quotes anywhere. */
@@ -66,28 +64,32 @@ static bool is_host_name(const char *text)
 	return letter;
 }
 
-static const char *parse_host(const char *text, struct backend_spec *out)
+static int parse_host(const char *text, struct backend_spec *out,
+		      struct opt_error *error)
 {
 	const char *colon = strrchr(text, ':');
 	uint64_t port;
 
 	if (opt_parse_endpoint(text, &out->end) == 0) {
 		if (!opt_is_host(&out->end))
-			return "the address of one host and a port";
+			goto wrong;
 		strcpy(out->host, out->end.host);
 		out->port = out->end.port;
-		return NULL;
+		return 0;
 	}
 	if (!colon || opt_parse_number(colon + 1, 1, UINT16_MAX, &port) ||
 	    (size_t)(colon - text) >= sizeof(out->host))
-		return "the address of one host and a port";
+		goto wrong;
 	memcpy(out->host, text, (size_t)(colon - text));
 	out->host[colon - text] = '\0';
 	if (!is_host_name(out->host))
-		return "the address or the name of one host and a port";
+		goto wrong;
 	out->by_name = true;
 	out->port = (uint16_t)port;
-	return NULL;
+	return 0;
+wrong:
+	return opt_expect(error,
+			  "the address or the name of one host and a port");
 }
 
 static int hex_value(char c)
@@ -131,44 +133,51 @@ static bool unescape(const char *text, char *out)
 	return n > 0;
 }
 
-static const char *parse_check(const char *value, struct backend_spec *out)
+static int parse_check(const struct opt *opt, const char *value, void *base,
+		       struct opt_error *error)
 {
-	const char *expected = "check=tcp, check=none, check=http:/PATH or "
-			       "check=expect:TEXT";
+	struct backend_spec *out = base;
+	const char *path = strlen(value) > 4 ? value + 5 : "/";
 
 	if (strcmp(value, "tcp") == 0) {
 		out->check = BACKEND_CHECK_TCP;
-	} else if (strcmp(value, "none") == 0) {
-		out->check = BACKEND_CHECK_NONE;
-	} else if (strncmp(value, "expect:", 7) == 0) {
-		out->check = BACKEND_CHECK_EXPECT;
-		if (!unescape(value + 7, out->expect))
-			return expected;
-	} else if (strcmp(value, "http") == 0 ||
-		   strncmp(value, "http:/", 6) == 0) {
-		const char *path = value[4] ? value + 5 : "/";
-
-		out->check = BACKEND_CHECK_HTTP;
-		if (strlen(path) >= sizeof(out->send))
-			return expected;
-		for (const char *c = path; *c; c++)
-			if (!isgraph((unsigned char)*c))
-				return expected;
-		strcpy(out->send, path);
-	} else {
-		return expected;
+		return 0;
 	}
-	return NULL;
+	if (strcmp(value, "none") == 0) {
+		out->check = BACKEND_CHECK_NONE;
+		return 0;
+	}
+	if (strncmp(value, "expect:", 7) == 0) {
+		out->check = BACKEND_CHECK_EXPECT;
+		return unescape(value + 7, out->expect) ? 0 : -EINVAL;
+	}
+	if (strcmp(value, "http") != 0 && strncmp(value, "http:/", 6) != 0)
+		return -EINVAL;
+	if (strlen(path) >= sizeof(out->send))
+		return -EINVAL;
+	for (const char *c = path; *c; c++)
+		if (!isgraph((unsigned char)*c))
+			return -EINVAL;
+	out->check = BACKEND_CHECK_HTTP;
+	strcpy(out->send, path);
+	return 0;
 }
 
-static const char *parse_sni(const char *value, struct backend_spec *out)
+static int parse_send(const struct opt *opt, const char *value, void *base,
+		      struct opt_error *error)
 {
-	const char *expected = "sni=NAME, sni=*.NAME or several with | between "
-			       "two";
+	return unescape(value, ((struct backend_spec *)base)->send) ? 0
+								    : -EINVAL;
+}
+
+static int parse_sni(const struct opt *opt, const char *value, void *base,
+		     struct opt_error *error)
+{
+	struct backend_spec *out = base;
 	const char *at = value;
 
 	if (strlen(value) >= sizeof(out->sni))
-		return expected;
+		return -EINVAL;
 	for (size_t i = 0; i <= strlen(value); i++)
 		out->sni[i] = (char)tolower((unsigned char)value[i]);
 	while (at) {
@@ -179,91 +188,69 @@ static const char *parse_sni(const char *value, struct backend_spec *out)
 		memcpy(name, at, len);
 		name[len] = '\0';
 		if (!is_host_name(strncmp(name, "*.", 2) ? name : name + 2))
-			return expected;
+			return -EINVAL;
 		at = end ? end + 1 : NULL;
 	}
-	return NULL;
+	return 0;
 }
 
-/* value NULL: there is none. */
-static const char *parse_key(const char *key, const char *value,
-			     struct backend_spec *out)
-{
-	uint64_t n;
+#define AT(member) OPT_AT(struct backend_spec, member)
 
-	if (strcmp(key, "backup") == 0 && !value) {
-		out->backup = true;
-		return NULL;
-	}
-	if (!value)
-		return KEYS;
-	if (strcmp(key, "weight") == 0) {
-		if (opt_parse_number(value, 1, BACKEND_WEIGHT, &n))
-			return "weight=1 to weight=256";
-		out->weight = (unsigned)n;
-		return NULL;
-	}
-	if (strcmp(key, "maxconn") == 0) {
-		if (opt_parse_number(value, 0, 2000000, &n))
-			return "maxconn=0 (no bound) to maxconn=2000000";
-		out->maxconn = (unsigned)n;
-		return NULL;
-	}
-	if (strcmp(key, "state") == 0)
-		return backend_state_parse(value, &out->state)
-			       ? "state=ready, state=drain or state=down"
-			       : NULL;
-	if (strcmp(key, "check") == 0)
-		return parse_check(value, out);
-	if (strcmp(key, "send") == 0)
-		return unescape(value, out->send) ? NULL
-						  : "send= and 1 to 127 bytes";
-	if (strcmp(key, "sni") == 0)
-		return parse_sni(value, out);
-	return KEYS;
-}
+static const struct opt keys[] = {
+	{"weight", OPT_NUMBER, AT(weight), .min = 1, .max = BACKEND_WEIGHT,
+	 .initial = "1"},
+	{"maxconn", OPT_NUMBER, AT(maxconn), .max = 2000000},
+	{"backup", OPT_FLAG, AT(backup), .arg = NULL},
+	{"state", OPT_CHOICE, AT(state), .arg = STATES},
+	{"check", OPT_CUSTOM, .read = parse_check,
+	 .expected = "tcp, none, http:/PATH or expect:TEXT"},
+	{"send", OPT_CUSTOM, .read = parse_send, .expected = "1 to 127 bytes"},
+	{"sni", OPT_CUSTOM, .read = parse_sni,
+	 .expected = "NAME, *.NAME or several with | between two"},
+};
 
 /* The first word: [NAME=]HOST:PORT. */
-static const char *parse_first(char *word, struct backend_spec *out)
+static int parse_first(char *word, struct backend_spec *out,
+		       struct opt_error *error)
 {
 	char *equals = strchr(word, '=');
 
 	if (equals) {
 		*equals = '\0';
 		if (!is_name(word))
-			return "a name of letters, digits, '.', '_' and '-' "
-			       "before '=', 63 of them at most";
+			return opt_expect(error,
+					  "a name of letters, digits, '.', '_' "
+					  "and '-' before '=', 63 of them at "
+					  "most");
 		strcpy(out->name, word);
-		return parse_host(equals + 1, out);
+		return parse_host(equals + 1, out, error);
 	}
 	/* An address that is short enough is its own name. */
 	if (strlen(word) >= BACKEND_NAME_MAX)
-		return "NAME=HOST:PORT for a host this long";
+		return opt_expect(error, "NAME=HOST:PORT for a host this long");
 	strcpy(out->name, word);
-	return parse_host(word, out);
+	return parse_host(word, out, error);
 }
 
-const char *backend_spec_parse(const char *text, struct backend_spec *out)
+int backend_spec_parse(const char *text, struct backend_spec *out,
+		       struct opt_error *error)
 {
 	char copy[1024], *next = copy;
-	const char *wrong;
+	int err;
 
-	*out = (struct backend_spec){.weight = 1};
+	*out = (struct backend_spec){0};
+	opt_set_defaults(keys, OPT_COUNT(keys), out);
 	if (strlen(text) >= sizeof(copy))
-		return "less than 1024 bytes";
+		return opt_expect(error, "less than %zu bytes", sizeof(copy));
 	strcpy(copy, text);
-	wrong = parse_first(strsep(&next, ","), out);
-	while (!wrong && next) {
-		char *key = strsep(&next, ","), *value = strchr(key, '=');
-
-		if (value)
-			*value++ = '\0';
-		wrong = parse_key(key, value, out);
-	}
-	if (!wrong && out->send[0] && out->check != BACKEND_CHECK_HTTP &&
+	err = parse_first(strsep(&next, ","), out, error);
+	while (err == 0 && next)
+		err = opt_set_key(keys, OPT_COUNT(keys), strsep(&next, ","),
+				  out, error);
+	if (err == 0 && out->send[0] && out->check != BACKEND_CHECK_HTTP &&
 	    out->check != BACKEND_CHECK_EXPECT)
-		wrong = "check=expect:TEXT beside send=";
-	return wrong;
+		err = opt_expect(error, "check=expect:TEXT beside send=");
+	return err;
 }
 
 /* Matches one pattern of `len` bytes against a name. */

@@ -57,10 +57,11 @@ void backend_spec_authority(const struct backend_spec *spec, unsigned port,
 			    char out[BACKEND_AUTHORITY_MAX]);
 
 /*
- * Parses a backend. Returns NULL, or what was expected instead, for
- * opts_refuse(); *out is complete only with NULL.
+ * Parses a backend. Returns 0, or -EINVAL with error->expected; *out is
+ * complete only with 0.
  */
-const char *backend_spec_parse(const char *text, struct backend_spec *out);
+int backend_spec_parse(const char *text, struct backend_spec *out,
+		       struct opt_error *error);
 
 /* "ready", "drain" or "down"; the parser returns -EINVAL for another word. */
 const char *backend_state_name(enum backend_state state);

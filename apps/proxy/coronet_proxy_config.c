@@ -87,23 +87,15 @@ static char *keep_text(struct proxy_config *config, const char *text)
 struct reading {
 	struct proxy_config *config;
 	uint64_t fixed;
-	char *error;
-	size_t len;
+	struct opt_error *error;
 };
 
-/* Options that do not change from the program's start to its end. */
-static bool is_fixed(const char *name)
+/* Does the option keep its value from the program's start to its end? */
+static bool is_fixed(const struct opt_set *set, const char *name)
 {
-	static const char *const names[] = {
-		"listen",	 "port",       "max-clients",
-		"max-half-open", "over-limit", "max-clients-per-source",
-		"drain-timeout", "access-log",
-	};
+	const struct opt *opt = opt_find(set->rows, set->n, name);
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (strcmp(name, names[i]) == 0)
-			return true;
-	return false;
+	return opt && opt->fixed;
 }
 
 static int read_option(void *arg, const char *name, const char *value,
@@ -115,12 +107,13 @@ static int read_option(void *arg, const char *name, const char *value,
 
 	if (value && !text)
 		return -ENOMEM;
-	err = opts_try(&proxy_opts_argp, name, text, place, &r->config->opts,
-		       r->error, r->len);
+	err = opt_try(&proxy_opts, name, text, place, &r->config->opts,
+		      r->error);
 	if (err == -ENOENT)
-		err = opts_try(&steer_opts_argp, name, text, place,
-			       &r->config->steer, r->error, r->len);
-	if (err == -ENOENT || is_fixed(name)) {
+		err = opt_try(&steer_opts, name, text, place, &r->config->steer,
+			      r->error);
+	if (err == -ENOENT || is_fixed(&proxy_opts, name) ||
+	    is_fixed(&steer_opts, name)) {
 		r->fixed = r->fixed * 31 + balance_hash(name, strlen(name));
 		if (value)
 			r->fixed = r->fixed * 31 +
@@ -179,62 +172,58 @@ static void to_net_addr(const struct sockaddr *from, struct net_addr *out)
 }
 
 /* Refuses options that mean nothing without another. */
-static int refuse_alone(const struct proxy_config *config, char *error,
-			size_t len)
+static int refuse_alone(const struct proxy_config *config,
+			struct opt_error *error)
 {
-	if (config->steer.proxy_from.n && !config->opts.accept_proxy) {
-		snprintf(error, len,
-			 "--proxy-from: expected --accept-proxy beside it");
-		return -EINVAL;
-	}
+	if (config->steer.proxy_from.n && !config->opts.accept_proxy)
+		return opt_fail(
+			error,
+			"--proxy-from: expected --accept-proxy beside it");
 	return 0;
 }
 
-static int refuse_own(const struct proxy_config *config, char *error,
-		      size_t len)
+static int refuse_own(const struct proxy_config *config,
+		      struct opt_error *error)
 {
 	for (unsigned i = 0; i < config->opts.n_backends; i++) {
 		struct net_addr addr;
 
 		to_net_addr((const void *)&config->opts.specs[i].end.addr,
 			    &addr);
-		if (!config->opts.specs[i].by_name && is_own(&addr)) {
-			snprintf(error, len,
-				 "--to '%s': expected another host, for "
-				 "example --to 10.9.0.2:80",
-				 config->opts.backend_texts[i]);
-			return -EINVAL;
-		}
+		if (!config->opts.specs[i].by_name && is_own(&addr))
+			return opt_refuse(error, "--to",
+					  config->opts.backend_texts[i],
+					  "another host", "--to 10.9.0.2:80");
 	}
 	return 0;
 }
 
 /* Reads all options: a new configuration, or NULL with a line in error. */
-static struct proxy_config *config_read(uint64_t *fixed, char *error,
-					size_t len)
+static struct proxy_config *config_read(uint64_t *fixed,
+					struct opt_error *error)
 {
 	struct proxy_config *config = calloc(1, sizeof(*config));
-	struct reading r = {config, 0, error, len};
+	struct reading r = {config, 0, error};
 	int err;
 
-	snprintf(error, len, "%s", strerror(ENOMEM));
+	opt_fail(error, "%s", strerror(ENOMEM));
 	if (!config)
 		return NULL;
 	config->refs = 1;
 	proxy_opts_init(&config->opts);
 	steer_opts_init(&config->steer);
 	err = net_reread_args(state.argp, state.argc, state.argv, read_option,
-			      &r, error, len);
+			      &r, error->text, sizeof(error->text));
 	if (err == 0)
-		err = opts_try(&proxy_opts_argp, NULL, NULL, "", &config->opts,
-			       error, len);
+		err = opt_try(&proxy_opts, NULL, NULL, "", &config->opts,
+			      error);
 	if (err == 0)
-		err = opts_try(&steer_opts_argp, NULL, NULL, "", &config->steer,
-			       error, len);
+		err = opt_try(&steer_opts, NULL, NULL, "", &config->steer,
+			      error);
 	if (err == 0)
-		err = refuse_alone(config, error, len);
+		err = refuse_alone(config, error);
 	if (err == 0)
-		err = refuse_own(config, error, len);
+		err = refuse_own(config, error);
 	*fixed = r.fixed;
 	if (err == 0)
 		return config;
@@ -432,13 +421,13 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 
 static void reload(void)
 {
-	char error[512];
+	struct opt_error error;
 	struct proxy_config *config;
 	uint64_t fixed;
 
-	config = config_read(&fixed, error, sizeof(error));
+	config = config_read(&fixed, &error);
 	if (!config) {
-		reload_report(false, "%s; nothing has changed", error);
+		reload_report(false, "%s; nothing has changed", error.text);
 		return;
 	}
 	pthread_mutex_lock(&state.publishing);
@@ -528,19 +517,21 @@ int config_open(const struct argp *argp, int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_hangup,
 				   .sa_flags = SA_RESTART};
+	struct opt_error error;
 	int err;
 
 	state.argp = argp;
 	state.argc = argc;
 	state.argv = argv;
-	state.config = config_read(&state.fixed, proxy.net.error,
-				   sizeof(proxy.net.error));
-	if (!state.config)
+	state.config = config_read(&state.fixed, &error);
+	if (!state.config) {
+		snprintf(proxy.net.error, sizeof(proxy.net.error), "%s",
+			 error.text);
 		return -EINVAL;
+	}
 	state.pool = build_pool(state.config, NULL);
 	if (!state.pool)
 		return -ENOMEM;
-	proxy.net.error[0] = '\0';
 	proxy.first = config_ref(state.config);
 	sem_init(&state.reload, 0, 0);
 	/* Start before the shards, which may pin this thread to a CPU. */

@@ -486,13 +486,14 @@ close_events:
 
 /* ---- options ---- */
 
-enum { OPT_STATS = 0x100 };
-
-static const struct argp_option options[] = {
-	{"stats", OPT_STATS, "SECONDS", 0,
-	 "Log statistics at this interval (default: never)", 1},
-	{0},
+static const struct opt rows[] = {
+	{"stats", OPT_SECONDS, OPT_AT(struct config, stats_ns), "SECONDS", NULL,
+	 OPT_NS_PER_S / 10, OPT_DAY_NS,
+	 .help = "Log statistics at this interval (default: never)",
+	 .group = 1},
 };
+
+OPT_SET(epoll_proxy_opts, rows, 0x100, NULL)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
@@ -502,15 +503,10 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &config.opts;
 		state->child_inputs[1] = &config.threads;
 		return 0;
-	case OPT_STATS:
-		config.stats_ns =
-			opts_seconds(state, "--stats", arg, OPT_NS_PER_S / 10,
-				     86400 * OPT_NS_PER_S, "--stats 1");
-		return 0;
 	case ARGP_KEY_ARG:
 		opt_refuse_argument(state, arg);
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return epoll_proxy_opts_parse(key, arg, state);
 	}
 }
 
@@ -572,9 +568,10 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		.options = options,
+		.options = epoll_proxy_opts_options,
 		.parser = parse_key,
 		.children = children,
+		.help_filter = epoll_proxy_opts_help,
 		.doc = "TCP proxy through the kernel's sockets and epoll. The "
 		       "limit of clients is shared out among the threads.",
 	};
@@ -582,7 +579,7 @@ int main(int argc, char **argv)
 	opts_set_version("epoll-proxy");
 	proxy_opts_init(&config.opts);
 	config.opts.plain = true;
-	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
+	if (argp_parse(&argp, argc, argv, 0, NULL, &config))
 		return OPT_EXIT_USAGE;
 	if (dials_itself())
 		return OPT_EXIT_USAGE;

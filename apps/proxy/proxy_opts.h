@@ -50,3 +50,4 @@ bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);
 
 /* Input: a struct proxy_opts that proxy_opts_init() has filled. */
 extern const struct argp proxy_opts_argp;
+extern const struct opt_set proxy_opts; /* its table */

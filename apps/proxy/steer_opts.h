@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "apps/proxy/access_list.h"
+#include "options/opt.h"
 
 struct steer_opts {
 	unsigned queue; /* sessions that may wait for a backend with room */
@@ -37,3 +38,4 @@ void steer_opts_fini(struct steer_opts *opts);
 
 /* Input: a struct steer_opts that steer_opts_init() has filled. */
 extern const struct argp steer_opts_argp;
+extern const struct opt_set steer_opts; /* its table */

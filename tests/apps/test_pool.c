@@ -35,12 +35,14 @@ static struct pool *build(const struct pool_rules *rules, const char *texts,
 {
 	static struct backend_spec specs[BALANCE_MAX];
 	char copy[4096], *next = copy;
+	struct opt_error error;
 	unsigned n = 0;
 
 	snprintf(copy, sizeof(copy), "%s", texts);
 	while (next)
-		assert_null(
-			backend_spec_parse(strsep(&next, " "), &specs[n++]));
+		assert_int_equal(backend_spec_parse(strsep(&next, " "),
+						    &specs[n++], &error),
+				 0);
 	return pool_build(specs, n, rules, old, now_ns);
 }
 

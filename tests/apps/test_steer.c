@@ -202,13 +202,19 @@ static void test_flood_of_sources_delays_a_busy_source_briefly(void **state)
 }
 
 static struct backend_spec spec;
+static struct opt_error wrong_spec;
+
+static void parse_spec(const char *text, struct backend_spec *out)
+{
+	assert_int_equal(backend_spec_parse(text, out, &wrong_spec), 0);
+}
 
 static void expect_authority(const char *backend, const char *authority)
 {
 	struct backend_spec parsed;
 	char out[BACKEND_AUTHORITY_MAX];
 
-	assert_null(backend_spec_parse(backend, &parsed));
+	parse_spec(backend, &parsed);
 	backend_spec_authority(&parsed, parsed.port, out);
 	assert_string_equal(out, authority);
 }
@@ -224,10 +230,10 @@ static void test_host_of_a_check_is_parsed(void **state)
 
 static void test_a_backend_with_all_its_keys(void **state)
 {
-	assert_null(backend_spec_parse(
+	parse_spec(
 		"web1=[fd00::1]:443,weight=3,maxconn=100,backup,state=drain,"
 		"check=expect:+PONG\\x2c,send=PING\\r\\n,sni=A.example|*.b.org",
-		&spec));
+		&spec);
 	assert_string_equal(spec.name, "web1");
 	assert_string_equal(spec.host, "fd00::1");
 	assert_int_equal(spec.port, 443);
@@ -238,12 +244,11 @@ static void test_a_backend_with_all_its_keys(void **state)
 	assert_string_equal(spec.expect, "+PONG,");
 	assert_string_equal(spec.send, "PING\r\n");
 	assert_string_equal(spec.sni, "a.example|*.b.org");
-	assert_null(
-		backend_spec_parse("10.9.0.2:80,check=http:/up?x=1", &spec));
+	parse_spec("10.9.0.2:80,check=http:/up?x=1", &spec);
 	assert_string_equal(spec.name, "10.9.0.2:80");
 	assert_string_equal(spec.send, "/up?x=1");
 	assert_int_equal(spec.weight, 1);
-	assert_null(backend_spec_parse("web.example.:80", &spec));
+	parse_spec("web.example.:80", &spec);
 	assert_true(spec.by_name);
 	assert_string_equal(spec.host, "web.example.");
 }
@@ -281,8 +286,23 @@ static void test_invalid_backends_are_refused(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		if (!backend_spec_parse(wrong[i], &spec))
+		if (backend_spec_parse(wrong[i], &spec, &wrong_spec) == 0)
 			fail_msg("'%s' was taken", wrong[i]);
+}
+
+static void test_wrong_key_of_a_backend_is_named(void **state)
+{
+	struct opt_error error;
+	static struct proxy_opts proxy;
+
+	proxy_opts_init(&proxy);
+	assert_int_equal(opt_try(&proxy_opts, "to", "10.9.0.2:80,weight=0", "",
+				 &proxy, &error),
+			 -EINVAL);
+	assert_string_equal(error.text,
+			    "--to '10.9.0.2:80,weight=0': expected weight= "
+			    "with a whole number from 1 to 256, for example "
+			    "--to 10.9.0.2:80");
 }
 
 /* A reload uses the option's own parser, and errors do not end the program. */
@@ -290,37 +310,32 @@ static void test_a_refused_option_can_be_caught(void **state)
 {
 	static struct proxy_opts proxy;
 	struct steer_opts steer;
-	char error[512];
+	struct opt_error error;
 
 	steer_opts_init(&steer);
 	proxy_opts_init(&proxy);
-	assert_int_equal(opts_try(&steer_opts_argp, "queue", (char *)"7", "",
-				  &steer, error, sizeof(error)),
+	assert_int_equal(opt_try(&steer_opts, "queue", "7", "", &steer, &error),
 			 0);
 	assert_int_equal(steer.queue, 7);
-	assert_int_equal(opts_try(&steer_opts_argp, "queue", (char *)"8\nx",
-				  "--config 'f', line 3: ", &steer, error,
-				  sizeof(error)),
+	assert_int_equal(opt_try(&steer_opts, "queue", "8\nx",
+				 "--config 'f', line 3: ", &steer, &error),
 			 -EINVAL);
-	assert_string_equal(error,
+	assert_string_equal(error.text,
 			    "--config 'f', line 3: --queue '8?x': expected a "
 			    "whole number from 0 to 2000000, for example "
-			    "--queue 5");
+			    "--queue 1024");
 	assert_int_equal(steer.queue, 7);
-	assert_int_equal(opts_try(&steer_opts_argp, "to", (char *)"x", "",
-				  &steer, error, sizeof(error)),
+	assert_int_equal(opt_try(&steer_opts, "to", "x", "", &steer, &error),
 			 -ENOENT);
-	assert_int_equal(opts_try(&proxy_opts_argp, NULL, NULL, "", &proxy,
-				  error, sizeof(error)),
+	assert_int_equal(opt_try(&proxy_opts, NULL, NULL, "", &proxy, &error),
 			 -EINVAL);
-	assert_string_equal(error, "--to is missing: expected a backend, for "
-				   "example --to 10.9.0.2:80");
-	assert_int_equal(opts_try(&proxy_opts_argp, "to",
-				  (char *)"a=10.9.0.2:80", "", &proxy, error,
-				  sizeof(error)),
-			 0);
-	assert_int_equal(opts_try(&proxy_opts_argp, NULL, NULL, "", &proxy,
-				  error, sizeof(error)),
+	assert_string_equal(error.text,
+			    "--to is missing: expected a backend, for "
+			    "example --to 10.9.0.2:80");
+	assert_int_equal(
+		opt_try(&proxy_opts, "to", "a=10.9.0.2:80", "", &proxy, &error),
+		0);
+	assert_int_equal(opt_try(&proxy_opts, NULL, NULL, "", &proxy, &error),
 			 0);
 	assert_int_equal(proxy.port, 8080);
 	steer_opts_fini(&steer);
@@ -341,6 +356,7 @@ int main(void)
 		cmocka_unit_test(test_host_of_a_check_is_parsed),
 		cmocka_unit_test(test_a_backend_with_all_its_keys),
 		cmocka_unit_test(test_invalid_backends_are_refused),
+		cmocka_unit_test(test_wrong_key_of_a_backend_is_named),
 		cmocka_unit_test(test_a_refused_option_can_be_caught),
 	};
 
