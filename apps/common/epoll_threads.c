@@ -5,64 +5,53 @@
 #include "apps/common/opts.h"
 #include "apps/common/sys.h"
 
-enum { OPT_THREADS = 0x400, OPT_CPU };
+#define AT(member) OPT_AT(struct epoll_threads, member)
 
-static const struct argp_option options[] = {
-	{"threads", OPT_THREADS, "N", 0, "Number of threads (default 1)", 1},
-	{"cpu", OPT_CPU, "N", 0,
-	 "Run the first thread on this CPU, and others on the CPUs that follow "
-	 "it (default: any CPU)",
-	 1},
-	{"lcore", 0, 0, OPTION_ALIAS, 0, 1},
-	{0},
+static const struct opt rows[] = {
+	{"threads", OPT_NUMBER, AT(n), "N", "1", 1, EPOLL_THREADS_MAX,
+	 .help = "Number of threads", .group = 1},
+	{"cpu", OPT_NUMBER, AT(cpu), "N", NULL, 0, 1023,
+	 .help = "Run the first thread on this CPU, and others on the CPUs "
+		 "that follow it (default: any CPU)"},
+	{.name = "lcore", .kind = OPT_ALIAS},
 };
 
 /*
  * Checks CPUs by trying each: the main thread does little, and may stay where
  * the last try put it.
  */
-static void check_cpus(const struct argp_state *state,
-		       const struct epoll_threads *threads)
+static int check_cpus(void *base, struct opt_error *error)
 {
+	const struct epoll_threads *threads = base;
 	char cpu[16];
 
 	for (uint32_t i = 0; threads->cpu >= 0 && i < threads->n; i++) {
 		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)threads->cpu + i);
 		if (sys_pin_cpu((uint32_t)threads->cpu + i))
-			opts_refuse(state, "--cpu", cpu,
-				    "a CPU this process may run on, one a "
-				    "thread",
-				    "--cpu 0");
+			return opt_refuse(error, "--cpu", cpu,
+					  "a CPU this process may run on, one "
+					  "a thread",
+					  "--cpu 0");
 	}
+	return 0;
 }
+
+OPT_SET(epoll_threads, rows, 0x400, check_cpus)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct epoll_threads *threads = state->input;
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		*threads = (struct epoll_threads){.n = 1, .cpu = -1};
-		return 0;
-	case OPT_THREADS:
-		threads->n =
-			(uint32_t)opts_number(state, "--threads", arg, 1,
-					      EPOLL_THREADS_MAX, "--threads 2");
-		return 0;
-	case OPT_CPU:
-		threads->cpu = (int)opts_number(state, "--cpu", arg, 0, 1023,
-						"--cpu 0");
-		return 0;
-	case ARGP_KEY_END:
-		check_cpus(state, threads);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (key != ARGP_KEY_INIT)
+		return epoll_threads_parse(key, arg, state);
+	threads->cpu = -1;
+	opt_set_defaults(rows, OPT_COUNT(rows), threads);
+	return 0;
 }
 
-const struct argp epoll_threads_argp = {.options = options,
-					.parser = parse_key};
+const struct argp epoll_threads_argp = {.options = epoll_threads_options,
+					.parser = parse_key,
+					.help_filter = epoll_threads_help};
 
 void epoll_threads_pin(const struct epoll_threads *threads, uint32_t index)
 {

@@ -180,7 +180,7 @@ static void check_files(const struct argp_state *state)
 		 "at most %ju: this process may open %ju files (ulimit -Hn)",
 		 (uintmax_t)(files > spare ? files - spare : 0),
 		 (uintmax_t)files);
-	opts_refuse(state, "--conns", conns, expected, "--conns 64");
+	opt_refuse_or_exit(state, "--conns", conns, expected, "--conns 64");
 }
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
