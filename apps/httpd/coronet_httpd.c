@@ -20,8 +20,6 @@
 
 #include "apps/common/opts.h"
 
-#define MAX_CLIENTS   100000
-#define MAX_HALF_OPEN 4096
 #define DEFAULT_TYPES "/etc/mime.types"
 /* From this size on, the bytes of a changed file go back to the system. */
 #define MMAP_FROM (256 << 10)
@@ -111,88 +109,58 @@ static void *log_stats(void *arg)
 
 /* ---- starting ---- */
 
-enum {
-	OPT_PORT = 0x2000,
-	OPT_ROOT,
-	OPT_TYPES,
-	OPT_RESCAN,
-	OPT_IDLE,
-	OPT_HEADER,
-	OPT_SEND,
-	OPT_DRAIN,
-	OPT_MAX_CLIENTS,
-	OPT_MAX_SOURCE,
-	OPT_MAX_HALF_OPEN
+#define AT(member) OPT_AT(struct httpd, member)
+#define MIN_NS	   (OPT_NS_PER_S / 100)
+#define MOST	   4000000 /* clients */
+
+static const struct opt rows[] = {
+	{"port", OPT_NUMBER, AT(port), "PORT", "80", 1, 65535,
+	 .help = "Listen on this port"},
+	{"root", OPT_TEXT, AT(root), "PATH",
+	 .help = "Serve this file at /, or this folder's files, read into "
+		 "memory (default: a built-in page)"},
+	{"mime-types", OPT_TEXT, AT(types), "FILE",
+	 .help = "File of media types by file name extension, in addition to "
+		 "the built-in ones (default " DEFAULT_TYPES ", if it exists)"},
+	{"rescan", OPT_SECONDS, AT(rescan_ns), "SECONDS", "1", MIN_NS,
+	 OPT_DAY_NS, .or_zero = true,
+	 .help = "Check the files for changes at this interval; 0: only on "
+		 "SIGHUP"},
+	{"idle-timeout", OPT_SECONDS, AT(idle_ns), "SECONDS", "60", MIN_NS,
+	 OPT_DAY_NS,
+	 .help = "Close connections that are idle this long between requests"},
+	{"header-timeout", OPT_SECONDS, AT(header_ns), "SECONDS", "10", MIN_NS,
+	 OPT_DAY_NS,
+	 .help = "Time allowed for a request to arrive, with its body"},
+	{"send-timeout", OPT_SECONDS, AT(send_ns), "SECONDS", "30", MIN_NS,
+	 OPT_DAY_NS,
+	 .help = "Reset connections that accept no byte of a response this "
+		 "long"},
+	{"drain-timeout", OPT_SECONDS, AT(shutdown.timeout_ns), "SECONDS", "30",
+	 MIN_NS, OPT_DAY_NS,
+	 .help = "Time that responses may continue after SIGTERM"},
+	{"max-clients", OPT_NUMBER, AT(limits.clients), "N", "100000", 1, MOST,
+	 .help = "Maximum number of clients at a time; SYNs beyond it are "
+		 "dropped, so that clients retry"},
+	{"max-clients-per-source", OPT_NUMBER, AT(limits.clients_per_source),
+	 "N", NULL, 1, MOST, .example = "1000",
+	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64 "
+		 "(default: half of --max-clients, at least 1024)"},
+	{"max-half-open", OPT_NUMBER, AT(half_open.max), "N", "4096", 1, MOST,
+	 .help = "Maximum number of incomplete requests; beyond it the oldest "
+		 "is answered with 408"},
 };
 
-static const struct argp_option options[] = {
-	{"port", OPT_PORT, "PORT", 0, "Listen on this port (default 80)", 0},
-	{"root", OPT_ROOT, "PATH", 0,
-	 "Serve this file at /, or this folder's files, read into memory "
-	 "(default: a built-in page)",
-	 0},
-	{"mime-types", OPT_TYPES, "FILE", 0,
-	 "File of media types by file name extension, in addition to the "
-	 "built-in ones (default /etc/mime.types, if it exists)",
-	 0},
-	{"rescan", OPT_RESCAN, "SECONDS", 0,
-	 "Check the files for changes at this interval; 0: only on SIGHUP "
-	 "(default 1)",
-	 0},
-	{"idle-timeout", OPT_IDLE, "SECONDS", 0,
-	 "Close connections that are idle this long between requests (default "
-	 "60)",
-	 0},
-	{"header-timeout", OPT_HEADER, "SECONDS", 0,
-	 "Time allowed for a request to arrive, with its body (default 10)", 0},
-	{"send-timeout", OPT_SEND, "SECONDS", 0,
-	 "Reset connections that accept no byte of a response this long "
-	 "(default 30)",
-	 0},
-	{"drain-timeout", OPT_DRAIN, "SECONDS", 0,
-	 "Time that responses may continue after SIGTERM (default 30)", 0},
-	{"max-clients", OPT_MAX_CLIENTS, "N", 0,
-	 "Maximum number of clients at a time; SYNs beyond it are dropped, so "
-	 "that clients retry (default 100000)",
-	 0},
-	{"max-clients-per-source", OPT_MAX_SOURCE, "N", 0,
-	 "Maximum number of clients of one IPv4 address or IPv6 /64 (default: "
-	 "half of --max-clients, at least 1024)",
-	 0},
-	{"max-half-open", OPT_MAX_HALF_OPEN, "N", 0,
-	 "Maximum number of incomplete requests; beyond it the oldest is "
-	 "answered with 408 (default 4096)",
-	 0},
-	{0},
-};
-
-static unsigned parse_count(const struct argp_state *state, const char *option,
-			    const char *arg)
+static int set_source_limit(void *base, struct opt_error *error)
 {
-	char example[64];
+	struct net_limits *limits = &((struct httpd *)base)->limits;
 
-	snprintf(example, sizeof(example), "%s 1000", option);
-	return (unsigned)opts_number(state, option, arg, 1, 4000000, example);
+	if (limits->clients_per_source == 0)
+		limits->clients_per_source = opts_source_limit(limits->clients);
+	return 0;
 }
 
-static int64_t timeout(const struct argp_state *state, const char *option,
-		       const char *arg)
-{
-	char example[64];
-
-	snprintf(example, sizeof(example), "%s 30", option);
-	return opts_seconds(state, option, arg, OPT_NS_PER_S / 100,
-			    86400 * OPT_NS_PER_S, example);
-}
-
-/* 0 means never; values below 10 ms are refused. */
-static int64_t rescan(const struct argp_state *state, const char *arg)
-{
-	int64_t ns = opts_seconds(state, "--rescan", arg, 0,
-				  86400 * OPT_NS_PER_S, "--rescan 1");
-
-	return ns ? timeout(state, "--rescan", arg) : 0;
-}
+OPT_SET(httpd_opts, rows, 0x2000, set_source_limit)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
@@ -201,52 +169,10 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		opt_begin(state);
 		state->child_inputs[0] = &httpd.net;
 		return 0;
-	case OPT_PORT:
-		httpd.port = (uint16_t)opts_number(state, "--port", arg, 1,
-						   65535, "--port 80");
-		return 0;
-	case OPT_ROOT:
-		httpd.root = arg;
-		return 0;
-	case OPT_TYPES:
-		httpd.types = arg;
-		return 0;
-	case OPT_RESCAN:
-		httpd.rescan_ns = rescan(state, arg);
-		return 0;
-	case OPT_IDLE:
-		httpd.idle_ns = timeout(state, "--idle-timeout", arg);
-		return 0;
-	case OPT_HEADER:
-		httpd.header_ns = timeout(state, "--header-timeout", arg);
-		return 0;
-	case OPT_SEND:
-		httpd.send_ns = timeout(state, "--send-timeout", arg);
-		return 0;
-	case OPT_DRAIN:
-		httpd.shutdown.timeout_ns =
-			timeout(state, "--drain-timeout", arg);
-		return 0;
-	case OPT_MAX_CLIENTS:
-		httpd.limits.clients = parse_count(state, "--max-clients", arg);
-		return 0;
-	case OPT_MAX_SOURCE:
-		httpd.limits.clients_per_source =
-			parse_count(state, "--max-clients-per-source", arg);
-		return 0;
-	case OPT_MAX_HALF_OPEN:
-		httpd.half_open.max =
-			parse_count(state, "--max-half-open", arg);
-		return 0;
 	case ARGP_KEY_ARG:
 		opt_refuse_argument(state, arg);
-	case ARGP_KEY_END:
-		if (httpd.limits.clients_per_source == 0)
-			httpd.limits.clients_per_source =
-				opts_source_limit(httpd.limits.clients);
-		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return httpd_opts_parse(key, arg, state);
 	}
 }
 
@@ -506,9 +432,10 @@ int main(int argc, char **argv)
 	static const struct argp_child children[] = {
 		{&net_argp, 0, "Common options:", 1}, {0}};
 	static const struct argp argp = {
-		.options = options,
+		.options = httpd_opts_options,
 		.parser = parse_key,
 		.children = children,
+		.help_filter = httpd_opts_help,
 		.doc = "HTTP/1.1 server on coronet, for files in memory: DPDK, "
 		       "lwIP, one coroutine a connection.\vWords after -- go "
 		       "to DPDK's EAL.",
@@ -520,20 +447,13 @@ int main(int argc, char **argv)
 	signal(SIGUSR2, SIG_IGN);
 	net_log_name("coronet.httpd");
 	httpd = (struct httpd){
-		.port = 80,
-		.idle_ns = 60 * OPT_NS_PER_S,
-		.header_ns = 10 * OPT_NS_PER_S,
-		.send_ns = 30 * OPT_NS_PER_S,
-		.rescan_ns = OPT_NS_PER_S,
 		.shutdown = {.program = "coronet-httpd",
 			     .what = "connections",
-			     .timeout_ns = 30 * OPT_NS_PER_S,
 			     .begin = stop_listening,
 			     .left = visits_left,
 			     .total = all_visits_left},
-		.limits = {.clients = MAX_CLIENTS},
-		.half_open = {.max = MAX_HALF_OPEN},
 	};
+	opt_set_defaults(rows, OPT_COUNT(rows), &httpd);
 	opts_set_version("coronet-httpd");
 	opt_use_place(net_config_place);
 	net_opts_init(&httpd.net);
