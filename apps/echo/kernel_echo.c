@@ -27,13 +27,13 @@ struct thread {
 	void *worker;
 };
 
-static struct {
+static struct config {
 	const struct kernel_echo *server;
 	struct opt_endpoint listen;
 	const char *addr_text;
 	uint16_t port;
 	struct epoll_threads threads;
-} config = {.addr_text = "0.0.0.0", .port = 7777};
+} config;
 
 static int done_event = -1; /* counts the threads that have ended */
 
@@ -177,24 +177,27 @@ close_events:
 	return err;
 }
 
-enum { OPT_ADDR = 0x100, OPT_PORT };
+#define AT(member) OPT_AT(struct config, member)
 
-static const struct argp_option options[] = {
-	{"addr", OPT_ADDR, "ADDRESS", 0,
-	 "Listen on this address (default 0.0.0.0; :: includes IPv6)", 0},
-	{"port", OPT_PORT, "PORT", 0,
-	 "Listen on this port (default 7777; 0: any free port)", 0},
-	{0},
+static const struct opt rows[] = {
+	{"addr", OPT_TEXT, AT(addr_text), "ADDRESS", "0.0.0.0",
+	 .help = "Listen on this address (default {default}; :: includes "
+		 "IPv6)"},
+	{"port", OPT_NUMBER, AT(port), "PORT", "7777", 0, UINT16_MAX,
+	 .help = "Listen on this port (default {default}; 0: any free port)"},
 };
 
 /* Checks what is known only after all options. */
-static void check_opts(const struct argp_state *state)
+static int check_opts(void *base, struct opt_error *error)
 {
 	if (opt_parse_address(config.addr_text, config.port, &config.listen))
-		opts_refuse(state, "--addr", config.addr_text,
-			    "an IPv4 or IPv6 address of this machine",
-			    "--addr 0.0.0.0 or --addr ::");
+		return opt_refuse(error, "--addr", config.addr_text,
+				  "an IPv4 or IPv6 address of this machine",
+				  "--addr 0.0.0.0 or --addr ::");
+	return 0;
 }
+
+OPT_SET(kernel_echo_opts, rows, 0x100, check_opts)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
@@ -203,20 +206,10 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		opt_begin(state);
 		state->child_inputs[0] = &config.threads;
 		return 0;
-	case OPT_ADDR:
-		config.addr_text = arg;
-		return 0;
-	case OPT_PORT:
-		config.port = (uint16_t)opts_number(state, "--port", arg, 0,
-						    UINT16_MAX, "--port 7777");
-		return 0;
 	case ARGP_KEY_ARG:
 		opt_refuse_argument(state, arg);
-	case ARGP_KEY_END:
-		check_opts(state);
-		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return kernel_echo_opts_parse(key, arg, state);
 	}
 }
 
@@ -227,16 +220,18 @@ int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
 		{0},
 	};
 	const struct argp argp = {
-		.options = options,
+		.options = kernel_echo_opts_options,
 		.parser = parse_key,
 		.children = children,
+		.help_filter = kernel_echo_opts_help,
 		.doc = server->doc,
 	};
 	int err;
 
 	config.server = server;
+	opt_set_defaults(rows, OPT_COUNT(rows), &config);
 	opts_set_version(server->name);
-	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
+	if (argp_parse(&argp, argc, argv, 0, NULL, &config))
 		return OPT_EXIT_USAGE;
 	sys_raise_files();
 	if (server->check && server->check())
