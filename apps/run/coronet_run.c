@@ -25,28 +25,6 @@
 #define LIBRARY "coronet-run.so"
 #define BEHIND	"\x1f" /* follows each word in CORONET_RUN */
 
-enum { OPT_SOCKETS = 0x5000, OPT_CHILDREN, OPT_IN_CHILD };
-
-static const struct argp_option options[] = {
-	{"sockets", OPT_SOCKETS, "PREFIXES", 0,
-	 "Put sockets on the stack that bind or connect to these addresses, "
-	 "for example 10.9.0.0/16,0.0.0.0/32 (default: sockets that connect to "
-	 "addresses that the stack has a route to, or bind to its addresses, "
-	 "0.0.0.0 or ::)",
-	 0},
-	{"children", OPT_CHILDREN, NULL, 0,
-	 "Give each program that PROGRAM starts a stack of its own; only one "
-	 "at a time can use a link (default: they use the kernel's sockets)",
-	 0},
-	{"in-child", OPT_IN_CHILD, NULL, 0,
-	 "Open the stack in the first child process that waits for clients: "
-	 "for "
-	 "servers whose first process only listens, such as nginx with one "
-	 "worker process (default: open it before PROGRAM starts)",
-	 0},
-	{0},
-};
-
 static void fail_run(const char *program, const char *why)
 {
 	fprintf(stderr, "coronet-run: %s: %s\n", program, why);
@@ -59,44 +37,55 @@ static void set_or_fail(const char *name, const char *value)
 		fail_run(name, strerror(errno));
 }
 
-static void refuse_sockets(const struct argp_state *state, const char *arg)
+static int check_prefixes(const struct opt *opt, const char *text, void *base,
+			  struct opt_error *error)
 {
-	opts_refuse(state, "--sockets", arg, "prefixes, separated by commas",
-		    "--sockets 10.9.0.0/16,fd00::/64");
-}
-
-static void check_prefixes(const struct argp_state *state, const char *arg)
-{
-	char *copy = strdup(arg), *rest = copy, *word;
+	char *copy = strdup(text), *rest = copy, *word;
 	struct net_addr addr;
+	int err = copy && *text ? 0 : -EINVAL;
 
-	if (!copy || !*arg)
-		refuse_sockets(state, arg);
-	while ((word = strsep(&rest, ",")))
-		if (net_addr_parse_prefix(word, &addr) < 0)
-			refuse_sockets(state, arg);
+	while (err == 0 && (word = strsep(&rest, ",")))
+		err = net_addr_parse_prefix(word, &addr);
 	free(copy);
+	return err;
 }
+
+/* Read by the library as well, before the program's main(). */
+static struct run_opts {
+	struct net_opts net;
+	bool children, in_child;
+} run;
+
+#define AT(member) OPT_AT(struct run_opts, member)
+
+static const struct opt rows[] = {
+	{"sockets", OPT_CUSTOM, .arg = "PREFIXES", .read = check_prefixes,
+	 .expected = "prefixes, separated by commas",
+	 .example = "10.9.0.0/16,fd00::/64",
+	 .help = "Put sockets on the stack that bind or connect to these "
+		 "addresses, for example 10.9.0.0/16,0.0.0.0/32 (default: "
+		 "sockets that connect to addresses that the stack has a route "
+		 "to, or bind to its addresses, 0.0.0.0 or ::)"},
+	{"children", OPT_FLAG, AT(children), .arg = NULL,
+	 .help = "Give each program that PROGRAM starts a stack of its own; "
+		 "only one at a time can use a link (default: they use the "
+		 "kernel's sockets)"},
+	{"in-child", OPT_FLAG, AT(in_child), .arg = NULL,
+	 .help = "Open the stack in the first child process that waits for "
+		 "clients: for servers whose first process only listens, such "
+		 "as nginx with one worker process (default: open it before "
+		 "PROGRAM starts)"},
+};
+
+OPT_SET(run_opts, rows, 0x5000, NULL)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
-	switch (key) {
-	case ARGP_KEY_INIT:
-		opt_begin(state);
-		state->child_inputs[0] = state->input;
-		return 0;
-	case OPT_SOCKETS:
-		check_prefixes(state, arg);
-		return 0;
-	case OPT_CHILDREN:
-		set_or_fail("CORONET_RUN_CHILDREN", "1");
-		return 0;
-	case OPT_IN_CHILD:
-		set_or_fail("CORONET_RUN_IN_CHILD", "1");
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (key != ARGP_KEY_INIT)
+		return run_opts_parse(key, arg, state);
+	opt_begin(state);
+	state->child_inputs[0] = &run.net;
+	return 0;
 }
 
 /* ---- where the program's own words begin ---- */
@@ -260,25 +249,25 @@ int main(int argc, char **argv)
 	static const struct argp_child children[] = {{&net_argp, 0, NULL, 0},
 						     {0}};
 	static const struct argp argp = {
-		options,
+		run_opts_options,
 		parse_key,
 		"PROGRAM [ARGUMENT...]",
 		"Runs a program with its TCP sockets on a stack of its own.",
 		children,
-		NULL,
+		run_opts_help,
 		NULL};
-	static struct net_opts opts;
 	int at = find_program(&argp, argc, argv), words;
 
 	opts_set_version("coronet-run");
+	opt_use_place(net_config_place);
 	words = at < argc ? at : argc;
 	if (words > 1 && strcmp(argv[words - 1], "--") == 0)
 		words--;
-	net_opts_init(&opts);
+	net_opts_init(&run.net);
 	/* argp may take words out of order, so it gets none of PROGRAM's. */
-	if (net_parse_args(&argp, words, argv, &opts, &opts) < 0) {
-		if (opts.error[0]) /* or argp has said it */
-			fprintf(stderr, "coronet-run: %s\n", opts.error);
+	if (net_parse_args(&argp, words, argv, &run.net, &run) < 0) {
+		if (run.net.error[0]) /* or argp has said it */
+			fprintf(stderr, "coronet-run: %s\n", run.net.error);
 		return OPT_EXIT_USAGE;
 	}
 	if (at >= argc) {
@@ -288,6 +277,10 @@ int main(int argc, char **argv)
 				"curl http://10.9.1.1/\n");
 		return OPT_EXIT_USAGE;
 	}
+	if (run.children)
+		set_or_fail("CORONET_RUN_CHILDREN", "1");
+	if (run.in_child)
+		set_or_fail("CORONET_RUN_IN_CHILD", "1");
 	check_program(argv[at]);
 	hand_on(words, argv);
 	preload();
