@@ -28,7 +28,7 @@ FILE = re.compile(r"[\w./-]*\w\.(?:[chS]|py|sh)")
 # Other projects'.
 ELSEWHERE = {"co_yield_ct", "co_get_epoll_ct", "taskyield", "nty_schedule_run",
              "nty_coroutine_get_sched", "dpdk-devbind.py", "dpdk-telemetry.py"}
-SOURCES = ("apps", "asm", "coro", "dpdk_glue", "netstack", "options", "subprojects", "tests")
+SOURCES = ("apps", "asm", "coro", "dpdk_glue", "netstack", "subprojects", "tests")
 FOLDERS = ("coro", "netstack", "dpdk_glue")
 HEADERS = ("coro/include/coronet", "netstack/include/coronet")
 PAGES = {"coro/include/coronet": "docs/coroutines.md",

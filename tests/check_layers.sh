@@ -1,9 +1,9 @@
 #!/bin/sh
 # Checks the layer rules of the project, by includes:
-#   apps -> netstack -> {coro, dpdk_glue}; coro -> asm; all but asm -> options.
+#   apps -> netstack -> {coro, dpdk_glue}; coro -> asm.
 # Only dpdk_glue/ includes rte_*; only netstack/ includes lwip/*; apps/ includes
-# the public headers (coronet/...) alone, and an appliance its own headers and
-# apps/common's alone.
+# the public headers (coronet/...) and netstack/options/ alone, and an appliance
+# its own headers and apps/common's alone.
 # Within netstack/ a folder includes those before it in `order`. So a frame
 # passes each folder once: in through link, tcp, recovery, conn; out from api to
 # tcp's output phase, and lwIP calls link. lwip/ has headers that everybody may
@@ -27,14 +27,16 @@ refuse() {
 	done
 }
 
-refuse 'rte_' 'only dpdk_glue/ may include DPDK' asm coro options netstack apps
+private='netstack/([^o]|o[^p])' # all but netstack/options/
+refuse 'rte_' 'only dpdk_glue/ may include DPDK' asm coro netstack apps
 refuse 'lwip/|netif/' 'only netstack/ may include lwIP' asm coro dpdk_glue apps
 refuse 'coro/|coronet/|netstack/|dpdk_glue/|apps/' 'asm/ is the lowest layer' asm
 refuse 'netstack/|dpdk_glue/|apps/|coronet/net' 'coro/ knows nothing of networking' coro
-refuse 'asm/|coro/|coronet/|dpdk_glue/|netstack/|apps/' 'options/ knows nothing else' options
+refuse "asm/|coro/|coronet/|dpdk_glue/|$private|apps/" 'options/ knows nothing else' \
+	netstack/options
 refuse 'coro/|coronet/|netstack/|apps/' 'dpdk_glue/ knows nothing above it' dpdk_glue
 refuse 'asm/|apps/' 'netstack/ stands on coro/ and dpdk_glue/' netstack
-refuse 'asm/|coro/|dpdk_glue/|netstack/' 'apps/ use the public headers alone' apps
+refuse "asm/|coro/|dpdk_glue/|$private" 'apps/ use the public headers alone' apps
 refuse 'apps/(load|proxy|httpd|echo|ctl)/' 'apps/common/ knows no appliance' apps/common
 refuse 'apps/(load|proxy|httpd|ctl)/' 'an appliance knows no other' apps/echo
 refuse 'apps/(proxy|httpd|echo|ctl)/' 'an appliance knows no other' apps/load
@@ -42,7 +44,7 @@ refuse 'apps/(load|httpd|echo|ctl)/' 'an appliance knows no other' apps/proxy
 refuse 'apps/(load|proxy|echo|ctl)/' 'an appliance knows no other' apps/httpd
 refuse 'apps/(load|proxy|echo|httpd)/' 'it needs none of them' apps/ctl
 
-order='program mem conn recovery tcp link api control shard sockets'
+order='options program mem conn recovery tcp link api control shard sockets'
 above=$order
 for folder in $order; do
 	above=${above#"$folder"}

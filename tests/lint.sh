@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 # Rejects files that are not sources: "git add -A" adds them easily.
 check_tree() {
 	strays=$(git ls-files | cut -d/ -f1 | sort -u | grep -vxE \
-		'\..*|dpdk_glue|options|netstack|coro|asm|apps|tests|docs|subprojects|meson(\.build|_options\.txt)|[A-Z]+(\.md)?|dev') &&
+		'\..*|dpdk_glue|netstack|coro|asm|apps|tests|docs|subprojects|meson(\.build|_options\.txt)|[A-Z]+(\.md)?|dev') &&
 		die "these do not belong at the top of the tree: $strays"
 	strays=$(git ls-files | grep -E '\.(deb|o|a|so|gz|xz|zip|pcap|pcapng|pyc)$') &&
 		die "these are not sources: $strays"

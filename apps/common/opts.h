@@ -5,7 +5,7 @@
 
 #include <argp.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 /* The project's version, "0.1.0". */
 const char *opts_version(void);

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "apps/proxy/access_list.h"
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 struct steer_opts {
 	unsigned queue; /* sessions that may wait for a backend with room */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 #define TEXT_MAX 64
 

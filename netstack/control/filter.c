@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 static const char *const states[] = {
 	"closed",      "listen",     "syn-sent",   "syn-received",

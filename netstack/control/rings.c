@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 /* The control thread's, once it runs. */
 static unsigned kept;

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "dpdk_glue/pcap.h"
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 #define DEFAULT_BYTES (UINT64_C(100) << 20)
 

@@ -18,7 +18,7 @@
 
 #include <coronet/net.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 #define MAX_WORDS 512
 #define MAX_DEPTH 8 /* of argp parsers within argp parsers */

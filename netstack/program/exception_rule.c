@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 static int add_ports(void *arg, uint64_t first, uint64_t last,
 		     struct opt_error *error)

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 /* A socket's path, with a NUL (unix(7)). */
 #define NET_CONTROL_PATH_MAX 107u

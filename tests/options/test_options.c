@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 #include "tests/apps/in_child.h"
 #include "tests/apps/words.h"
 

@@ -1,7 +1,7 @@
 /*
  * Tables of options as parsers of argp(3).
  */
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * Reads numbers, sizes, words, addresses and ranges.
  */
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

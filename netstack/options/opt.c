@@ -1,7 +1,7 @@
 /*
  * Reads the value of a row of a table, and describes valid values.
  */
-#include "options/opt.h"
+#include "netstack/options/opt.h"
 
 #include <assert.h>
 #include <ctype.h>
