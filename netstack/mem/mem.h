@@ -125,6 +125,12 @@ void net_extbuf_pbuf_freed(void *mem);
 bool net_extbuf_only(const struct pbuf *p);
 bool net_extbuf_attach(struct glue_port *port, struct glue_frame *frame,
 		       const struct pbuf *p);
+/*
+ * Appends len bytes of it to a frame without copying them. Returns false if the
+ * pool is empty.
+ */
+bool net_extbuf_lend(struct net_extbuf *ext, struct glue_port *port,
+		     struct glue_frame *frame, const void *data, unsigned len);
 /* Release memory that no frame refers to any more; at the end, all of it. */
 void net_extbufs_release(void);
 void net_extbufs_close(void);

@@ -147,19 +147,26 @@ bool net_extbuf_only(const struct pbuf *p)
 	return true;
 }
 
+bool net_extbuf_lend(struct net_extbuf *ext, struct glue_port *port,
+		     struct glue_frame *frame, const void *data, unsigned len)
+{
+	if (!glue_tx_lend(port, frame, data, len, &ext->lender))
+		return false;
+	if (!ext->in_frames) {
+		ext->in_frames = true;
+		ext->refs++;
+	}
+	return true;
+}
+
 bool net_extbuf_attach(struct glue_port *port, struct glue_frame *frame,
 		       const struct pbuf *p)
 {
 	for (p = p->next; p; p = p->next) {
 		struct net_extbuf *ext = net_extbuf_of(p);
 
-		if (!glue_tx_lend(port, frame, p->payload, p->len,
-				  &ext->lender))
+		if (!net_extbuf_lend(ext, port, frame, p->payload, p->len))
 			return false;
-		if (!ext->in_frames) {
-			ext->in_frames = true;
-			ext->refs++;
-		}
 	}
 	return true;
 }

@@ -217,9 +217,8 @@ static bool lower_mss(struct net_conn *conn, unsigned mtu)
 	return true;
 }
 
-void net_path_too_big(struct net_conn *conn, unsigned mtu)
+unsigned net_path_note(const ip_addr_t *remote, unsigned mtu)
 {
-	const ip_addr_t *remote = &conn->pcb.remote_ip;
 	const struct net_path *path = find_path(remote);
 	unsigned least = floor_of(remote), known = net_path_mtu(remote);
 
@@ -227,7 +226,12 @@ void net_path_too_big(struct net_conn *conn, unsigned mtu)
 		mtu = least;
 	if (!known || mtu < known)
 		remember(remote, mtu, false);
-	if (lower_mss(conn, mtu)) {
+	return mtu;
+}
+
+void net_path_too_big(struct net_conn *conn, unsigned mtu)
+{
+	if (lower_mss(conn, net_path_note(&conn->pcb.remote_ip, mtu))) {
 		net_here()->stats.path_mtu_lowered++;
 		conn->pcb.nrtx = 0;
 		net_recovery_resume_cut(conn);

@@ -297,7 +297,13 @@ unsigned net_recovery_fill_info(const struct net_conn *conn,
 /* The path MTU of a destination in bytes; 0: unknown. */
 unsigned net_path_mtu(const ip_addr_t *ip);
 
-/* Whether TCP segments to an IPv4 destination are sent with DF. */
+/*
+ * A router has reported credibly what the path to a destination takes. Returns
+ * the MTU to use now, which is not below what every path must carry.
+ */
+unsigned net_path_note(const ip_addr_t *remote, unsigned mtu);
+
+/* Whether packets of TCP and UDP to an IPv4 destination are sent with DF. */
 bool net_path_df(const ip4_addr_t *dest);
 
 /*
