@@ -7,7 +7,8 @@
  * Refused, since nothing here needs them: fragments, routing headers and source
  * routes (RFC 5095, RFC 7126), router advertisements and redirects (the user
  * sets addresses and gateways), multicast listener reports, ICMP errors other
- * than "too big", and unused protocols.
+ * than "too big" and "port unreachable" for a datagram of UDP, and unused
+ * protocols.
  */
 #include "dpdk_glue/check.h"
 
@@ -22,8 +23,10 @@
 
 enum { NEXT_HOPBYHOP = 0, NEXT_FRAGMENT = 44, NEXT_DESTOPTS = 60 };
 enum { OPT4_END = 0, OPT4_NOP = 1, OPT4_LSRR = 131, OPT4_SSRR = 137 };
-enum { ICMP_UNREACHABLE = 3, ICMP_NEEDS_FRAGMENTS = 4, ICMP_ECHO = 8 };
+enum { ICMP_UNREACHABLE = 3, ICMP_ECHO = 8 };
+enum { ICMP_PORT = 3, ICMP_NEEDS_FRAGMENTS = 4, ICMP6_PORT = 4 }; /* codes */
 enum {
+	ICMP6_UNREACHABLE = 1,
 	ICMP6_TOO_BIG = 2,
 	ICMP6_ECHO = 128,
 	ICMP6_QUERY = 130,
@@ -93,8 +96,14 @@ static enum glue_verdict check_icmp4(struct glue_frame *f,
 	f->flags |= GLUE_FRAME_ICMP;
 	if (icmp[0] == ICMP_ECHO)
 		return GLUE_KEEP;
-	if (icmp[0] != ICMP_UNREACHABLE || icmp[1] != ICMP_NEEDS_FRAGMENTS)
+	if (icmp[0] != ICMP_UNREACHABLE ||
+	    (icmp[1] != ICMP_NEEDS_FRAGMENTS && icmp[1] != ICMP_PORT))
 		return GLUE_REFUSED;
+	if (icmp[1] == ICMP_PORT)
+		return room < ICMP_BYTES + GLUE_IP4_BYTES + 8 ||
+				       icmp[ICMP_BYTES + 9] != GLUE_PROTO_UDP
+			       ? GLUE_REFUSED
+			       : GLUE_KEEP;
 	return room < ICMP_BYTES + GLUE_IP4_BYTES + 8 ? GLUE_BAD_FRAME
 						      : GLUE_KEEP;
 }
@@ -243,6 +252,12 @@ static enum glue_verdict check_icmp6(struct glue_frame *f,
 	switch (icmp[0]) {
 	case ICMP6_ECHO:
 		return GLUE_KEEP;
+	case ICMP6_UNREACHABLE:
+		return room >= ICMP_BYTES + GLUE_IP6_BYTES + 8 &&
+				       icmp[1] == ICMP6_PORT &&
+				       icmp[ICMP_BYTES + 6] == GLUE_PROTO_UDP
+			       ? GLUE_KEEP
+			       : GLUE_REFUSED;
 	case ICMP6_TOO_BIG:
 		return room < ICMP_BYTES + GLUE_IP6_BYTES + 8 ? GLUE_BAD_FRAME
 							      : GLUE_KEEP;

@@ -82,6 +82,57 @@ void net_conn_drop(struct net_conn *conn);
 void net_conn_fill_stats(const struct net_conn *conn,
 			 struct net_conn_stats *out);
 
+/* ---- dial.c ---- */
+/*
+ * Finds the address to send from: that of source, or if that is NULL or of no
+ * family, the route's. Returns 0, -EADDRNOTAVAIL or -EHOSTUNREACH.
+ */
+int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
+		      ip_addr_t *local);
+/*
+ * Whether packets between two ports arrive at this shard; fold: that of their
+ * addresses.
+ */
+uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote);
+bool net_flow_is_here(uint16_t fold, u16_t port, u16_t remote_port);
+
+/* ---- udp.c ---- */
+#define NET_CHECK_UDP(udp)                                                     \
+	do {                                                                   \
+		if (__builtin_expect(                                          \
+			    !net_here()->sched ||                              \
+				    ((udp) &&                                  \
+				     (udp)->shard != net_here()->shard),       \
+			    0))                                                \
+			net_die_foreign(__func__);                             \
+	} while (0)
+/* Why a call on a socket may not go on: -EBADF, -ECANCELED; 0: it may. */
+static inline int net_udp_enter(const struct net_udp *udp)
+{
+	if (!udp || !udp->owned)
+		return -EBADF;
+	return udp->cancelled ? -ECANCELED : 0;
+}
+/* Takes the error that ICMP has reported, which one call returns. */
+static inline int net_udp_take_error(struct net_udp *udp)
+{
+	int err = udp->err;
+
+	udp->err = 0;
+	return err;
+}
+/* After a coroutine has waited on a socket: what the call returns. */
+int net_udp_waited(struct net_udp *udp, int err);
+/*
+ * Checks and reads the address of a peer. Returns 0, -EINVAL, -EACCES or
+ * -EHOSTUNREACH.
+ */
+int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote);
+
 /* ---- listen.c ---- */
+/* Whether an address is the stack's, or means all of them. */
+bool net_addr_is_own(const struct net_addr *addr);
+/* Like net_addr_to_lwip(), with the zone of a link-local address. */
+void net_addr_read(const struct net_addr *addr, ip_addr_t *ip);
 err_t net_listener_established(struct net_conn *conn);
 void net_listener_stop(struct net_listener *listener);

@@ -65,14 +65,13 @@ static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
 	       ip_addr_eq(&slot->remote, remote);
 }
 
-/* Do the answers come to this shard? */
-static bool comes_home(uint16_t fold, u16_t port, u16_t remote_port)
+bool net_flow_is_here(uint16_t fold, u16_t port, u16_t remote_port)
 {
 	return net_here()->n_shards == 1 ||
 	       glue_flow_shard(fold, port, remote_port) == net_here()->shard;
 }
 
-static uint16_t fold_of(const ip_addr_t *local, const ip_addr_t *remote)
+uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote)
 {
 	if (net_here()->n_shards == 1)
 		return 0;
@@ -94,11 +93,11 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 	if (known_full(slot, local, remote, remote_port))
 		return 0;
 	search = net_ephemeral_dial(local, remote, remote_port);
-	fold = fold_of(local, remote);
+	fold = net_flow_fold(local, remote);
 	for (unsigned i = 0; i < net_port_count(); i++) {
 		u16_t port = net_ephemeral_next(&search);
 
-		if (comes_home(fold, port, remote_port) &&
+		if (net_flow_is_here(fold, port, remote_port) &&
 		    is_free(local, port, remote, remote_port))
 			return port;
 	}
@@ -121,14 +120,14 @@ static bool has_route(struct netif *netif, const ip_addr_t *remote)
 	       !ip4_addr_isany(netif_ip4_gw(netif));
 }
 
-static int choose_source(const struct net_dial_opts *opts,
-			 const ip_addr_t *remote, ip_addr_t *local)
+int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
+		      ip_addr_t *local)
 {
 	struct netif *netif;
 	const ip_addr_t *found;
 
-	if (opts && opts->source.family) {
-		net_addr_to_lwip(&opts->source, local);
+	if (source && source->family) {
+		net_addr_to_lwip(source, local);
 		if (IP_GET_TYPE(local) != IP_GET_TYPE(remote))
 			return -EADDRNOTAVAIL;
 		for (unsigned i = 0; i < net_here()->n_netifs; i++) {
@@ -173,7 +172,7 @@ int net_route(struct net_stack *stack, const struct net_addr *addr,
 	if (!stack || !addr || addr->family == 0)
 		return -EINVAL;
 	net_addr_to_lwip(addr, &remote);
-	err = choose_source(NULL, &remote, &local);
+	err = net_source_choose(NULL, &remote, &local);
 	if (err == 0 && source)
 		net_addr_from_lwip(&local, 0, source);
 	return err;
@@ -189,11 +188,12 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 	int err;
 
 	net_addr_to_lwip(addr, &remote);
-	err = choose_source(opts, &remote, &local);
+	err = net_source_choose(opts ? &opts->source : NULL, &remote, &local);
 	if (err < 0)
 		return err;
 	port = opts ? opts->source.port : 0;
-	if (port && !comes_home(fold_of(&local, &remote), port, addr->port))
+	if (port &&
+	    !net_flow_is_here(net_flow_fold(&local, &remote), port, addr->port))
 		return -EADDRNOTAVAIL;
 	if (port && !is_free(&local, port, &remote, addr->port))
 		return -EADDRINUSE;

@@ -12,7 +12,7 @@
 
 #define BACKLOG_DEFAULT 4096
 
-static bool is_own_addr(const struct net_addr *addr)
+bool net_addr_is_own(const struct net_addr *addr)
 {
 	ip_addr_t ip;
 
@@ -41,10 +41,10 @@ bool net_is_local(struct net_stack *stack, const struct net_addr *addr)
 	if (!stack || !addr || !addr->family)
 		return false;
 	net_addr_to_lwip(addr, &ip);
-	return !ip_addr_isany_val(ip) && is_own_addr(addr);
+	return !ip_addr_isany_val(ip) && net_addr_is_own(addr);
 }
 
-static void read_ip(const struct net_addr *addr, ip_addr_t *ip)
+void net_addr_read(const struct net_addr *addr, ip_addr_t *ip)
 {
 	net_addr_to_lwip(addr, ip);
 	if (IP_IS_V6_VAL(*ip) && ip6_addr_lacks_zone(ip_2_ip6(ip), IP6_UNICAST))
@@ -89,9 +89,9 @@ int net_listen(struct net_stack *stack, const struct net_addr *addr,
 		return -EINVAL;
 	if (stack->draining)
 		return -ECANCELED;
-	if (!is_own_addr(addr))
+	if (!net_addr_is_own(addr))
 		return -EADDRNOTAVAIL;
-	read_ip(addr, &ip);
+	net_addr_read(addr, &ip);
 	port = addr->port;
 	if (port == 0)
 		port = choose_port(addr->family ? &ip : NULL);

@@ -3,10 +3,10 @@
  *
  * A net_poll() that has to wait allocates one block with a node for each item,
  * since the caller's shared stack may be used by another coroutine meanwhile. A
- * node is in the list of its object: a connection, a listener, or the watches
- * of a channel. An event there only makes the coroutine ready, which then
- * checks its items itself. So the events are level-triggered, and any number of
- * coroutines may wait for one object.
+ * node is in the list of its object: a connection, a listener, a UDP socket, or
+ * the watches of a channel. An event there only makes the coroutine ready,
+ * which then checks its items itself. So the events are level-triggered, and
+ * any number of coroutines may wait for one object.
  */
 #include "netstack/api/api.h"
 
@@ -68,6 +68,23 @@ static unsigned listener_events(const struct net_listener *listener)
 	return listener->head ? NET_READABLE : 0;
 }
 
+static unsigned udp_events(const struct net_udp *udp)
+{
+	if (!udp->owned)
+		return NET_GONE;
+	if (udp->cancelled)
+		return NET_FAILED | NET_READABLE | NET_WRITABLE;
+	return NET_WRITABLE | (udp->rx_head || udp->err ? NET_READABLE : 0);
+}
+
+unsigned net_udp_ready(const struct net_udp *udp, unsigned events)
+{
+	NET_CHECK_THREAD();
+	if (!udp)
+		return NET_GONE;
+	return udp_events(udp) & (events | NET_FAILED | NET_GONE);
+}
+
 static unsigned chan_events(const struct coro_chan *chan)
 {
 	unsigned state = coro_chan_state(chan), events = 0;
@@ -96,6 +113,8 @@ static int collect_events(struct net_poll_item *items, unsigned n)
 			events = listener_events(item->listener);
 		else if (item->chan)
 			events = chan_events(item->chan);
+		else if (item->udp)
+			events = udp_events(item->udp);
 		item->revents = events & (item->events | NET_FAILED | NET_GONE);
 		ready += item->revents != 0;
 	}
@@ -108,7 +127,9 @@ static int check_items(const struct net_poll_item *items, unsigned n)
 		return -EINVAL;
 	for (unsigned i = 0; i < n; i++)
 		if ((items[i].events & ~ALL_EVENTS) ||
-		    !!items[i].conn + !!items[i].listener + !!items[i].chan > 1)
+		    !!items[i].conn + !!items[i].listener + !!items[i].chan +
+				    !!items[i].udp >
+			    1)
 			return -EINVAL;
 	return 0;
 }
@@ -133,6 +154,7 @@ static int link_node(struct net_poll_node *node, struct net_poller *poller,
 	*node = (struct net_poll_node){.poller = poller,
 				       .conn = item->conn,
 				       .listener = item->listener,
+				       .udp = item->udp,
 				       .events = item->events | NET_FAILED |
 						 NET_GONE};
 	if (item->conn) {
@@ -140,6 +162,8 @@ static int link_node(struct net_poll_node *node, struct net_poller *poller,
 	} else if (item->listener) {
 		item->listener->refs++;
 		link_into_list(&item->listener->pollers, node);
+	} else if (item->udp) {
+		link_into_list(&item->udp->pollers, node);
 	} else if (item->chan) {
 		node->watch.fn = on_channel;
 		return coro_chan_watch(item->chan, &node->watch);
@@ -157,6 +181,8 @@ static void unlink_node(struct net_poll_node *node)
 		node->next->pprev = node->pprev;
 	if (node->conn) {
 		net_conn_put(node->conn);
+	} else if (node->udp) {
+		net_udp_put(node->udp);
 	} else {
 		node->listener->refs--;
 		net_listener_put(node->listener);

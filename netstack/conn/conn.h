@@ -78,6 +78,7 @@ struct net_poll_node {
 	struct net_poller *poller;
 	struct net_conn *conn; /* NULL: it is not a connection */
 	struct net_listener *listener;
+	struct net_udp *udp;
 	struct coro_chan_watch watch;
 	unsigned events;
 };

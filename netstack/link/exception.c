@@ -114,8 +114,9 @@ static enum net_way way_of_ip(const struct net_port *port,
 				      : is_ours6(port, ip + 24);
 	if (flags & GLUE_FRAME_OTHER)
 		return way_of_other(rule, frame, ours);
-	if (flags & GLUE_FRAME_UDP) { /* the stack has no use for any */
-		if (net_ports_has(&rule->udp,
+	if (flags & GLUE_FRAME_UDP) {
+		if (!net_udp_wants(frame) &&
+		    net_ports_has(&rule->udp,
 				  (uint16_t)glue_get16(frame->data +
 						       frame->l4_off + 2)) &&
 		    (ours || !rule->other_off))

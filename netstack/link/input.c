@@ -10,12 +10,6 @@
 #include "lwip/prot/icmp6.h"
 #include "netif/ethernet.h"
 
-/*
- * Limit of ICMP errors, which are all "port unreachable": a second's at once
- * and then one by one (RFC 4443 2.4 f).
- */
-#define ERRORS_A_SECOND 100
-
 /* Rounds between two looks at the pools: 512 frames a link at most. */
 #define POOL_ROUNDS 16
 
@@ -186,11 +180,33 @@ static inline bool input_tcp6(struct net_port *port, struct netif *netif,
 	return true;
 }
 
-/* May a datagram that nobody listens for be answered? */
-static bool may_send_error(void)
+/*
+ * Queues a plain datagram for the port's first address at its socket. False
+ * leaves the frame to lwIP's IP, which also looks for a socket.
+ */
+static inline bool input_udp(struct net_port *port, struct netif *netif,
+			     struct glue_frame *frame)
 {
-	return net_rate_take(&net_here()->error_due_ns, net_here()->now_ns,
-			     1000000000 / ERRORS_A_SECOND, 1000000000);
+	const struct ip_hdr *ip = (const void *)(frame->data + NET_ETH_HEADER);
+	struct net_udp *udp;
+	struct pbuf *p;
+	unsigned len;
+
+	if (!netif_is_up(netif) ||
+	    (frame->flags & GLUE_FRAME_IP4
+		     ? ip->dest.addr != netif_ip4_addr(netif)->addr
+		     : !port->has_ip6))
+		return false;
+	udp = net_udp_find_plain(netif, frame, &len);
+	if (!udp)
+		return false;
+	p = wrap_one(port, frame, (u16_t)len);
+	p->payload = frame->data + frame->l4_off + NET_UDP_HEADER;
+	p->len = p->tot_len;
+	if (frame->flags & GLUE_FRAME_IP6)
+		p->flags |= NET_UDP_IS_V6;
+	net_udp_queue(udp, p);
+	return true;
 }
 
 /*
@@ -201,6 +217,10 @@ static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 {
 	const uint8_t *icmp = frame->data + frame->l4_off;
 
+	if (net_udp_quoted(frame)) {
+		net_udp_icmp_input(port, frame);
+		return false;
+	}
 	if (frame->flags & GLUE_FRAME_IP4) {
 		if (icmp[0] != ICMP_DUR)
 			return true;
@@ -224,11 +244,9 @@ static bool admit_frame(struct net_port *port, struct glue_frame *frame,
 		return net_neighbour_arp(port, frame, netif);
 	if ((flags & GLUE_FRAME_IP6) && !port->has_ip6)
 		return false;
-	if (flags & GLUE_FRAME_TCP)
-		return true;
 	if (flags & GLUE_FRAME_ICMP)
 		return input_icmp(port, frame);
-	return (flags & GLUE_FRAME_UDP) && may_send_error();
+	return (flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)) != 0;
 }
 
 /* Handles all but plain segments for the port's first address. */
@@ -263,6 +281,15 @@ static void input_other(struct net_port *port, struct glue_frame *frame)
 		ip6_input(p, netif);
 }
 
+/* To us alone, and verified: UDP over IPv4 may have no checksum. */
+static inline bool is_plain_udp(const struct glue_frame *frame)
+{
+	unsigned flags = frame->flags & ~(unsigned)GLUE_FRAME_CSUM_OK;
+
+	return flags == (GLUE_FRAME_IP4 | GLUE_FRAME_UDP) ||
+	       flags == (GLUE_FRAME_IP6 | GLUE_FRAME_UDP);
+}
+
 static inline void input_frame(struct net_port *port, struct glue_frame *frame)
 {
 	bool done = false;
@@ -271,6 +298,8 @@ static inline void input_frame(struct net_port *port, struct glue_frame *frame)
 		done = input_tcp4(port, port->netif0, frame);
 	else if (frame->flags == (GLUE_FRAME_IP6 | PLAIN_TCP))
 		done = input_tcp6(port, port->netif0, frame);
+	else if (is_plain_udp(frame))
+		done = input_udp(port, port->netif0, frame);
 	if (!done)
 		input_other(port, frame);
 }

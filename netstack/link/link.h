@@ -3,7 +3,7 @@
  */
 #pragma once
 
-#include "netstack/tcp/tcp.h"
+#include "netstack/udp/udp.h"
 
 /* ---- netif.c ---- */
 int net_link_open(struct net_opts *opts);
@@ -29,6 +29,29 @@ void net_link_tx(void);
 bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* Whether frames of every port may refer to the program's memory. */
 bool net_link_takes_extbufs(void);
+
+/* ---- udp.c ---- */
+/* The addresses of a datagram that leaves. */
+struct net_udp_path {
+	ip_addr_t local, remote; /* local zero: the route's */
+	u16_t local_port, remote_port;
+	uint8_t ttl, tos;
+};
+
+/*
+ * Sends a datagram of len bytes, which n buffers hold, to a known neighbour;
+ * *path gets the local address. ext: owns the bytes, which a frame may then
+ * refer to; or NULL. Returns 0, -EAGAIN (the port has no room) or -EINPROGRESS:
+ * the caller must use net_link_route_udp().
+ */
+int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
+		      unsigned n, unsigned len, struct net_extbuf *ext);
+/*
+ * The same by lwIP's IP, which resolves neighbours; the local address is set.
+ * Returns 0, -EAGAIN, -ENOMEM or -EHOSTUNREACH.
+ */
+int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
+		       unsigned n, unsigned len);
 
 /* ---- loop.c ---- */
 /*

@@ -247,7 +247,7 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 	struct ip_hdr *ip = p->payload;
 
 	IPH_ID_SET(ip, net_ip_id(dest));
-	if (IPH_PROTO(ip) == IP_PROTO_TCP && net_path_df(dest))
+	if (IPH_PROTO(ip) != IP_PROTO_ICMP && net_path_df(dest))
 		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
 	if (__builtin_expect(slot && slot->netif == netif, 1))
 		return net_link_send(netif, p, slot->header);

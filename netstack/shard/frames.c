@@ -145,6 +145,8 @@ void net_frames_tick(void)
 {
 	bool exhausted = any_exhausted();
 
+	if (exhausted)
+		net_udp_copy_frames();
 	switch (sweep.phase) {
 	case IDLE:
 		if (exhausted)

@@ -360,6 +360,7 @@ void net_shard_close(struct net_stack *stack)
 		net_listener_close(stack->listeners);
 	net_half_open_reset_all();
 	net_for_each_conn(abort_conn);
+	net_udp_wake_all();
 	net_poll_wake_all();
 	coro_fd_cancel_all(stack->sched);
 	let_coroutines_end(stack);
@@ -368,6 +369,7 @@ void net_shard_close(struct net_stack *stack)
 	net_time_wait_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
+	net_udp_fini();
 	net_link_tx();
 	net_link_close();
 	net_clients_leave();
@@ -425,6 +427,7 @@ static void start_drain(struct net_stack *stack)
 	for (struct net_listener *l = stack->listeners; l; l = l->next)
 		net_listener_stop(l);
 	net_for_each_conn(cancel_conn);
+	net_udp_wake_all();
 	net_poll_wake_all();
 	coro_fd_cancel_all(stack->sched);
 }

@@ -243,7 +243,14 @@ static void test_only_icmp4_echo_and_too_big_pass(void **state)
 	}
 	icmp[0] = 3;
 	expect_whole_only();
-	icmp[1] = 3; /* port unreachable */
+	icmp[1] = 3; /* port unreachable: if it is about UDP */
+	icmp[8 + 9] = 6;
+	assert_int_equal(judge(), GLUE_REFUSED);
+	icmp[8 + 9] = 17;
+	assert_int_equal(judge(), GLUE_KEEP);
+	icmp = ip4(1, 0, 35);
+	icmp[0] = icmp[1] = 3;
+	icmp[8 + 9] = 17;
 	assert_int_equal(judge(), GLUE_REFUSED);
 	icmp = ip4(1, 0, 35);
 	icmp[0] = 3;
@@ -314,6 +321,25 @@ static void test_only_atomic_fragments_pass(void **state)
 	ext[3] = 8;
 	assert_int_equal(judge(), GLUE_REFUSED);
 	memcpy(ext, "\72\0\0\0\1\2\3\4\200", 9); /* ICMPv6 behind it */
+	assert_int_equal(judge(), GLUE_REFUSED);
+}
+
+static void test_port_unreachable6_passes_for_udp_alone(void **state)
+{
+	uint8_t *icmp = ip6(58, 56);
+
+	icmp[0] = 1;
+	icmp[1] = 4;
+	icmp[8 + 6] = 17;
+	assert_int_equal(judge(), GLUE_KEEP);
+	icmp[1] = 3; /* address unreachable */
+	assert_int_equal(judge(), GLUE_REFUSED);
+	icmp[1] = 4;
+	icmp[8 + 6] = 6;
+	assert_int_equal(judge(), GLUE_REFUSED);
+	icmp = ip6(58, 55);
+	memcpy(icmp, "\1\4", 2);
+	icmp[8 + 6] = 17;
 	assert_int_equal(judge(), GLUE_REFUSED);
 }
 
@@ -498,6 +524,7 @@ int main(void)
 		cmocka_unit_test(test_tcp6_lengths_agree),
 		cmocka_unit_test(test_tcp_behind_options_is_described),
 		cmocka_unit_test(test_only_atomic_fragments_pass),
+		cmocka_unit_test(test_port_unreachable6_passes_for_udp_alone),
 		cmocka_unit_test(test_routing_headers_are_refused),
 		cmocka_unit_test(test_extensions_are_few_and_in_order),
 		cmocka_unit_test(test_only_needed_icmp6_types_pass),

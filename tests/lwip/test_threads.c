@@ -126,6 +126,12 @@ u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
 	return opts;
 }
 
+void net_udp_input(struct pbuf *p, struct netif *inp);
+void net_udp_input(struct pbuf *p, struct netif *inp)
+{
+	udp_input(p, inp);
+}
+
 void net_tcp_input(struct pbuf *p, struct netif *inp);
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {

@@ -140,6 +140,9 @@ static bool sums_ok(const struct glue_frame *f, const struct glue_l4 *l4)
 				       (size_t)(f->l4_off - f->l3_off))) !=
 		    0xffff)
 		return false;
+	if (l4->addr_len == 4 && l4->proto == GLUE_PROTO_UDP &&
+	    glue_get16(f->data + f->l4_off + 6) == 0)
+		return true;
 	if (l4->proto != GLUE_PROTO_ICMP)
 		sum = glue_sum_pseudo(l4->addrs, l4->addr_len, l4->proto,
 				      l4->len);

@@ -586,6 +586,8 @@ static void test_unwanted_datagrams_draw_few_errors(void **state)
 	ip[8] = 64;
 	ip[9] = 17;
 	memcpy(ip + 12, "\12\0\0\2\12\0\0\1", 8);
+	put16(ip + 20 + 2, 9); /* the port, the length */
+	put16(ip + 20 + 4, 8);
 	say_arp(1, fake_peer_mac, FRIEND, US);
 	run_rounds(1);
 	fake_now_ns += 5 * SECOND_NS;

@@ -1,5 +1,5 @@
 /*
- * coronet: TCP from coroutines, over DPDK and lwIP.
+ * coronet: TCP from coroutines, over DPDK and lwIP. UDP: coronet/net_udp.h.
  *
  * Threads: a stack belongs to a shard, and so do its listeners and connections.
  * Unless its comment says otherwise, a call is made from that shard's thread,
@@ -528,7 +528,8 @@ int net_cancel(struct net_conn *conn);
  */
 enum net_poll_events {
 	/* net_recv() would not block: bytes, the end, an error. A listener:
-	 * net_accept() would not. A channel: it can be received from. */
+	 * net_accept() would not. A channel: it can be received from. UDP:
+	 * net_udp_ready() explains the events. */
 	NET_READABLE = 1,
 	/* net_send() would not block. A channel: it can be sent to. */
 	NET_WRITABLE = 2,
@@ -541,12 +542,13 @@ enum net_poll_events {
 };
 
 struct coro_chan;
-
-/* One of conn, listener and chan (borrowed); with none it is never ready. */
+struct net_udp;
+/* One of conn, listener, chan, udp (borrowed); with none it is never ready. */
 struct net_poll_item {
 	struct net_conn *conn;
 	struct net_listener *listener;
 	struct coro_chan *chan; /* coronet/coro_chan.h */
+	struct net_udp *udp;	/* coronet/net_udp.h */
 	unsigned events;  /* enum net_poll_events; 0: NET_FAILED, NET_GONE */
 	unsigned revents; /* out: the events that hold now */
 };

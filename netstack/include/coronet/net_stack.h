@@ -455,6 +455,11 @@ struct net_stats {
 	 */
 	uint64_t to_kernel, from_kernel;
 	uint64_t kernel_limited, kernel_dropped, kernel_held;
+	/*
+	 * UDP: datagrams queued for sockets, and sent; dropped because a
+	 * socket's queue was full; and received for a port without a socket
+	 */
+	uint64_t udp_received, udp_sent, udp_queue_full, udp_no_socket;
 	uint64_t lwip_assertions; /* failed; their connections are reset */
 	/*
 	 * Segments retransmitted, by how the loss was detected: a timeout (RFC

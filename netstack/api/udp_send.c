@@ -1,0 +1,259 @@
+/*
+ * UDP: sending.
+ */
+#include "netstack/api/api.h"
+
+#include <string.h>
+
+#define HEADERS4 (IP_HLEN + NET_UDP_HEADER)
+#define HEADERS6 ((unsigned)IP6_HLEN + NET_UDP_HEADER)
+
+/* Until a link that had no room is tried again. */
+#define ROOM_NS 20000
+
+/* A datagram as the calls give it. */
+struct out {
+	struct net_udp_path path;
+	const struct iovec *iov;
+	unsigned n, len;
+	struct net_extbuf *ext; /* owns the bytes; or NULL */
+};
+
+/* The largest payload to an address. */
+static unsigned room_to(const ip_addr_t *remote)
+{
+	unsigned mtu = net_here()->mtu, known = net_path_mtu(remote);
+
+	if (known && known < mtu)
+		mtu = known;
+	return mtu - (IP_IS_V6(remote) ? HEADERS6 : HEADERS4);
+}
+
+/* ---- where it goes ---- */
+
+static int find_peer(const struct net_udp *udp, const struct net_addr *peer,
+		     struct net_udp_path *path)
+{
+	int err;
+
+	if (!peer || !peer->family) {
+		if (!udp->remote_port)
+			return -EDESTADDRREQ;
+		ip_addr_copy(path->remote, udp->remote);
+		path->remote_port = udp->remote_port;
+		return 0;
+	}
+	err = net_udp_read_peer(peer, &path->remote);
+	if (err < 0)
+		return err;
+	path->remote_port = peer->port;
+	if (udp->remote_port && (udp->remote_port != peer->port ||
+				 !ip_addr_eq(&udp->remote, &path->remote)))
+		return -EISCONN;
+	return 0;
+}
+
+/* The local address: the datagram's, the socket's, or zero: the route's. */
+static int find_local(const struct net_udp *udp, const struct net_addr *local,
+		      struct net_udp_path *path)
+{
+	bool fixed = !IP_IS_ANY_TYPE_VAL(udp->local);
+
+	if (fixed && IP_GET_TYPE(&udp->local) != IP_GET_TYPE(&path->remote))
+		return -EADDRNOTAVAIL;
+	fixed = fixed && !ip_addr_isany_val(udp->local);
+	if (local && local->family) {
+		net_addr_read(local, &path->local);
+		if (IP_GET_TYPE(&path->local) != IP_GET_TYPE(&path->remote) ||
+		    (fixed && !ip_addr_eq(&path->local, &udp->local)))
+			return -EADDRNOTAVAIL;
+	} else if (fixed) {
+		ip_addr_copy(path->local, udp->local);
+	} else {
+		ip_addr_set_zero(&path->local);
+		IP_SET_TYPE_VAL(path->local, IP_GET_TYPE(&path->remote));
+	}
+	return 0;
+}
+
+static int find_path(const struct net_udp *udp, const struct net_addr *peer,
+		     const struct net_addr *local, struct net_udp_path *path)
+{
+	int err = find_peer(udp, peer, path);
+
+	if (err == 0)
+		err = find_local(udp, local, path);
+	path->local_port = udp->local_port;
+	path->ttl = udp->ttl;
+	path->tos = udp->tos;
+	return err;
+}
+
+/* ---- sending ---- */
+
+/* Cold: the neighbour is not known, or the source has to be found. */
+__attribute__((noinline)) static int send_slowly(struct out *out)
+{
+	struct net_addr source = {0};
+	int err;
+
+	if (!ip_addr_isany_val(out->path.local))
+		net_addr_from_lwip(&out->path.local, 0, &source);
+	err = net_source_choose(&source, &out->path.remote, &out->path.local);
+	if (err < 0)
+		return err;
+	return net_link_route_udp(&out->path, out->iov, out->n, out->len);
+}
+
+/* Waits for room on the link: 0, or why the call cannot go on. */
+__attribute__((noinline)) static int wait_for_room(struct net_udp *udp)
+{
+	int err;
+
+	udp->stats.tx_busy++;
+	if (!coro_self())
+		return -EAGAIN;
+	if (net_here()->draining)
+		return -ECANCELED;
+	udp->waiters++;
+	err = coro_sleep_ns(ROOM_NS);
+	return net_udp_waited(udp, err);
+}
+
+static int send_one(struct net_udp *udp, struct out *out)
+{
+	int err;
+
+	if (out->len > room_to(&out->path.remote)) {
+		udp->stats.tx_too_big++;
+		return -EMSGSIZE;
+	}
+	for (;;) {
+		err = net_link_send_udp(&out->path, out->iov, out->n, out->len,
+					out->ext);
+		if (__builtin_expect(err == -EINPROGRESS, 0))
+			err = send_slowly(out);
+		if (__builtin_expect(err != -EAGAIN, 1))
+			break;
+		err = wait_for_room(udp);
+		if (err < 0)
+			return err;
+	}
+	if (err < 0)
+		return err;
+	net_udp_note_sent(&out->path.local, udp->local_port, &out->path.remote,
+			  out->path.remote_port);
+	net_here()->stats.udp_sent++;
+	udp->stats.tx++;
+	udp->stats.tx_bytes += out->len;
+	return 0;
+}
+
+static int send_enter(struct net_udp *udp)
+{
+	int err = net_udp_enter(udp);
+
+	return err < 0 ? err : net_udp_take_error(udp);
+}
+
+int net_udp_send_batch(struct net_udp *udp,
+		       const struct net_datagram *datagrams, unsigned n)
+{
+	unsigned sent = 0;
+	int err;
+
+	NET_CHECK_UDP(udp);
+	err = send_enter(udp);
+	if (err == 0 && (!datagrams || n == 0))
+		err = -EINVAL;
+	while (err == 0 && sent < n) {
+		const struct net_datagram *d = &datagrams[sent];
+		struct iovec iov = {(void *)(uintptr_t)d->data, d->len};
+		struct out out = {.iov = &iov, .n = 1};
+
+		if (!d->data && d->len)
+			err = -EINVAL;
+		else if (d->len > UINT16_MAX)
+			err = -EMSGSIZE;
+		else
+			err = find_path(udp, &d->peer, &d->local, &out.path);
+		out.len = (unsigned)d->len;
+		if (err == 0)
+			err = send_one(udp, &out);
+		sent += err == 0;
+	}
+	return sent ? (int)sent : err;
+}
+
+static long send_vectors(struct net_udp *udp, const struct net_addr *peer,
+			 const struct iovec *iov, unsigned n,
+			 struct net_extbuf *ext)
+{
+	int err = send_enter(udp);
+	long total = net_iov_bytes(iov, n);
+	struct out out = {.iov = iov, .n = n, .ext = ext};
+
+	if (err < 0)
+		return err;
+	if (total < 0)
+		return total;
+	if (total > UINT16_MAX) {
+		udp->stats.tx_too_big++;
+		return -EMSGSIZE;
+	}
+	out.len = (unsigned)total;
+	err = find_path(udp, peer, NULL, &out.path);
+	if (err == 0)
+		err = send_one(udp, &out);
+	return err < 0 ? err : total;
+}
+
+long net_udp_send(struct net_udp *udp, const struct net_addr *peer,
+		  const void *buf, size_t len)
+{
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+
+	NET_CHECK_UDP(udp);
+	return send_vectors(udp, peer, &iov, 1, NULL);
+}
+
+long net_udp_sendv(struct net_udp *udp, const struct net_addr *peer,
+		   const struct iovec *iov, unsigned n)
+{
+	NET_CHECK_UDP(udp);
+	return send_vectors(udp, peer, iov, n, NULL);
+}
+
+long net_udp_send_owned(struct net_udp *udp, const struct net_addr *peer,
+			const void *data, size_t len, net_release release,
+			void *arg)
+{
+	struct iovec iov = {(void *)(uintptr_t)data, len};
+	struct net_extbuf *ext;
+	long n;
+
+	NET_CHECK_UDP(udp);
+	if (!release || (!data && len))
+		return -EINVAL;
+	net_check_shared(data, "the buffer of net_udp_send_owned()");
+	ext = net_extbuf_open(release, arg);
+	if (!ext) {
+		release(arg);
+		return -ENOMEM;
+	}
+	n = send_vectors(udp, peer, &iov, 1, ext);
+	net_extbuf_put(ext);
+	return n;
+}
+
+long net_udp_room(struct net_udp *udp, const struct net_addr *peer)
+{
+	struct net_udp_path path;
+	int err;
+
+	NET_CHECK_UDP(udp);
+	err = net_udp_enter(udp);
+	if (err == 0)
+		err = find_peer(udp, peer, &path);
+	return err < 0 ? err : (long)room_to(&path.remote);
+}

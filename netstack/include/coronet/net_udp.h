@@ -1,0 +1,254 @@
+/*
+ * net_udp.h - UDP (RFC 768) from coroutines.
+ *
+ * Threads, pointers, blocking calls and their errors (-EPERM, -ECANCELED,
+ * -ETIMEDOUT, -ENOMEM, -EBADF, -EBUSY) are those of coronet/net.h. A socket
+ * belongs to the shard that opened it.
+ *
+ * Shards: a datagram belongs to the shard that its addresses and ports hash to,
+ * like a segment of TCP. So a server opens a socket at the same port on every
+ * shard, as net_serve() listens on every shard, and each socket receives the
+ * datagrams of its shard's peers. A client connects its socket
+ * (net_udp_connect()): the stack then chooses a port whose answers come to this
+ * shard.
+ *
+ * Limits: no IP fragments in either direction, no broadcast, and no multicast.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include <coronet/net.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+struct net_udp;
+
+/* Limits of a socket; 0 means the default. */
+struct net_udp_opts {
+	unsigned rx_datagrams; /* that wait to be read; default 1024 */
+	unsigned rx_bytes;     /* of their payloads; default 1 MiB */
+	uint8_t ttl;	       /* IPv4's TTL, IPv6's hop limit; default 64 */
+	uint8_t tos;	       /* IPv4's TOS, IPv6's traffic class */
+};
+
+/* A socket's default limits. */
+#define NET_UDP_DATAGRAMS 1024u
+#define NET_UDP_BYTES	  (1024u * 1024)
+/* Sockets of a shard; more: -ENOMEM. */
+#define NET_UDP_MAX 262144u
+
+/*
+ * Opens a socket at local. Does not block. Family, zero addresses and port 0
+ * mean what they mean to net_listen(), and the same addresses exclude each
+ * other; connected sockets exclude only those with the same peer. A datagram
+ * goes to the socket that is connected to its source, otherwise to the socket
+ * at its destination's address, otherwise to that of every address. A datagram
+ * that finds no socket is answered with ICMP's "port unreachable", at most 100
+ * times a second.
+ * opts: copied; NULL: the defaults. *out is owned by the caller, who gives it
+ * to net_udp_close().
+ *
+ * Returns 0 or
+ *   -EADDRINUSE     a socket of this shard has this address and port, or no
+ *                   port is free
+ *   -EADDRNOTAVAIL  the address is not the stack's
+ *   -EINVAL         a pointer is NULL
+ *   -ECANCELED      the stack stops
+ *   -ENOMEM         no memory, or the shard has NET_UDP_MAX sockets
+ */
+int net_udp_open(struct net_stack *stack, const struct net_addr *local,
+		 const struct net_udp_opts *opts, struct net_udp **out);
+
+/*
+ * Connects a socket: from now on it receives only from peer, calls that send
+ * need no address, and "port unreachable" from there makes one call return
+ * -ECONNREFUSED. Fixes the local address; a port that the stack chose is chosen
+ * again (RFC 6056). Datagrams that wait to be read are discarded. Does not
+ * block, and sends nothing. Returns 0 or
+ *   -EHOSTUNREACH   there is no route, or peer is a loopback address
+ *   -EADDRNOTAVAIL  the local address is of the other family, or answers to
+ *                   this port would arrive at another shard; or no port is left
+ *   -EADDRINUSE     another socket has these addresses and ports
+ *   -EACCES         peer is a broadcast or multicast address
+ *   -EINVAL         peer is NULL or has no address or no port
+ *   -EISCONN        the socket is connected
+ */
+int net_udp_connect(struct net_udp *udp, const struct net_addr *peer);
+
+/*
+ * Closes and frees a socket. Does not block: what was sent has left. Other
+ * coroutines that are blocked on it get -EBADF. Datagrams that have not been
+ * read are discarded; those of net_udp_recv_batch() that were not released are
+ * reclaimed, counted (net_stats.views_reclaimed) and logged. Sockets that are
+ * left when the stack closes are closed by net_stack_close(). NULL is ignored.
+ */
+void net_udp_close(struct net_udp *udp);
+
+/* A datagram that was received, or is to be sent. */
+struct net_datagram {
+	const void *data;
+	size_t len;
+	struct net_addr peer;  /* the source, or the destination */
+	struct net_addr local; /* the stack's address and port on it */
+	void *owner;	       /* private */
+};
+
+/* Limit of the unreleased datagrams of a socket. */
+#define NET_UDP_VIEWS_MAX 256u
+
+/*
+ * Blocks until there is a datagram, and fills datagrams[] with those that have
+ * come, n at most (n: 1 or more), in the order of their arrival. Their bytes
+ * lie in the memory that the NIC wrote them to, and are the caller's until
+ * net_udp_release(); they never lie on a coroutine's stack, the array may.
+ * Returns how many there are, or
+ *   -ECONNREFUSED  the peer of a connected socket has no socket at its port
+ *                  (ICMP); reported once for each message, after the datagrams
+ *                  that have come
+ *   -ENOBUFS       NET_UDP_VIEWS_MAX datagrams are not released, or there is
+ *                  no memory to note another one
+ *   -EINVAL        datagrams is NULL, or n is 0
+ */
+int net_udp_recv_batch(struct net_udp *udp, struct net_datagram *datagrams,
+		       unsigned n);
+
+/*
+ * Returns the bytes of n datagrams to the stack and empties them. Empty ones
+ * are ignored; one that was released before is ignored, logged and counted
+ * (net_stats.view_misuses). Does not block.
+ */
+void net_udp_release(struct net_udp *udp, struct net_datagram *datagrams,
+		     unsigned n);
+
+/*
+ * Blocks until there is a datagram, and copies at most len bytes of it to buf;
+ * the rest of it is lost. Returns how many were copied, or an error of
+ * net_udp_recv_batch(); -EINVAL: buf is NULL and len is not 0. *info, unless
+ * NULL, gets its addresses and its length: if that is more than the result, the
+ * datagram was cut. info->data and info->owner are NULL.
+ */
+long net_udp_recv(struct net_udp *udp, void *buf, size_t len,
+		  struct net_datagram *info);
+
+/*
+ * Sends n datagrams in order, copying their bytes. A peer of family 0 is the
+ * one that the socket is connected to; local is the address to send from, as
+ * net_udp_recv_batch() has set it, so that an answer comes from the address
+ * that was asked; family 0: the socket's own address, or the one that the route
+ * prefers. local.port is ignored: datagrams leave from the socket's port. So an
+ * array from net_udp_recv_batch() can be sent back as it is. The calling
+ * coroutine waits while the link has no room; outside a coroutine the call
+ * returns -EAGAIN instead.
+ *
+ * A datagram for a neighbour whose MAC address is not known waits for ARP or
+ * neighbour discovery in a queue of fixed size, and is lost if there is no
+ * answer, as on a wire. Checksums are always sent.
+ *
+ * Returns how many were sent, at least one, or what the first one failed with:
+ *   -EMSGSIZE       longer than net_udp_room(), since nothing is fragmented
+ *   -ECONNREFUSED   as for net_udp_recv_batch(); nothing was sent
+ *   -EDESTADDRREQ   no peer
+ *   -EISCONN        another peer than the one the socket is connected to
+ *   -EHOSTUNREACH   there is no route to the peer, or it is a loopback address
+ *   -EADDRNOTAVAIL  local is not the stack's or of the other family
+ *   -EACCES         the peer is a broadcast or multicast address
+ *   -EINVAL         a pointer is NULL, n is 0, or a peer's port is 0
+ *   -ENOMEM         no memory for a datagram that waits for its neighbour
+ *   -EAGAIN         outside a coroutine: the link has no room
+ */
+int net_udp_send_batch(struct net_udp *udp,
+		       const struct net_datagram *datagrams, unsigned n);
+
+/*
+ * Sends one datagram to peer; NULL: the one that the socket is connected to.
+ * Returns len or an error of net_udp_send_batch().
+ */
+long net_udp_send(struct net_udp *udp, const struct net_addr *peer,
+		  const void *buf, size_t len);
+
+/*
+ * The same with the bytes of n buffers, one after the other, and -EINVAL as in
+ * net_recvv().
+ */
+long net_udp_sendv(struct net_udp *udp, const struct net_addr *peer,
+		   const struct iovec *iov, unsigned n);
+
+/*
+ * Like net_udp_send(), but without copying the bytes where the link permits it:
+ * the stack owns the buffer until it calls release(arg), once the frame has
+ * left. Like for net_send_owned(), release is called exactly once, also if the
+ * call fails, except with -EINVAL because release is NULL, or data is NULL and
+ * len is not 0. It is not called before this call returns, except if there is
+ * no memory (-ENOMEM). data must not lie on a shared stack.
+ */
+long net_udp_send_owned(struct net_udp *udp, const struct net_addr *peer,
+			const void *data, size_t len, net_release release,
+			void *arg);
+
+/*
+ * Returns how many bytes a datagram to peer may have now (NULL: the connected
+ * peer): the MTU of the link, or what routers have reported for the path (RFC
+ * 1191, RFC 8201), less the headers. Such a report is believed if it quotes a
+ * datagram that the stack has sent to that peer within ten seconds (RFC 5927).
+ * Or -EDESTADDRREQ, -EINVAL, -EBADF. Does not block.
+ */
+long net_udp_room(struct net_udp *udp, const struct net_addr *peer);
+
+/*
+ * Sets the time after which calls that wait for a datagram return -ETIMEDOUT:
+ * absolute, in ns, as in net_now_ns(); CORO_FOREVER removes it. A call that is
+ * already blocked keeps the deadline that it began with. NULL is ignored.
+ */
+void net_udp_set_read_deadline(struct net_udp *udp, int64_t deadline_ns);
+
+/*
+ * Makes calls that are blocked on the socket return -ECANCELED now, and every
+ * later call that receives or sends at once. The owner still closes the socket.
+ * Does not block. Returns 0 or -EBADF.
+ */
+int net_udp_cancel(struct net_udp *udp);
+
+/*
+ * Returns which of the given events a socket has now, as net_poll() reports
+ * them for its item's udp: NET_READABLE: net_udp_recv() would not block;
+ * NET_WRITABLE: always; NET_FAILED: cancelled; NET_GONE: closed. Does not
+ * block.
+ */
+unsigned net_udp_ready(const struct net_udp *udp, unsigned events);
+
+/*
+ * Return the socket's address and port, and those of its peer; family 0 and
+ * port 0 for NULL and where there are none.
+ */
+struct net_addr net_udp_local_addr(const struct net_udp *udp);
+struct net_addr net_udp_peer_addr(const struct net_udp *udp);
+
+struct net_udp_stats {
+	uint64_t rx, rx_bytes; /* datagrams queued, and their payloads */
+	uint64_t rx_full; /* dropped: rx_datagrams or rx_bytes was reached */
+	uint64_t rx_no_memory; /* dropped: no frame to keep it in, no memory */
+	uint64_t rx_cut;       /* longer than the buffer of net_udp_recv() */
+	uint64_t tx, tx_bytes; /* datagrams sent, and their payloads */
+	uint64_t tx_busy;      /* times that the link had no room */
+	uint64_t tx_too_big;   /* -EMSGSIZE */
+	uint64_t refused;      /* "port unreachable" from the peer */
+	unsigned queued, queued_bytes; /* that wait to be read */
+	unsigned views;		       /* not released */
+};
+
+/* Copies the socket's counters. Does not block. Returns 0 or -EBADF. */
+int net_udp_stats(const struct net_udp *udp, struct net_udp_stats *out);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif

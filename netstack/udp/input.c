@@ -1,0 +1,239 @@
+/*
+ * UDP input: checks a datagram, finds its socket and queues it there, or
+ * answers that nobody listens.
+ */
+#include "netstack/udp/udp.h"
+
+#include <string.h>
+
+#include "lwip/icmp.h"
+#include "lwip/ip.h"
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/ip6.h"
+#include "lwip/prot/udp.h"
+
+/*
+ * Limit of ICMP errors, which are all "port unreachable": a second's at once
+ * and then one by one (RFC 4443 2.4 f).
+ */
+#define ERRORS_A_SECOND 100
+
+/* The checks that both paths make; *len: the payload's. RFC 768, RFC 8200. */
+static inline bool read_header(const struct udp_hdr *udp, unsigned room,
+			       bool is_v6, unsigned *len)
+{
+	unsigned all = lwip_ntohs(udp->len);
+
+	if (all < NET_UDP_HEADER || all > room || !udp->dest)
+		return false;
+	if (is_v6 && udp->chksum == 0 && !net_here()->loop.receiving)
+		return false; /* RFC 8200 8.1: UDP over IPv6 has one */
+	*len = all - NET_UDP_HEADER;
+	return true;
+}
+
+/*
+ * RFC 1122 3.2.1.3: sources that no other host has. An address of the stack
+ * would make a server answer itself forever.
+ */
+static inline bool source_ok4(const struct netif *netif, uint32_t ip)
+{
+	const ip4_addr_t addr = {ip};
+
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
+			return false;
+	return (lwip_htonl(ip) >> 24) - 1 < 223 &&
+	       !ip4_addr_isloopback(&addr) &&
+	       !ip4_addr_isbroadcast(&addr, netif);
+}
+
+static inline bool source_ok6(const ip6_addr_t *ip)
+{
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (netif_get_ip6_addr_match(&net_here()->netifs[i], ip) >= 0)
+			return false;
+	return !ip6_addr_isany(ip) && !ip6_addr_ismulticast(ip) &&
+	       !ip6_addr_isloopback(ip);
+}
+
+static void addr4(ip_addr_t *to, uint32_t ip)
+{
+	ip_addr_set_ip4_u32_val(*to, ip);
+}
+
+static void addr6(ip_addr_t *to, const void *ip, const struct netif *netif)
+{
+	memset(to, 0, sizeof(*to));
+	memcpy(ip_2_ip6(to)->addr, ip, 16);
+	IP_SET_TYPE_VAL(*to, IPADDR_TYPE_V6);
+	ip6_addr_assign_zone(ip_2_ip6(to), IP6_UNKNOWN, netif);
+}
+
+static struct net_udp *find_plain4(const struct netif *netif, const uint8_t *at,
+				   unsigned *len)
+{
+	const struct ip_hdr *ip = (const void *)at;
+	const struct udp_hdr *udp = (const void *)(at + IP_HLEN);
+	ip_addr_t local, remote;
+
+	if (!read_header(udp, lwip_ntohs(IPH_LEN(ip)) - (unsigned)IP_HLEN,
+			 false, len) ||
+	    !source_ok4(netif, ip->src.addr))
+		return NULL;
+	addr4(&local, ip->dest.addr);
+	addr4(&remote, ip->src.addr);
+	return net_udp_find(&local, lwip_ntohs(udp->dest), &remote,
+			    lwip_ntohs(udp->src));
+}
+
+static struct net_udp *find_plain6(const struct netif *netif, const uint8_t *at,
+				   unsigned *len)
+{
+	const struct ip6_hdr *ip = (const void *)at;
+	const struct udp_hdr *udp = (const void *)(at + IP6_HLEN);
+	ip_addr_t local, remote;
+
+	if (!read_header(udp, IP6H_PLEN(ip), true, len))
+		return NULL;
+	addr6(&local, &ip->dest, netif);
+	addr6(&remote, &ip->src, netif);
+	if (!source_ok6(ip_2_ip6(&remote)) ||
+	    netif_get_ip6_addr_match((struct netif *)(uintptr_t)netif,
+				     ip_2_ip6(&local)) < 0)
+		return NULL;
+	return net_udp_find(&local, lwip_ntohs(udp->dest), &remote,
+			    lwip_ntohs(udp->src));
+}
+
+struct net_udp *net_udp_find_plain(const struct netif *netif,
+				   const struct glue_frame *frame,
+				   unsigned *len)
+{
+	const uint8_t *ip = frame->data + frame->l3_off;
+	unsigned header = frame->l4_off - frame->l3_off;
+
+	if (!net_udps.n || frame->next)
+		return NULL;
+	if (frame->flags & GLUE_FRAME_IP4)
+		return header == IP_HLEN ? find_plain4(netif, ip, len) : NULL;
+	return header == IP6_HLEN ? find_plain6(netif, ip, len) : NULL;
+}
+
+bool net_udp_wants(const struct glue_frame *frame)
+{
+	const uint8_t *ip = frame->data + frame->l3_off;
+	const struct udp_hdr *udp = (const void *)(frame->data + frame->l4_off);
+	ip_addr_t local, remote;
+	u32_t ip4[2];
+
+	if (!net_udps.n)
+		return false;
+	if (frame->flags & GLUE_FRAME_IP4) {
+		memcpy(ip4, ip + 12, sizeof(ip4));
+		addr4(&remote, ip4[0]);
+		addr4(&local, ip4[1]);
+	} else {
+		addr6(&remote, ip + 8, net_here()->netifs);
+		addr6(&local, ip + 24, net_here()->netifs);
+	}
+	return net_udp_find(&local, lwip_ntohs(udp->dest), &remote,
+			    lwip_ntohs(udp->src)) != NULL;
+}
+
+/* Writes the headers that net_udp_describe() reads. */
+static void put_headers(uint8_t *at, const struct udp_hdr *udp)
+{
+	uint8_t *end = at;
+
+	if (ip_current_is_v6()) {
+		memset(at, 0, IP6_HLEN);
+		memcpy(at + 8, ip_2_ip6(ip_current_src_addr())->addr, 16);
+		memcpy(at + 24, ip_2_ip6(ip_current_dest_addr())->addr, 16);
+		end += IP6_HLEN;
+	} else {
+		memset(at, 0, IP_HLEN);
+		memcpy(at + 12, &ip_2_ip4(ip_current_src_addr())->addr, 4);
+		memcpy(at + 16, &ip_2_ip4(ip_current_dest_addr())->addr, 4);
+		end += IP_HLEN;
+	}
+	memcpy(end, udp, NET_UDP_HEADER);
+}
+
+/* A datagram of any shape, as a queue has them; NULL: no memory. */
+static struct pbuf *copy_current(const struct pbuf *p, unsigned len)
+{
+	bool is_v6 = ip_current_is_v6();
+	unsigned headers =
+		NET_UDP_HEADER + (is_v6 ? (unsigned)IP6_HLEN : IP_HLEN);
+	struct pbuf *copy =
+		pbuf_alloc(PBUF_RAW, (u16_t)(headers + len), PBUF_RAM);
+
+	if (!copy)
+		return NULL;
+	put_headers(copy->payload, p->payload);
+	copy->payload = (uint8_t *)copy->payload + headers;
+	copy->len = copy->tot_len = (u16_t)len;
+	pbuf_copy_partial(p, copy->payload, (u16_t)len, NET_UDP_HEADER);
+	if (is_v6)
+		copy->flags |= NET_UDP_IS_V6;
+	return copy;
+}
+
+/* Answers a datagram without a socket (RFC 1122 4.1.3.1, RFC 4443 3.1). */
+static void refuse_current(struct pbuf *p)
+{
+	net_here()->stats.udp_no_socket++;
+	if (!net_rate_take(&net_here()->error_due_ns, net_here()->now_ns,
+			   1000000000 / ERRORS_A_SECOND, 1000000000)) {
+		net_here()->stats.rx_refused++;
+		return;
+	}
+	pbuf_header_force(p, (s16_t)ip_current_header_tot_len());
+	icmp_port_unreach(ip_current_is_v6(), p);
+}
+
+static bool current_source_ok(const struct netif *netif)
+{
+	const ip_addr_t *src = ip_current_src_addr();
+
+	return net_here()->loop.receiving ||
+	       (IP_IS_V6(src) ? source_ok6(ip_2_ip6(src))
+			      : source_ok4(netif, ip_2_ip4(src)->addr));
+}
+
+static void input_current(struct pbuf *p, const struct netif *netif)
+{
+	const struct udp_hdr *hdr = p->payload;
+	struct net_udp *udp;
+	struct pbuf *copy;
+	unsigned len;
+
+	if (p->len < NET_UDP_HEADER ||
+	    !read_header(hdr, p->tot_len, ip_current_is_v6(), &len) ||
+	    !current_source_ok(netif) ||
+	    ip_addr_isbroadcast(ip_current_dest_addr(), netif) ||
+	    ip_addr_ismulticast(ip_current_dest_addr())) {
+		net_here()->stats.rx_refused++;
+		return;
+	}
+	udp = net_udp_find(ip_current_dest_addr(), lwip_ntohs(hdr->dest),
+			   ip_current_src_addr(), lwip_ntohs(hdr->src));
+	if (!udp) {
+		refuse_current(p);
+		return;
+	}
+	copy = net_budget_is_short() ? NULL : copy_current(p, len);
+	if (copy) {
+		net_udp_queue(udp, copy);
+		return;
+	}
+	udp->stats.rx_no_memory++;
+	net_here()->stats.rx_no_memory++;
+}
+
+void net_udp_input(struct pbuf *p, struct netif *netif)
+{
+	input_current(p, netif);
+	pbuf_free(p);
+}

@@ -1,0 +1,99 @@
+/*
+ * Sockets: their memory, and what wakes those who wait on one.
+ */
+#include "netstack/udp/udp.h"
+#include "netstack/program/log.h"
+
+#include <string.h>
+
+struct net_udp *net_udp_new(const struct net_udp_opts *opts)
+{
+	struct net_udp *udp = net_mem_calloc(1, sizeof(*udp));
+
+	if (!udp)
+		return NULL;
+	udp->shard = (uint8_t)net_here()->shard;
+	udp->ttl = opts && opts->ttl ? opts->ttl : IP_DEFAULT_TTL;
+	udp->tos = opts ? opts->tos : 0;
+	udp->rx_most = opts && opts->rx_datagrams ? opts->rx_datagrams
+						  : NET_UDP_DATAGRAMS;
+	udp->rx_most_bytes =
+		opts && opts->rx_bytes ? opts->rx_bytes : NET_UDP_BYTES;
+	udp->read_deadline = CORO_FOREVER;
+	udp->owned = true;
+	udp->next = net_udps.all;
+	udp->pprev = &net_udps.all;
+	if (udp->next)
+		udp->next->pprev = &udp->next;
+	net_udps.all = udp;
+	return udp;
+}
+
+void net_udp_put(struct net_udp *udp)
+{
+	if (udp->owned || udp->waiters || udp->pollers)
+		return;
+	if (udp->held)
+		net_mem_free(udp->held);
+	net_mem_free(udp);
+}
+
+void net_udp_wake(struct net_udp *udp, unsigned events)
+{
+	net_wake(udp->reader);
+	if (__builtin_expect(udp->pollers != NULL, 0))
+		net_poll_wake(udp->pollers, events);
+}
+
+__attribute__((cold, noinline)) static void report_held(struct net_udp *udp,
+							unsigned n)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr local = net_udp_local_addr(udp);
+
+	net_here()->stats.views_reclaimed += n;
+	net_log_seldom_of(
+		NET_COMPONENT_API,
+		"coronet: %u datagram(s) of the UDP socket %s were never "
+		"released: coroutine '%s'",
+		n, net_addr_format(&local, text, sizeof(text)),
+		coro_self() ? coro_name(coro_self()) : "(none)");
+}
+
+void net_udp_disown(struct net_udp *udp)
+{
+	unsigned held = net_udp_unhold_all(udp);
+
+	if (held && net_here()->sched)
+		report_held(udp, held);
+	net_udp_queue_clear(udp);
+	net_udp_unhash(udp);
+	*udp->pprev = udp->next;
+	if (udp->next)
+		udp->next->pprev = udp->pprev;
+	udp->owned = false;
+	net_udp_wake(udp, ~0u);
+	net_udp_put(udp);
+}
+
+void net_udp_wake_all(void)
+{
+	for (struct net_udp *udp = net_udps.all; udp; udp = udp->next)
+		net_udp_wake(udp, ~0u);
+}
+
+void net_udp_fini(void)
+{
+	struct net_udp_sockets *here = &net_udps;
+
+	while (here->all) { /* what waited on it is gone */
+		here->all->reader = NULL;
+		here->all->waiters = 0;
+		net_udp_disown(here->all);
+	}
+	if (!here->ports)
+		return;
+	net_mem_unmap_table(here->ports, NET_UDP_BUCKETS - 1);
+	net_mem_unmap_table(here->tuples, NET_UDP_BUCKETS - 1);
+	memset(here, 0, sizeof(*here));
+}

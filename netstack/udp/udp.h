@@ -1,0 +1,159 @@
+/*
+ * UDP's sockets: how a datagram finds its socket, the queue in which it waits,
+ * the datagrams that a program holds, ICMP errors.
+ *
+ * A queued datagram is one pbuf whose payload is the datagram's. An IP header
+ * without options and UDP's header lie right before it, in the frame or in a
+ * copy, so addresses and ports are read from there.
+ */
+#pragma once
+
+#include <coronet/net_udp.h>
+
+#include "netstack/tcp/tcp.h"
+
+#define NET_UDP_HEADER 8u
+
+/* A flag of a queued pbuf, of those that lwIP does not use: it is IPv6's. */
+#define NET_UDP_IS_V6 0x80u
+
+/* A datagram that the program holds. */
+struct net_udp_held {
+	struct pbuf *p;
+	uint32_t serial; /* odd: held */
+	uint32_t next;	 /* the next free one, plus 1 */
+};
+
+struct net_udp {
+	struct net_udp *hash_next; /* at its port, or of its 4-tuple's bucket */
+	ip_addr_t local;  /* of no type: every address; zero: of a family */
+	ip_addr_t remote; /* if remote_port */
+	u16_t local_port, remote_port; /* remote_port 0: not connected */
+	uint8_t shard, ttl, tos;
+	bool port_chosen : 1; /* by the stack */
+	bool owned : 1;	      /* somebody holds the handle */
+	bool cancelled : 1;
+	bool loaded : 1; /* in the shard's list of sockets with datagrams */
+	int err;	 /* for the next call that finds no datagram; or 0 */
+	struct pbuf *rx_head, *rx_tail;
+	unsigned rx_queued, rx_queued_bytes, rx_most, rx_most_bytes;
+	struct coro *reader;
+	unsigned waiters; /* coroutines blocked in a call on it */
+	struct net_poll_node *pollers;
+	int64_t read_deadline;
+	struct net_udp_held *held; /* NULL: none yet; owned */
+	unsigned n_held, held_room;
+	uint32_t held_free; /* plus 1 */
+	struct net_udp *next, **pprev;
+	struct net_udp *loaded_next, **loaded_pprev;
+	struct net_udp_stats stats;
+};
+
+/* A 4-tuple that was sent to, for ICMP errors (RFC 5927). */
+struct net_udp_sent {
+	uint32_t hash, ms;
+};
+#define NET_UDP_SENT 1024u
+
+#define NET_UDP_BUCKETS 65536u /* of 4-tuples; and ports */
+
+/* The sockets of a shard. */
+struct net_udp_sockets {
+	struct net_udp **ports; /* unconnected ones, by port; NULL: no socket */
+	struct net_udp **tuples; /* connected ones, by the 4-tuple's hash */
+	struct net_udp *all, *loaded;
+	unsigned n, n_connected;
+	struct net_udp_sent sent[NET_UDP_SENT];
+};
+extern NET_SHARD_VAR struct net_udp_sockets net_udps
+	__attribute__((visibility("hidden")));
+#define net_udps NET_SHARD(net_udps)
+
+/* ---- demux.c ---- */
+/* Allocates the tables with the first socket. Returns 0 or -ENOMEM. */
+int net_udp_tables_open(void);
+void net_udp_hash(struct net_udp *udp);
+void net_udp_unhash(struct net_udp *udp);
+/* The socket of a datagram; NULL: there is none. In constant time. */
+struct net_udp *net_udp_find(const ip_addr_t *local, u16_t local_port,
+			     const ip_addr_t *remote, u16_t remote_port);
+/* A connected socket with exactly these addresses. */
+struct net_udp *net_udp_find_connected(const ip_addr_t *local, u16_t local_port,
+				       const ip_addr_t *remote,
+				       u16_t remote_port);
+/*
+ * Whether an unconnected socket excludes another one at this address and port;
+ * ip NULL: at every address.
+ */
+bool net_udp_is_taken(const ip_addr_t *ip, u16_t port);
+/* Notes that a datagram was sent, and returns whether one was lately. */
+void net_udp_note_sent(const ip_addr_t *local, u16_t local_port,
+		       const ip_addr_t *remote, u16_t remote_port);
+bool net_udp_was_sent(const ip_addr_t *local, u16_t local_port,
+		      const ip_addr_t *remote, u16_t remote_port);
+
+/* ---- socket.c ---- */
+/* A socket that is in no table yet; NULL: no memory. */
+struct net_udp *net_udp_new(const struct net_udp_opts *opts);
+/* Frees a socket once nobody uses it: an owner, a waiter, a poller. */
+void net_udp_put(struct net_udp *udp);
+/* Takes it out of all tables and wakes all who wait; the owner is gone. */
+void net_udp_disown(struct net_udp *udp);
+/* Wakes the reader and those that poll for these events. */
+void net_udp_wake(struct net_udp *udp, unsigned events);
+/* Wakes everybody who waits on a socket, when the stack stops. */
+void net_udp_wake_all(void);
+/* Closes all sockets and frees the tables, after the last coroutine. */
+void net_udp_fini(void);
+
+/* ---- queue.c ---- */
+/*
+ * Queues a datagram, which p begins with, or drops and counts it. Owns p.
+ */
+void net_udp_queue(struct net_udp *udp, struct pbuf *p);
+/* Takes the first datagram; there is one. Owned by the caller. */
+struct pbuf *net_udp_unqueue(struct net_udp *udp);
+/* Puts a datagram back that was taken just now. */
+void net_udp_unqueue_undo(struct net_udp *udp, struct pbuf *p);
+void net_udp_queue_clear(struct net_udp *udp);
+/*
+ * A copy with the headers before it; NULL: no memory. p stays the caller's.
+ */
+struct pbuf *net_udp_copy(const struct pbuf *p);
+/* Copies queued datagrams that lie in frames, a bounded number of them. */
+void net_udp_copy_frames(void);
+/* Fills in the addresses and the bytes of a datagram, but not its owner. */
+void net_udp_describe(const struct pbuf *p, struct net_datagram *out);
+/*
+ * Makes the program hold p, and sets the owner. Returns 0, or -ENOBUFS: p is
+ * still the caller's.
+ */
+int net_udp_hold(struct net_udp *udp, struct pbuf *p, struct net_datagram *out);
+/* The pbuf of a datagram that is held no longer; NULL: it was not. */
+struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner);
+/* Frees all that is held. Returns how many there were. */
+unsigned net_udp_unhold_all(struct net_udp *udp);
+
+/* ---- input.c ---- */
+/*
+ * Receives a datagram by way of lwIP's IP; lwip-ip is built to call this in
+ * place of udp_input(). Owns p, which begins with UDP's header; ip_data is set.
+ */
+void net_udp_input(struct pbuf *p, struct netif *netif);
+/*
+ * The socket of a plain datagram in one piece whose IP header has no options,
+ * and the length of its payload; NULL: lwIP's IP has to look at the frame. The
+ * destination is an address of netif.
+ */
+struct net_udp *net_udp_find_plain(const struct netif *netif,
+				   const struct glue_frame *frame,
+				   unsigned *len);
+/* Whether a socket takes a frame of UDP, whatever its IP header has. */
+bool net_udp_wants(const struct glue_frame *frame);
+
+/* ---- icmp.c ---- */
+/* Whether a message of ICMP is an error that quotes a datagram of UDP. */
+bool net_udp_quoted(const struct glue_frame *frame);
+/* Handles such a message: "port unreachable" or "too big". */
+void net_udp_icmp_input(const struct net_port *port,
+			const struct glue_frame *frame);
