@@ -1,16 +1,23 @@
 /*
- * coronet-echo: sends back what it receives, one coroutine a connection.
+ * coronet-echo: sends back what it receives, one coroutine a connection. With
+ * --udp also datagrams, one coroutine a shard.
  */
 #include <argp.h>
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <coronet/net.h>
+#include <coronet/net_udp.h>
 
 #include "apps/common/opts.h"
+
+#define UDP_BATCH 32
 
 struct echo_opts {
 	struct net_opts net;
 	uint16_t port;
+	bool udp;
 	struct net_limits limits;
 };
 
@@ -23,11 +30,65 @@ static void echo_conn(struct net_conn *conn, void *arg)
 			break;
 }
 
+/* Leaves out datagrams that cannot be answered: port 0, a smaller path MTU. */
+static void answer_datagrams(struct net_udp *udp,
+			     const struct net_datagram *got, int n)
+{
+	int sent = 0;
+
+	while (sent < n) {
+		int rc = net_udp_send_batch(udp, got + sent,
+					    (unsigned)(n - sent));
+
+		if (rc == -ECANCELED)
+			return;
+		sent += rc < 0 ? 1 : rc;
+	}
+}
+
+static void *echo_datagrams(void *arg)
+{
+	struct net_addr any = {.port = *(const uint16_t *)arg};
+	struct net_datagram got[UDP_BATCH];
+	struct net_udp *udp;
+	int err, n;
+
+	err = net_udp_open(net_stack_here(), &any, NULL, &udp);
+	if (err < 0) {
+		net_log_at(NET_LOG_ERROR, "coronet-echo: UDP port %u: %s",
+			   any.port, strerror(-err));
+		net_stack_stop(net_stack_here());
+		return NULL;
+	}
+	while ((n = net_udp_recv_batch(udp, got, UDP_BATCH)) > 0) {
+		answer_datagrams(udp, got, n);
+		net_udp_release(udp, got, (unsigned)n);
+	}
+	net_udp_close(udp);
+	return NULL;
+}
+
+static void start_datagrams(void *arg)
+{
+	net_spawn(net_stack_here(), "echo_datagrams", echo_datagrams, arg);
+}
+
+static int serve_datagrams(struct net_stack *stack, uint16_t *port)
+{
+	int err = 0;
+
+	for (unsigned i = 0; err == 0 && i < net_stack_shards(stack); i++)
+		err = net_post(i, start_datagrams, port);
+	return err;
+}
+
 #define AT(member) OPT_AT(struct echo_opts, member)
 
 static const struct opt rows[] = {
 	{"port", OPT_NUMBER, AT(port), "N", "7777", 1, 65535,
 	 .help = "Listen on this port", .letter = 'p'},
+	{"udp", OPT_FLAG, AT(udp),
+	 .help = "Also echo datagrams of UDP to this port"},
 	{"max-clients", OPT_NUMBER, AT(limits.clients), "N", NULL, 1, 4000000,
 	 .help = "Maximum number of clients at a time; SYNs beyond it are "
 		 "dropped, so that clients retry (default: limited by "
@@ -66,11 +127,12 @@ int main(int argc, char **argv)
 		.options = echo_opts_options,
 		.parser = parse_key,
 		.help_filter = echo_opts_help,
-		.doc = "TCP echo server on coronet: DPDK, lwIP, one coroutine "
+		.doc = "TCP and UDP echo server on coronet: DPDK, lwIP, one "
+		       "coroutine "
 		       "a connection.\vWords after -- go to DPDK's EAL.",
 		.children = children,
 	};
-	struct echo_opts opts = {0};
+	static struct echo_opts opts;
 	struct net_stack *stack;
 	int err;
 
@@ -86,6 +148,13 @@ int main(int argc, char **argv)
 	if (err < 0) {
 		if (opts.net.error[0])
 			fprintf(stderr, "coronet-echo: %s\n", opts.net.error);
+		return net_exit_status(err);
+	}
+	if (opts.udp)
+		err = serve_datagrams(stack, &opts.port);
+	if (err < 0) {
+		fprintf(stderr, "coronet-echo: --udp: %s\n", strerror(-err));
+		net_stack_close(stack);
 		return net_exit_status(err);
 	}
 	return net_exit_status(

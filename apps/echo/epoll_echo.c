@@ -1,5 +1,7 @@
 /*
- * epoll-echo: a TCP echo server on the kernel's stack, coronet-echo's twin.
+ * epoll-echo: a TCP echo server on the kernel's stack, coronet-echo's twin;
+ * with
+ * --udp, datagram_echo.c serves.
  *
  * Written to win: each thread has a listener of its own (SO_REUSEPORT), one
  * edge-triggered epoll set, and one buffer for all its connections. A request
@@ -372,6 +374,7 @@ int main(int argc, char **argv)
 		.open = worker_open,
 		.serve = run_worker,
 		.close = worker_close,
+		.udp = &datagram_echo,
 	};
 
 	return kernel_echo_main(&server, argc, argv);

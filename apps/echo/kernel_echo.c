@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,10 +33,16 @@ static struct config {
 	struct opt_endpoint listen;
 	const char *addr_text;
 	uint16_t port;
+	bool udp;
 	struct epoll_threads threads;
 } config;
 
 static int done_event = -1; /* counts the threads that have ended */
+
+static const struct kernel_echo *worker_kind(void)
+{
+	return config.udp ? config.server->udp : config.server;
+}
 
 static void *thread_main(void *arg)
 {
@@ -43,7 +50,7 @@ static void *thread_main(void *arg)
 	uint64_t one = 1;
 
 	epoll_threads_pin(&config.threads, thread->index);
-	config.server->serve(thread->worker);
+	worker_kind()->serve(thread->worker);
 	if (write(done_event, &one, sizeof(one)) != sizeof(one))
 		abort();
 	return NULL;
@@ -66,17 +73,23 @@ static int open_listener(bool first)
 {
 	const struct opt_endpoint *at = &config.listen;
 	const struct sockaddr *addr = (const struct sockaddr *)&at->addr;
-	int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+	int type = (config.udp ? SOCK_DGRAM : SOCK_STREAM) | SOCK_NONBLOCK |
+		   SOCK_CLOEXEC;
 	int fd = socket(addr->sa_family, type, 0);
-	int err;
+	int err = 0;
 
 	if (fd < 0)
 		return -errno;
-	err = set_flag(fd, SOL_SOCKET, first ? SO_REUSEADDR : SO_REUSEPORT);
+	if (!first)
+		err = set_flag(fd, SOL_SOCKET, SO_REUSEPORT);
+	else if (!config.udp) /* UDP's would share the port, too */
+		err = set_flag(fd, SOL_SOCKET, SO_REUSEADDR);
 	if (err == 0 && bind(fd, addr, at->addr_len))
 		err = -errno;
 	if (err == 0 && first)
 		err = set_flag(fd, SOL_SOCKET, SO_REUSEPORT);
+	if (err == 0 && config.udp)
+		return fd;
 	if (err == 0) /* every connection inherits it */
 		err = set_flag(fd, IPPROTO_TCP, TCP_NODELAY);
 	if (err == 0 && listen(fd, BACKLOG))
@@ -119,7 +132,7 @@ static int thread_init(struct thread *thread, uint32_t index, int drain_event)
 	if (index == 0)
 		learn_port(listener);
 	thread->index = index;
-	err = config.server->open(listener, drain_event, &thread->worker);
+	err = worker_kind()->open(listener, drain_event, &thread->worker);
 	if (err)
 		close(listener);
 	return err;
@@ -168,7 +181,7 @@ static int serve_all(void)
 	if (err == 0)
 		err = run_threads(threads, signals, drain_event);
 	while (ready > 0)
-		config.server->close(threads[--ready].worker);
+		worker_kind()->close(threads[--ready].worker);
 close_events:
 	close(done_event);
 	close(drain_event);
@@ -185,6 +198,8 @@ static const struct opt rows[] = {
 		 "IPv6)"},
 	{"port", OPT_NUMBER, AT(port), "PORT", "7777", 0, UINT16_MAX,
 	 .help = "Listen on this port (default {default}; 0: any free port)"},
+	{"udp", OPT_FLAG, AT(udp),
+	 .help = "Echo datagrams of UDP, not TCP's streams"},
 };
 
 /* Checks what is known only after all options. */
@@ -229,6 +244,9 @@ int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
 	int err;
 
 	config.server = server;
+	if (!server->udp) /* the last row */
+		kernel_echo_opts_options[OPT_COUNT(rows) - 1] =
+			(struct argp_option){0};
 	opt_set_defaults(rows, OPT_COUNT(rows), &config);
 	opts_set_version(server->name);
 	if (argp_parse(&argp, argc, argv, 0, NULL, &config))

@@ -33,7 +33,15 @@ struct kernel_echo {
 	void (*serve)(void *worker);
 	/* Frees the worker, which does not serve. Main thread. */
 	void (*close)(void *worker);
+	/*
+	 * Serves datagrams instead, with --udp: its open() gets a bound socket.
+	 * NULL: there is no such option.
+	 */
+	const struct kernel_echo *udp;
 };
+
+/* datagram_echo.c */
+extern const struct kernel_echo datagram_echo;
 
 /* Whether accept failed for want of files or memory, so that a pause helps. */
 #define KERNEL_ECHO_NO_FILES(err)                                              \

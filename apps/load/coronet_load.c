@@ -22,6 +22,7 @@
 #define LINK_WAIT_MS  30000 /* for the link to come up */
 #define SCAN_NS	      (OPT_NS_PER_S / 10)
 #define TIMER_LATE_NS 16384 /* at most, coro_timer_arm() says */
+#define UDP_SIZE_MAX  8952u /* what an MTU of 9000 takes over IPv6 */
 #define LINE	      64u   /* bytes of a cache line */
 
 struct load load;
@@ -36,6 +37,10 @@ static void *slot_body(void *arg)
 {
 	struct slot *slot = arg;
 
+	if (load.udp) {
+		slot_run_udp(slot);
+		return NULL;
+	}
 	if (slot_dial(slot) < 0) {
 		slot->reopen_ns = net_clock_ns() + LOAD_RETRY_NS;
 		return NULL;
@@ -463,14 +468,43 @@ static int open_load(struct net_stack *stack, void *arg)
 	return 0;
 }
 
+static const struct opt rows[] = {
+	{"udp", OPT_FLAG, OPT_AT(struct load, udp),
+	 .help = "Send datagrams of UDP, one at a time from each of --conns "
+		 "sockets; one without an answer within --timeout counts as "
+		 "an error"},
+};
+
+OPT_SET(udp_opts, rows, 0x3000, NULL)
+
+/* Checks --udp beside other options. */
+static void check_udp(const struct argp_state *state)
+{
+	if (load.opts.mode != LOAD_ECHO || load.opts.rate || load.opts.verify)
+		opt_refuse_or_exit(state, "--udp", "",
+				   "echo mode without --rate and --verify",
+				   "--udp --conns 64");
+	if (load.opts.size < 4 || load.opts.size > UDP_SIZE_MAX)
+		opt_refuse_or_exit(state, "--udp", "",
+				   "a --size of 4 to 8952 bytes",
+				   "--udp --size 64");
+}
+
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
-	if (key != ARGP_KEY_INIT)
-		return ARGP_ERR_UNKNOWN;
-	opt_begin(state);
-	state->child_inputs[0] = &load.opts;
-	state->child_inputs[1] = &load.net;
-	return 0;
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opt_begin(state);
+		state->child_inputs[0] = &load.opts;
+		state->child_inputs[1] = &load.net;
+		return 0;
+	case ARGP_KEY_SUCCESS:
+		if (load.udp)
+			check_udp(state);
+		return 0;
+	default:
+		return udp_opts_parse(key, arg, state);
+	}
 }
 
 int main(int argc, char **argv)
@@ -481,8 +515,10 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
+		.options = udp_opts_options,
 		.parser = parse_key,
 		.children = children,
+		.help_filter = udp_opts_help,
 		.doc = "Loads a TCP echo server through coronet's own stack, "
 		       "and reports rates and latencies.\vWords after -- go "
 		       "to DPDK's EAL.\n\n" LOAD_HELP_STATUS,
@@ -493,7 +529,7 @@ int main(int argc, char **argv)
 	opts_set_version("coronet-load");
 	opt_use_place(net_config_place);
 	net_opts_init(&load.net);
-	err = net_parse_args(&argp, argc, argv, &load.net, NULL);
+	err = net_parse_args(&argp, argc, argv, &load.net, &load);
 	if (err == 0) {
 		net_addr_parse(load.opts.target_text, -1, &load.target);
 		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;

@@ -61,6 +61,7 @@ struct load {
 	struct load_opts opts;
 	struct net_addr target;
 	bool verify;
+	bool udp;
 	struct slot *slots;
 	struct load_shard *shards;
 	unsigned n_shards;	 /* with slots; further ones only hand over */
@@ -106,6 +107,9 @@ long slot_receive(struct slot *slot);
 
 /* One request and its answer: 1, 0 when the peer ended, or an error. Blocks. */
 long slot_ask(struct slot *slot);
+
+/* --udp: requests and answers until the run is over. Blocks. */
+void slot_run_udp(struct slot *slot);
 
 /* Idle: a first echo; from then on the slot is watched. Blocks. */
 void slot_run_idle(struct slot *slot);

@@ -117,6 +117,18 @@ class Echo(unittest.TestCase):
                              f"listening on [::1]:{server.port}\n")
             self.assert_echoes(sock)
 
+    @unittest.skipIf(NAME == "uring-echo", "it has no --udp")
+    def test_datagrams_are_echoed_by_every_thread(self):
+        with Server("--udp", "--threads", "2") as server:
+            for size in (0, 1, 1000, 9000):
+                for _ in range(8):
+                    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                        sock.settimeout(TIMEOUT)
+                        sock.connect((server.addr, server.port))
+                        data = os.urandom(size)
+                        sock.send(data)
+                        self.assertEqual(sock.recv(65536), data)
+
     def test_threads_share_the_port(self):
         with Server("--threads", "3") as server, \
                 contextlib.ExitStack() as stack:

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""UDP over a TAP against the kernel: echoes in both directions, closed ports, path MTU.
+
+Usage: test_udp.py BUILD_DIR
+"""
+
+import contextlib
+import errno
+import functools
+import hashlib
+import random
+import socket
+import subprocess
+import threading
+
+from harness import WAIT_MAX_S, check, command, eventually, main
+from test_path_mtu import NARROW, far_client
+
+PORT = 7777
+CLOSED = 7778
+PEERS = {"IPv4": "10.9.1.1", "IPv6": "fd00:9::2"}
+STACKS = {"IPv4": "10.9.0.1", "IPv6": "fd00:9::1"}
+FAR = {"IPv4": "10.8.0.2", "IPv6": "fd00:8::2"}
+PREFIXES = {"IPv4": "10.9.0.1/16", "IPv6": "fd00:9::1/64"}
+FAMILIES = {"IPv4": socket.AF_INET, "IPv6": socket.AF_INET6}
+LARGEST = {"IPv4": 1472, "IPv6": 1452}
+HEADERS = {"IPv4": 28, "IPv6": 48}
+REFUSED = 3  # the status of tests/integration/datagrams
+
+
+def set_up(tap):
+    command("ip", "addr", "add", "10.9.1.1/16", "dev", tap)
+    command("ip", "addr", "add", "fd00:9::2/64", "dev", tap, "nodad")
+    command("ip", "link", "set", tap, "up")
+
+
+def connected(family, port):
+    sock = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+    sock.settimeout(WAIT_MAX_S)
+    sock.connect((STACKS[family], port))
+    return sock
+
+
+def echo(env, shards):
+    """Datagrams of the kernel's of every size come back with the same hash."""
+    with env.running([env.app("coronet-echo"), "--link", "tap:ud0", "--udp", "--port", PORT,
+                      "--addr", PREFIXES["IPv4"], "--addr", PREFIXES["IPv6"],
+                      "--shards", shards, "--poll", "adaptive", "--memory", "1G"]) as server:
+        set_up("ud0")
+        for family in FAMILIES:
+            rng = random.Random(family)
+            sizes = [0, 1, LARGEST[family], *(rng.randrange(LARGEST[family]) for _ in range(60))]
+            socks = [connected(family, PORT) for _ in range(8)]  # so that every shard gets some
+            asked, answered = hashlib.sha256(), hashlib.sha256()
+            for number, size in enumerate(sizes):
+                data = rng.randbytes(size)
+                asked.update(data)
+                sock = socks[number % len(socks)]
+                sock.send(data)
+                answered.update(sock.recv(65536))
+            check(asked.digest() == answered.digest(), f"{family}: an echo differs")
+        check_closed_port("IPv4")
+        check_closed_port("IPv6")
+        server.terminate()
+
+
+def check_closed_port(family):
+    """The stack answers "port unreachable", which the kernel reports."""
+    with connected(family, CLOSED) as sock:
+        def refused():
+            try:
+                sock.send(b"x")
+                sock.settimeout(0.2)
+                sock.recv(1)
+            except TimeoutError:
+                return False
+            except OSError as error:
+                return error.errno == errno.ECONNREFUSED
+            return False
+        eventually(refused, WAIT_MAX_S, f"{family}: a closed port does not refuse")
+
+
+@contextlib.contextmanager
+def kernel_echo(family):
+    """Echoes with a kernel socket at every address of this namespace."""
+    sock = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+    sock.bind(("", PORT))
+
+    def serve():
+        while True:
+            data, peer = sock.recvfrom(65536)
+            if data == b"end":
+                return
+            sock.sendto(data, peer)
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        with socket.socket(FAMILIES[family], socket.SOCK_DGRAM) as end:
+            end.sendto(b"end", ("127.0.0.1" if family == "IPv4" else "::1", PORT))
+        thread.join()
+        sock.close()
+
+
+def client_argv(env, family, peer, port, size, count, gateway="-"):
+    host = f"[{peer}]" if family == "IPv6" else peer
+    return [env.build / "tests/integration/datagrams", "tap:ud0", PREFIXES[family], gateway,
+            f"{host}:{port}", size, count]
+
+
+def client(env, family):
+    """A program on the stack gets its datagrams back from the kernel, and learns that none listens.
+    """
+    command("ip", "link", "set", "lo", "up")
+    with kernel_echo(family):
+        program = env.start(client_argv(env, family, PEERS[family], PORT, 9000, 200))
+        program.wait_ready("connected")
+        set_up("ud0")
+        check(program.wait(2 * WAIT_MAX_S) == 0, program.story())
+        check(f"echoed 200, room {LARGEST[family]}" in program.output("stdout"), program.story())
+    program = env.start(client_argv(env, family, PEERS[family], CLOSED, 10, 1))
+    program.wait_ready("connected")
+    set_up("ud0")
+    check(program.wait(2 * WAIT_MAX_S) == REFUSED, program.story())
+
+
+FAR_ECHO = """
+import socket, sys
+sock = socket.socket(int(sys.argv[1]), socket.SOCK_DGRAM)
+sock.bind(("", int(sys.argv[2])))
+while True:
+    data, peer = sock.recvfrom(65536)
+    sock.sendto(data, peer)
+"""
+
+
+def path_mtu(env, family):
+    """A router reports its smaller MTU: later datagrams fit, and are answered."""
+    program = env.start(client_argv(env, family, FAR[family], PORT, 9000, 50,
+                                    gateway=PEERS[family]))
+    program.wait_ready("connected")
+    with far_client(env, "ud0", 7) as inside, \
+            subprocess.Popen([*inside, "python3", "-c", FAR_ECHO, str(int(FAMILIES[family])),
+                              str(PORT)]) as server:
+        try:
+            check(program.wait(2 * WAIT_MAX_S) == 0, program.story())
+            room = NARROW[family] - HEADERS[family]
+            check(f"echoed 50, room {room}" in program.output("stdout"), program.story())
+        finally:
+            server.kill()
+
+
+def cases(env):
+    for shards in (1, 3):
+        yield f"the kernel's datagrams are echoed, {shards} shards", \
+            functools.partial(echo, env, shards)
+    for family in FAMILIES:
+        yield f"a client over {family}", functools.partial(client, env, family)
+        yield f"a narrow path over {family}", functools.partial(path_mtu, env, family)
+
+
+if __name__ == "__main__":
+    main(cases)
