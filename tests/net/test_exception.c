@@ -314,6 +314,20 @@ static void test_other_frames_go_only_to_the_kernel(void **state)
 	assert_int_equal(answers(), 0);
 }
 
+static void test_datagrams_of_our_sockets_do_not_reach_the_kernel(void **state)
+{
+	struct net_udp *udp;
+
+	assert_int_equal(net_udp_open(stack, &net_addr_any(68), NULL, &udp), 0);
+	ip4(fake_mac, 17, US, 0, 67, 68);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 17, US, 0, 67, 69);
+	assert_true(goes_to_kernel());
+	net_udp_close(udp);
+	ip4(fake_mac, 17, US, 0, 67, 68);
+	assert_true(goes_to_kernel());
+}
+
 static void test_group_frames_go_to_both(void **state)
 {
 	static const uint8_t group[6] = {1, 0, 0x5e, 0, 0, 5};
@@ -626,6 +640,7 @@ int main(void)
 		cmocka_unit_test(test_wrong_options_are_refused_with_the_value),
 		CASE(test_own_frames_do_not_reach_the_kernel),
 		CASE(test_other_frames_go_only_to_the_kernel),
+		CASE(test_datagrams_of_our_sockets_do_not_reach_the_kernel),
 		CASE(test_group_frames_go_to_both),
 		CASE(test_frames_for_other_stations_are_dropped),
 		CASE(test_fragments_of_our_segments_do_not_reach_the_kernel),
