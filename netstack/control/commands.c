@@ -21,6 +21,7 @@
 #define MAX_ADDED	32u
 #define CLOCKS_APART_NS 20000
 #define CLOCK_TRIES	8u
+#define CLOCK_STEP_NS	1000000
 
 static struct {
 	pthread_mutex_t lock;
@@ -94,6 +95,11 @@ int64_t net_control_wall_offset_ns(void)
 		after = glue_now_ns();
 	} while (after - before > CLOCKS_APART_NS && ++tries < CLOCK_TRIES);
 	return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec - after;
+}
+
+int64_t net_control_steady_offset(int64_t before, int64_t now)
+{
+	return llabs(now - before) > CLOCK_STEP_NS ? now : before;
 }
 
 /* ---- commands of every program ---- */

@@ -79,6 +79,9 @@ cJSON *net_control_ask_error(unsigned shard, int err);
 void net_control_number(cJSON *to, const char *name, uint64_t n);
 /* Returns the ns from glue_now_ns() to the time since 1970. */
 int64_t net_control_wall_offset_ns(void);
+/* Returns `before`, unless `now` shows that it is wrong by more than 1 ms. So
+ * times of events that follow each other do not decrease. */
+int64_t net_control_steady_offset(int64_t before, int64_t now);
 
 /* ---- id.c: names of connections that are safe against reuse ---- */
 #define NET_ID_TEXT_MAX 48

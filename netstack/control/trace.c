@@ -25,7 +25,6 @@
 #define SLICE_BUCKETS 512u
 #define WALK_ROUNDS   256u  /* of one answer */
 #define LEASE_MS      60000 /* without a question */
-#define CLOCK_STEP_NS 1000000
 
 static_assert(NET_MAX_SHARDS <= 64, "a bit each in `full`");
 
@@ -624,9 +623,8 @@ static cJSON *page_of(struct watch *watch, unsigned shard, cJSON *events,
 	page->most = PAGE_EVENTS - sums->events;
 	err = net_ask_run(ask, shard);
 	if (err == 0) {
-		/* Small differences would change the order of events. */
-		if (llabs(page->wall_ns - watch->wall_ns) > CLOCK_STEP_NS)
-			watch->wall_ns = page->wall_ns;
+		watch->wall_ns = net_control_steady_offset(watch->wall_ns,
+							   page->wall_ns);
 		page->wall_ns = watch->wall_ns;
 		add_events(events, page);
 		sums->more |= page->more;

@@ -168,56 +168,20 @@ static void test_clients_that_watch_are_bounded(void **state)
 	net_ask_shut();
 }
 
-static int64_t real_ns(void)
+static void test_small_clock_differences_do_not_reorder_events(void **state)
 {
-	struct timespec ts;
+	const int64_t offset = 1795843674000000000, us = 1000;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
-}
-
-static double first_time(void)
-{
-	cJSON *page = asked(1, "/coronet/trace");
-	cJSON *time = cJSON_GetObjectItem(
-		cJSON_GetArrayItem(cJSON_GetObjectItem(page, "events"), 0),
-		"time_us");
-	double us;
-
-	assert_true(cJSON_IsNumber(time));
-	us = time->valuedouble;
-	cJSON_Delete(page);
-	return us;
-}
-
-/* The stack's clock stands still here, and the system's does not. The pages of
- * a thread that was suspended between them are read again. */
-static void test_pages_that_follow_each_other_agree_on_the_time(void **state)
-{
-	double times[2];
-	struct peer p;
-	int64_t before;
-
-	serve(traced_echo);
-	net_ask_open(1);
-	expect_ok(1, "/coronet/trace.start,10.0.0.0/8");
-	peer_connect(&p, 1000, 7, 99);
-	run_rounds(2);
-	for (unsigned tries = 0;; tries++) {
-		assert_in_range(tries, 0, 1000);
-		before = real_ns();
-		for (unsigned i = 0; i < 2; i++) {
-			peer_send(&p, PEER_ACK | PEER_PSH, "x", 1);
-			p.rcv += peer_wait(1).len;
-			times[i] = first_time();
-		}
-		if (real_ns() - before < 900000)
-			break;
-	}
-	assert_true(times[0] == times[1]);
-	net_traces_client_gone(1);
-	run_rounds(2);
-	net_ask_shut();
+	assert_true(net_control_steady_offset(0, offset) == offset);
+	assert_true(net_control_steady_offset(offset, offset - 10 * us) ==
+		    offset);
+	assert_true(net_control_steady_offset(offset, offset + 10 * us) ==
+		    offset);
+	/* The system's clock was set. */
+	assert_true(net_control_steady_offset(offset, offset + 2000 * us) ==
+		    offset + 2000 * us);
+	assert_true(net_control_steady_offset(offset, offset - 2000 * us) ==
+		    offset - 2000 * us);
 }
 
 static void test_numbers_are_printed_in_full(void **state)
@@ -319,7 +283,7 @@ int main(void)
 		TEST(test_later_connection_is_followed),
 		TEST(test_slow_client_gets_the_number_of_missed_events),
 		TEST(test_clients_that_watch_are_bounded),
-		TEST(test_pages_that_follow_each_other_agree_on_the_time),
+		TEST(test_small_clock_differences_do_not_reorder_events),
 		TEST(test_numbers_are_printed_in_full),
 		TEST(test_client_that_does_not_poll_loses_its_watch),
 		TEST(test_invalid_peers_are_refused),
