@@ -61,11 +61,12 @@ static int change(const char *words, struct wire_conf *conf, char *err,
 {
 	struct wire_conf changed = *conf;
 	char copy[WIRE_CONTROL_LINE];
-	const char *wrong, *expected;
+	struct opt_error error;
 
 	snprintf(copy, sizeof(copy), "%s", words);
-	if (wire_settings_apply(copy, &changed, &wrong, &expected) < 0) {
-		snprintf(err, err_len, "'%s': expected %s", wrong, expected);
+	if (wire_settings_apply(copy, &changed, &error) < 0) {
+		snprintf(err, err_len, "'%s': expected %s", words,
+			 error.expected);
 		return -EINVAL;
 	}
 	if (!wire_setting_up_follows_down(&changed)) {

@@ -21,6 +21,7 @@ struct wire_opts {
 	enum wire_end end_of[WIRE_LINKS]; /* of each of the links */
 	unsigned n_links;
 	struct wire_conf conf[WIRE_ENDS]; /* of frames that enter at that end */
+	const char *override[WIRE_ENDS];  /* --a-to-b and --b-to-a */
 	uint64_t seed;
 	unsigned hold_pkts; /* frames under way, each direction */
 	unsigned mtu;

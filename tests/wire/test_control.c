@@ -98,12 +98,16 @@ static void test_wrong_lines_change_nothing(void **state)
 	refuses("counters please", "'counters': expected both");
 	refuses("both", "'': expected key=value");
 	refuses("both ", "'': expected key=value");
-	refuses("both loss", "'loss': expected key=value with loss, delay");
+	refuses("both loss", "'loss': expected one of the keys loss=, delay=");
 	refuses("both color=red", "'color=red'");
-	refuses("both loss=1,delay=x", "'delay=x': expected milliseconds");
-	refuses("both path-mtu=67", "'path-mtu=67': expected bytes from 68");
-	refuses("both path-mtu=9001", "'path-mtu=9001': expected bytes");
-	refuses("both too-big=ignore", "'too-big=ignore': expected drop or");
+	refuses("both loss=1,delay=x",
+		"'loss=1,delay=x': expected delay= with milliseconds");
+	refuses("both path-mtu=67",
+		"expected path-mtu= with 0, or a whole number from 68");
+	refuses("both path-mtu=9001",
+		"'path-mtu=9001': expected path-mtu= with 0");
+	refuses("both too-big=ignore",
+		"'too-big=ignore': expected too-big= with drop or");
 	refuses("a-to-b up-at=3", "expected up-at after down-at");
 }
 

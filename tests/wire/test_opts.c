@@ -233,9 +233,12 @@ static void test_every_wrong_value_is_refused_in_one_line(void **state)
 
 static void test_wrong_overrides_are_refused_in_one_line(void **state)
 {
-	refuses(LINKS "--a-to-b loss=x", "--a-to-b 'loss=x': expected percent");
-	refuses(LINKS "--b-to-a delay=1,loss=101", "--b-to-a 'loss=101'");
-	refuses(LINKS "--a-to-b loss", "--a-to-b 'loss': expected key=value");
+	refuses(LINKS "--a-to-b loss=x",
+		"--a-to-b 'loss=x': expected loss= with percent");
+	refuses(LINKS "--b-to-a delay=1,loss=101",
+		"--b-to-a 'delay=1,loss=101': expected loss= with");
+	refuses(LINKS "--a-to-b loss",
+		"--a-to-b 'loss': expected one of the keys loss=");
 	refuses(LINKS "--a-to-b color=red", "--a-to-b 'color=red'");
 	refuses(LINKS "--a-to-b=", "--a-to-b ''");
 	refuses(LINKS "--a-to-b los=1", "'los=1'");
