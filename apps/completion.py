@@ -48,7 +48,7 @@ NAMES = """	{option})
 """
 NOTHING = """	{option}) return ;; # a value of the user's own
 """
-# What stands before the word, without options, tells which words may stand here.
+# The words before this one, without options, decide which words may stand here.
 COMMANDS = """	local i words=()
 	for ((i = 1; i < COMP_CWORD; i++)); do
 		case ${{COMP_WORDS[i]}} in

@@ -127,7 +127,7 @@ ctx_switch:
 	.endm
 
 /* For a memory checker: resize() of no context says that bytes will come. */
-	.macro	TELL
+	.macro	REPORT
 	xor	r9d, r9d
 	mov	r12d, 0
 	CALL_RESIZE
@@ -261,7 +261,7 @@ ctx_switch:
 
 	CONFLICT ctx_conflict_sse2, LOOP128, NOTHING
 	CONFLICT ctx_conflict_avx2, LOOP256, vzeroupper
-	CONFLICT ctx_conflict_checked, LOOP128, NOTHING, TELL
+	CONFLICT ctx_conflict_checked, LOOP128, NOTHING, REPORT
 	CONFLICT ctx_conflict_avx512, LOOP512, NOTHING
 
 /*

@@ -97,7 +97,7 @@ enum ctx_isa {
 	CTX_ISA_SSE2,
 	CTX_ISA_AVX2,
 	CTX_ISA_AVX512,
-	CTX_ISA_CHECKED, /* SSE2, telling resize() what happens */
+	CTX_ISA_CHECKED, /* SSE2, reporting to resize() */
 };
 
 /*
@@ -108,7 +108,7 @@ enum ctx_isa {
 struct ctx_pair ctx_switch(struct ctx *from, struct ctx *to, long err,
 			   long value);
 
-/* What begin() tells ctx_entry to call: rax and rdx. */
+/* What begin() has ctx_entry call: rax and rdx. */
 struct ctx_start {
 	void *(*fn)(void *arg);
 	void *arg;

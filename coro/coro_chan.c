@@ -4,10 +4,10 @@
  *
  * A wait, be it for one channel or many, is one block of the scheduler's
  * memory: a node for each case, linked into its channel, and room for each
- * value, since the waiter's own stack may be somebody else's. Whoever comes to
- * the other side of a channel does the whole exchange, takes the nodes out of
- * all channels, and makes the waiter ready; the waiter copies a received value
- * out of the block itself.
+ * value, since the waiter's own stack may be in use by another coroutine. The
+ * coroutine that comes to the other side of a channel does the whole exchange,
+ * takes the nodes out of all channels, and makes the waiter ready; the waiter
+ * copies a received value out of the block itself.
  */
 #include "coro_chan_priv.h"
 

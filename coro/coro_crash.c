@@ -142,7 +142,7 @@ static void stderr_write(const char *text)
 
 	if (poll(&pfd, 1, 100) > 0 &&
 	    write(STDERR_FILENO, text, strlen(text)) < 0) {
-		/* nobody to tell */
+		/* there is no reader */
 	}
 }
 

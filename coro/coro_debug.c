@@ -95,7 +95,7 @@ __attribute__((format(printf, 2, 3))) static void say(int fd,
 	if (len > (int)sizeof(text) - 1)
 		len = sizeof(text) - 1;
 	if (len > 0 && write(fd, text, len) < 0) {
-		/* nobody to tell */
+		/* there is no reader */
 	}
 }
 

@@ -21,7 +21,7 @@
 	.intel_syntax noprefix
 	.text
 
-/* A coroutine in a C++ catch block takes the slow way, which keeps what the
+/* A coroutine in a C++ catch block takes the slow path, which keeps what the
  * runtime knows of its exceptions. Clobbers rax; rdx is 0 after it, which is what
  * the resumed one gets. A pointer and a count never add up to 0. */
 	.macro	IF_IN_CATCH slow
@@ -31,7 +31,7 @@
 	jnz	\slow
 	.endm
 
-/* \from leaves, its state told; \to runs. */
+/* \from leaves, which notes its state; \to runs. */
 	.macro	NOTE to, state
 	mov	r11, [r9 + CORO_SCHED_ERRNO_P]
 	mov	byte ptr [r10 + CORO_STATE], \state

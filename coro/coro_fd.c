@@ -3,9 +3,9 @@
  *
  * A scheduler has one epoll set. A descriptor is in it from its first wait on,
  * armed for one event (EPOLLONESHOT) by each wait, so that one that nobody
- * waits for costs nothing. Each wait arms it anew, though another coroutine has
- * it armed already: the kernel forgets in silence what was closed, and only the
- * call tells that a number belongs to another file by now.
+ * waits for costs nothing. Each wait arms it again, though another coroutine
+ * has it armed already: the kernel silently forgets a closed file, and only
+ * this call shows that a number belongs to another file by now.
  *
  * The set is looked at between rounds, once in CORO_FD_LOOK_NS while the thread
  * is busy, and from its sleep in coro_sched_wait().

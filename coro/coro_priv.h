@@ -72,7 +72,7 @@ enum {
 	CORO_F_DEADLINE = 8,  /* has an inherited deadline */
 	CORO_F_KILLED = 16,   /* running its cleanups: never blocks again */
 	CORO_F_MAIN = 32,     /* the thread's own context */
-	CORO_F_HANDLE = 64,   /* somebody holds the handle */
+	CORO_F_HANDLE = 64,   /* the handle is held */
 	CORO_F_MEASURE = 128, /* its stack is measured whenever it blocks */
 	CORO_F_SLOW = CORO_F_UNPARKED | CORO_F_CANCEL | CORO_F_DEADLINE |
 		      CORO_F_KILLED | CORO_F_MAIN | CORO_F_MEASURE,
@@ -201,7 +201,7 @@ struct coro_bufs {
 	void *free[CORO_BUF_CLASSES];
 	char *cur[CORO_BUF_CLASSES]; /* fresh memory, not yet linked */
 	char *end[CORO_BUF_CLASSES];
-	size_t live_bytes; /* in somebody's hands */
+	size_t live_bytes; /* allocated, not yet freed */
 };
 
 struct coro_region {
@@ -389,7 +389,7 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 			   struct coro_stack **out);
 void coro_stack_private_put(struct coro_sched *s, struct coro_stack *st);
 bool coro_stack_checked(void); /* does Valgrind watch? */
-/* Tells Valgrind that the stack's bytes below end are defined. */
+/* Marks the stack's bytes below end as defined, for Valgrind. */
 void coro_stack_define(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 

@@ -2,7 +2,7 @@
  * coro_queue.h - the queue of coroutines that wait for the same thing.
  *
  * The node of a waiting coroutine is in its control block, since its stack may
- * be somebody else's; coro_stop_waiting() takes it out. A head of all zeros is
+ * be another's; coro_stop_waiting() takes it out. A head of all zeros is
  * an empty queue.
  */
 #pragma once

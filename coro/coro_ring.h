@@ -46,8 +46,8 @@ static inline struct coro *ring_next(struct coro_sched *s)
 }
 
 /* What a coro_resume() or coro_suspend() in `next` returns. -EAGAIN is for a
- * thread that resumed somebody, who went to wait for the scheduler, and for a
- * coroutine that resumed one that was destroyed. */
+ * thread that resumed a coroutine, which then waited for the scheduler, and for
+ * a coroutine that resumed one that was destroyed. */
 static inline long next_err(const struct coro *next)
 {
 	return unlikely(next->ctx.flags3 & CORO_F3_AGAIN) ? -EAGAIN : 0;

@@ -3,7 +3,8 @@
  *
  * A coroutine that blocks switches straight to the next one of the round.
  * Nothing follows the switch in any of these functions: it is a tail call, and
- * whoever wakes a coroutine also takes it out of queues and stops its timer.
+ * the code that wakes a coroutine also takes it out of queues and stops its
+ * timer.
  */
 #include "coro_ring.h"
 

@@ -8,15 +8,15 @@
  * sleep: it locks its channels in the order of their addresses, looks once
  * more, and links itself into all of them.
  *
- * A wait ends once: whoever moves coro_select.done away from SEL_WAITS does its
- * case, or, being the waiter itself, leaves. Only a thread that holds the lock
- * of a channel where the wait is linked, or the waiter's own thread, may try.
- * The winner exchanges the value under that lock. If it is another thread, it
- * then posts the wait's own wake-up; until this has come the block must stay,
- * be its coroutine gone (coro_shared_orphan).
+ * A wait ends once: the thread that moves coro_select.done away from SEL_WAITS
+ * does its case or, if it is the waiter's own, leaves. Only a thread that holds
+ * the lock of a channel where the wait is linked, or the waiter's own thread,
+ * may try. The winner exchanges the value under that lock. If it is another
+ * thread, it then posts the wait's own wake-up; until this has come the block
+ * must stay, be its coroutine gone (coro_shared_orphan).
  *
  * The other nodes of a wait that has ended stay linked until the waiter's
- * thread takes them out, or until somebody finds one and throws it out.
+ * thread takes them out, or until another thread finds one and removes it.
  *
  * A coroutine whose deadline, or coro_cancel(), comes after another thread has
  * done its case returns with that, so no value is lost.

@@ -295,7 +295,7 @@ static void unplug_link(unsigned index)
 static int check_cards(const struct glue_captured *log, char *err,
 		       size_t err_len)
 {
-	char told[256], why[512];
+	char reason[256], why[512];
 	uint16_t id;
 
 	for (unsigned i = 0; i < eal.n_parts; i++) {
@@ -304,10 +304,10 @@ static int check_cards(const struct glue_captured *log, char *err,
 		if (eal.parts[i].kind != GLUE_LINK_PCI ||
 		    rte_eth_dev_get_port_by_name(address, &id) == 0)
 			continue;
-		told[0] = '\0';
+		reason[0] = '\0';
 		if (glue_capture_has(log, address))
-			glue_capture_line(log, told, sizeof(told));
-		glue_pci_explain("", address, told, why, sizeof(why));
+			glue_capture_line(log, reason, sizeof(reason));
+		glue_pci_explain("", address, reason, why, sizeof(why));
 		return glue_fail(err, err_len, -ENODEV, "link pci:%s: %s",
 				 address, why);
 	}

@@ -98,7 +98,7 @@ void glue_capture_start(struct glue_captured *log)
 }
 
 /* Is this a line that gives a reason, and not part of EAL's usage text? */
-static bool is_telling(const char *line)
+static bool gives_reason(const char *line)
 {
 	static const char *const words[] = {
 		"rror",	 "ailed",     "nvalid",	      "annot",
@@ -122,7 +122,7 @@ void glue_capture_line(const struct glue_captured *log, char *out,
 	for (const char *at = log->text; *at; at += len + (at[len] == '\n')) {
 		len = strcspn(at, "\n");
 		snprintf(line, sizeof(line), "%.*s", (int)len, at);
-		if (is_telling(line)) {
+		if (gives_reason(line)) {
 			snprintf(out, out_len, "%s", line);
 			return;
 		}

@@ -86,24 +86,24 @@ int glue_log_level(const char *pattern, unsigned level)
 	return setting.n ? setting.n : -ENOENT;
 }
 
-struct telling {
+struct listing {
 	void (*fn)(const char *type, unsigned level, void *arg);
 	void *arg;
 };
 
 static void report_type(int id, const char *type, void *arg)
 {
-	const struct telling *telling = arg;
+	const struct listing *listing = arg;
 
-	telling->fn(type, glue_log_level_of(id), telling->arg);
+	listing->fn(type, glue_log_level_of(id), listing->arg);
 }
 
 void glue_log_types(void (*fn)(const char *type, unsigned level, void *arg),
 		    void *arg)
 {
-	struct telling telling = {fn, arg};
+	struct listing listing = {fn, arg};
 
-	for_each_type(report_type, &telling);
+	for_each_type(report_type, &listing);
 }
 
 static void lower_level(int id, const char *type, void *arg)

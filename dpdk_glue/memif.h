@@ -13,8 +13,8 @@
  * Queues: DPDK's server refuses a client that has more rings than it, and reads
  * a client's first rings twice where the client has fewer. So the relay counts
  * the rings of each client, before DPDK hears that it is connected, and only so
- * many queues are polled; and its greeting tells clients of this kind how many
- * it has.
+ * many queues are polled; and its greeting gives clients of this kind the
+ * number of its own.
  */
 #pragma once
 

@@ -353,15 +353,15 @@ static const struct maker {
 	{"0x1924", "sfc"},
 };
 
-void glue_pci_explain(const char *root, const char *address, const char *told,
+void glue_pci_explain(const char *root, const char *address, const char *reason,
 		      char *err, size_t err_len)
 {
 	struct glue_pci_device device;
 	const char *drivers = "'apt-cache search librte-net' lists them";
 
 	glue_pci_read(root, address, &device);
-	if (told[0]) {
-		snprintf(err, err_len, "DPDK could not use it: %s", told);
+	if (reason[0]) {
+		snprintf(err, err_len, "DPDK could not use it: %s", reason);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++)

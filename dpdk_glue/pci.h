@@ -44,8 +44,8 @@ int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 		   char *err, size_t err_len);
 
 /*
- * Writes to err why DPDK has no port for a card that passed the check. told:
+ * Writes to err why DPDK has no port for a card that passed the check. reason:
  * what DPDK logged about the card, or "".
  */
-void glue_pci_explain(const char *root, const char *address, const char *told,
+void glue_pci_explain(const char *root, const char *address, const char *reason,
 		      char *err, size_t err_len);

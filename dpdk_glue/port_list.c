@@ -96,7 +96,7 @@ static void probe_cards(const char *root, struct card *cards, unsigned n)
 					 "--no-huge", "--no-shconf",
 					 "-m",	      mib};
 	struct glue_captured log;
-	char told[256];
+	char reason[256];
 	uint16_t id;
 	int argc = 6, rc;
 
@@ -111,7 +111,7 @@ static void probe_cards(const char *root, struct card *cards, unsigned n)
 	glue_capture_start(&log);
 	rc = rte_eal_init(argc, argv);
 	glue_capture_end(&log);
-	glue_capture_line(&log, told, sizeof(told));
+	glue_capture_line(&log, reason, sizeof(reason));
 	for (unsigned i = 0; i < n; i++) {
 		struct card *card = &cards[i];
 
@@ -119,13 +119,13 @@ static void probe_cards(const char *root, struct card *cards, unsigned n)
 			continue;
 		if (rc < 0)
 			snprintf(card->why, sizeof(card->why),
-				 "DPDK did not start: %s", told);
+				 "DPDK did not start: %s", reason);
 		else if (rte_eth_dev_get_port_by_name(card->device.address,
 						      &id) < 0)
 			glue_pci_explain(
 				root, card->device.address,
 				glue_capture_has(&log, card->device.address)
-					? told
+					? reason
 					: "",
 				card->why, sizeof(card->why));
 	}

@@ -4,8 +4,8 @@
  * includes.
  *
  * struct net_conn holds lwIP's tcp_pcb as its first member, so the two
- * addresses are one. It lives while its pcb lives in lwIP, somebody owns the
- * handle, a handler runs on it, or a coroutine still waits on it;
+ * addresses are one. It lives while its pcb lives in lwIP, the program owns
+ * the handle, a handler runs on it, or a coroutine still waits on it;
  * net_conn_put() frees it after the last.
  */
 #pragma once
@@ -110,7 +110,7 @@ struct net_conn {
 	uint16_t n_views; /* views not yet released: conn/view.c */
 	union {
 		struct {
-			bool owned : 1;	    /* somebody holds the handle */
+			bool owned : 1;	    /* the handle is held */
 			bool cancelled : 1; /* net_cancel() */
 			bool lingering : 1; /* net_close_wait() waits */
 			bool pcb_live : 1;  /* lwIP holds the pcb */
@@ -296,8 +296,8 @@ struct net_source_key {
 };
 
 /*
- * How many connections whose ID was shown have ended, by their hash. It tells
- * connections apart that used the same addresses and ports in turn
+ * How many connections whose ID was shown have ended, by their hash. It
+ * distinguishes connections that used the same addresses and ports in turn
  * (control/id.c).
  */
 #define NET_TURNS 1024u

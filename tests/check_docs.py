@@ -5,7 +5,7 @@ public call is documented.
 A block that begins with ```c and stands below a line <!-- FILE --> must be
 FILE to the letter, which the build compiles. Any other is a fragment: it is
 compiled here, with every warning an error, after what the page's fragments
-take for granted (tests/docs/PAGE.h), as the body of a function or, if it
+assume (tests/docs/PAGE.h), as the body of a function or, if it
 defines functions itself, as it is. Names of the interface in `backquotes`
 must be in one of our headers, and every function these declare must be on
 the page of its library. Any other function, `name()`, and any source file must

@@ -104,7 +104,7 @@ static cJSON *await_end(struct ctl *ctl)
 	if (answer)
 		snprintf(ctl->client.error, sizeof(ctl->client.error),
 			 "capture: %s is still being written; coronet-ctl "
-			 "capture status tells when it is complete",
+			 "capture status shows when it is complete",
 			 text_of(answer, "file"));
 	cJSON_Delete(answer);
 	return NULL;

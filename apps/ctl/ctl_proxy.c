@@ -128,7 +128,7 @@ static cJSON *await_reload(struct ctl *ctl, double reading)
 	}
 	snprintf(ctl->client.error, sizeof(ctl->client.error),
 		 "reload: the program still reads its configuration; its log "
-		 "will tell what came of it");
+		 "will show the result");
 	return NULL;
 }
 

@@ -1,9 +1,9 @@
 /*
  * coronet-ctl trace: what happens to connections, line by line as it happens.
  *
- * The program tells what its rings have when it is asked; here it is asked
- * fifty times a second, and at once where it has more to tell. When this
- * process goes, however it does, the program stops watching.
+ * The program reports what its rings hold when it is asked. This process asks
+ * fifty times a second, and at once if there is more to report. When this
+ * process ends, for any reason, the program stops watching.
  */
 #include <errno.h>
 #include <signal.h>

@@ -411,7 +411,7 @@ static int open_site(void)
 		fprintf(stderr,
 			"coronet-httpd: %u compressed files, '%s' for one, "
 			"are older than what they stand for and not sent "
-			"instead of it: compress anew\n",
+			"instead of it: compress again\n",
 			files->n_stale, files->stale);
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(httpd.boundary, sizeof(httpd.boundary), random,

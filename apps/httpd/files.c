@@ -121,7 +121,7 @@ static int add_index(struct files *files, const char *path)
 	return err;
 }
 
-/* O_NONBLOCK: do not wait for somebody who writes to a FIFO. */
+/* O_NONBLOCK: do not wait for a writer of a FIFO. */
 #define OPEN_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK)
 
 /*

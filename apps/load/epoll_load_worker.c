@@ -1,6 +1,6 @@
 /*
- * A thread of epoll-load: opens its slots, gives them their turns, and does
- * what epoll tells of, until the run is over.
+ * A thread of epoll-load: opens its slots, gives them their turns, and handles
+ * the events of epoll until the run is over.
  */
 #include "apps/load/epoll_load_priv.h"
 

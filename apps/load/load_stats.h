@@ -106,7 +106,7 @@ void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
 		      const char *tool, int64_t now_ns);
 
 /*
- * Lets the report tell whether the generator itself was the limit. Without it
+ * Lets the report say whether the generator itself was the limit. Without it
  * the report says that this is not known. Call it right after
  * load_stats_start().
  */
@@ -145,7 +145,7 @@ uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns);
 /* A connection is open, latency_ns after its connect began. */
 void load_stats_opened(struct load_stats *stats, int64_t latency_ns);
 
-/* A connection that was open has ended, whoever closed it. */
+/* A connection that was open has ended, closed by either side. */
 void load_stats_closed(struct load_stats *stats);
 
 /*

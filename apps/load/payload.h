@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The seed of one connection: any number that tells it from the others. */
+/* The seed of one connection: any number that differs from the others'. */
 uint64_t payload_seed(uint64_t conn);
 
 /* Writes the `len` bytes that stand at `offset` of the seed's stream. */

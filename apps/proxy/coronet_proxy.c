@@ -454,7 +454,7 @@ static const struct argp the_argp = {
 	.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines a "
 	       "connection.\vSIGHUP: the files of --config are read again, and "
 	       "backends and what steers them are as they say. SIGUSR1: the "
-	       "files of --access-log and --log-to are opened anew. Words "
+	       "files of --access-log and --log-to are reopened. Words "
 	       "after -- go to DPDK's EAL.",
 };
 

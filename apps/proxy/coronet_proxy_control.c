@@ -4,9 +4,9 @@
  * what is atomic.
  *
  * A reload is asked for and answered at once: reading files may take long, and
- * others wait for the control thread. The answer is a number; whoever wants to
- * know what came of it asks with that number until the reading that it stands
- * for, or a later one, has ended.
+ * others wait for the control thread. The answer is a number. To learn the
+ * result, a client asks with that number until the reading that it stands for,
+ * or a later one, has ended.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
@@ -244,7 +244,7 @@ int proxy_control_add(void)
 				      ask_reload, NULL);
 	if (err == 0)
 		err = net_control_add("/proxy/reload.status",
-				      "What came of it. Parameter: the number",
+				      "The result. Parameter: the number",
 				      show_reload, NULL);
 	return err;
 }

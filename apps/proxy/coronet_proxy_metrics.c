@@ -56,7 +56,8 @@ static void write_program(struct net_metrics *page)
 	write_one(page, "coronet_proxy_sessions", NET_GAUGE, "Sessions now.",
 		  (double)total.sessions);
 	write_one(page, "coronet_proxy_accepts_total", NET_COUNTER,
-		  "Clients for whom a session began.", (double)total.accepted);
+		  "Clients with which a session began.",
+		  (double)total.accepted);
 	write_refusals(page, &total);
 	write_one(page, "coronet_proxy_retries_total", NET_COUNTER,
 		  "Attempts to connect beyond a session's first.",

@@ -3,11 +3,11 @@
  *
  * The first begins the session (coronet_proxy_begin.c), then carries bytes from
  * the client; the second carries those of the backend. A piece is received as a
- * view and given away as one, and the next is not received before the other
- * side had room for it: that is all the back-pressure there is to it. The end
- * of one direction is passed on and the other goes on; when both are over, both
- * connections are closed. Whatever breaks resets both at once, so that neither
- * side takes half for all.
+ * view and handed over as one, and the next is not received before the other
+ * side had room for it. There is no other back-pressure. The end of one
+ * direction is passed on and the other continues; when both are over, both
+ * connections are closed. An error resets both at once, so that neither side
+ * takes a part for the whole.
  *
  * A session lies on the heap, as its coroutines and its timer share it. Both
  * connections are its own; NULL once gone. A coroutine that was blocked in a

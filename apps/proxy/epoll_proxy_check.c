@@ -13,7 +13,7 @@
 #define LOG_INTERVAL_NS                                                        \
 	10000000000 /* minimum interval between repeated log lines */
 
-/* Reports what a check found; the next one is due an interval from now. */
+/* Reports what a check found; the next check follows after an interval. */
 static void report(struct worker *w, struct check *check, bool well)
 {
 	if (check->source.fd >= 0)

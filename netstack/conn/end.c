@@ -29,7 +29,7 @@ static const struct {
 	[NET_END_ORPHAN] = {"orphan",
 			    "reset: nobody held it, and room was needed"},
 	[NET_END_STOPPED] = {"stopped", "reset: the program ends"},
-	[NET_END_UNTOLD] = {"untold", "reset: nobody could take it"},
+	[NET_END_UNACCEPTED] = {"unaccepted", "reset: nobody could take it"},
 	[NET_END_BROKEN] = {"broken", "reset: an assertion of lwIP failed"},
 };
 

@@ -21,10 +21,10 @@ enum net_end {
 	NET_END_LATE_DATA,   /* data came after it was closed */
 	NET_END_DROP,	     /* by an operator */
 	NET_END_MEMORY,
-	NET_END_ORPHAN,	 /* too many orphans */
-	NET_END_STOPPED, /* the program ends */
-	NET_END_UNTOLD,	 /* it ended before its owner got it */
-	NET_END_BROKEN,	 /* an assertion of lwIP failed */
+	NET_END_ORPHAN,	    /* too many orphans */
+	NET_END_STOPPED,    /* the program ends */
+	NET_END_UNACCEPTED, /* it ended before its owner got it */
+	NET_END_BROKEN,	    /* an assertion of lwIP failed */
 	NET_ENDS
 };
 

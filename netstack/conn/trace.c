@@ -137,7 +137,8 @@ static bool recycle(bool extra)
 		return false;
 	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
 		if (trace->watches & 1u << w)
-			traces->watches[w].missed += trace->n - trace->told[w];
+			traces->watches[w].missed +=
+				trace->n - trace->reported[w];
 	forget(trace);
 	return true;
 }
@@ -243,7 +244,8 @@ void net_trace_born(struct net_conn *conn, uint32_t hash, const char *how)
 static bool is_awaited(const struct net_trace *trace)
 {
 	for (unsigned w = 0; w < NET_TRACE_WATCHES; w++)
-		if ((trace->watches & 1u << w) && trace->told[w] != trace->n)
+		if ((trace->watches & 1u << w) &&
+		    trace->reported[w] != trace->n)
 			return true;
 	return false;
 }
@@ -301,7 +303,7 @@ static void join_watch(struct net_trace *trace, unsigned w)
 	if (trace->watches & 1u << w)
 		return;
 	trace->watches |= (uint8_t)(1u << w);
-	trace->told[w] =
+	trace->reported[w] =
 		trace->n > NET_TRACE_EVENTS ? trace->n - NET_TRACE_EVENTS : 0;
 }
 

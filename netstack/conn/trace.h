@@ -79,9 +79,10 @@ struct net_trace {
 	const struct net_conn *was;
 	uint64_t serial; /* unique among the rings of this shard */
 	uint64_t n;	 /* events so far */
-	uint64_t told[NET_TRACE_WATCHES]; /* events reported to each watch */
-	uint8_t watches;		  /* that want it, a bit each */
-	bool extra;			  /* not one of --trace-conns */
+	uint64_t
+		reported[NET_TRACE_WATCHES]; /* events reported to each watch */
+	uint8_t watches;		     /* that want it, a bit each */
+	bool extra;			     /* not one of --trace-conns */
 	bool has_iss, has_irs;
 	uint32_t iss, irs; /* relative numbers count from here */
 	struct net_addr local, peer;

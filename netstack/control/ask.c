@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PATIENCE_MS 2000 /* without progress */
-#define LOOK_MS	    10	 /* how soon a waiter sees that the program ends */
+#define STALL_MAX_MS 2000 /* without progress */
+#define LOOK_MS	     10	  /* how soon a waiter sees that the program ends */
 
 static struct {
 	_Atomic unsigned n_shards;
@@ -85,7 +85,7 @@ static int await_answer(struct net_ask *ask)
 {
 	unsigned slices = 0, seen;
 
-	for (int waited = 0; waited < PATIENCE_MS; waited += LOOK_MS) {
+	for (int waited = 0; waited < STALL_MAX_MS; waited += LOOK_MS) {
 		struct timespec until;
 
 		if (atomic_load(&asking.shut))

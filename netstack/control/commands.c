@@ -1,6 +1,6 @@
 /*
  * Requests and answers: rte_telemetry's protocol, version 2. A request is
- * "/name" or "/name,params"; the answer is an object whose only member bears
+ * "/name" or "/name,params"; the answer is an object whose only member has
  * the name of the command.
  */
 #include "netstack/control/control_priv.h"

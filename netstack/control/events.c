@@ -90,7 +90,7 @@ void net_event_say_closed(struct net_conn *conn)
 	char sums[128];
 	struct who who;
 
-	if (end == NET_END_UNTOLD || conn->connecting)
+	if (end == NET_END_UNACCEPTED || conn->connecting)
 		return;
 	describe(conn, &who);
 	put_sums(conn, sums, sizeof(sums));

@@ -4,7 +4,7 @@
  *
  * SHARD, HASH and PLACE identify the place in memory of a connection and a hash
  * of its addresses and ports. A later connection may have the same three; TURN
- * tells them apart. It counts, by hash, the ends of connections whose ID was
+ * distinguishes them. It counts, by hash, the ends of connections whose ID was
  * shown: only such an ID may be used later, so nothing is stored for others. If
  * another connection of the same hash slot ends, the ID of a live connection
  * may become invalid as well; the next listing shows its new ID.

@@ -39,8 +39,8 @@ static cJSON *reopen_log(const char *params)
 
 	net_log_where(where, sizeof(where));
 	if (err == -ETIMEDOUT)
-		return net_control_error("'%s' takes no lines: it has not been "
-					 "opened anew within a second",
+		return net_control_error("cannot reopen '%s': no response "
+					 "within 1 s",
 					 where);
 	if (err < 0)
 		return net_control_error("'%s': %s; the old file is kept",
@@ -56,7 +56,7 @@ const struct net_command net_log_commands[] = {
 	 "Levels of the log by component. Parameter: [PATTERN=]LEVEL[,...] "
 	 "sets them",
 	 log_levels},
-	{"/coronet/log.reopen", "Opens the log's file anew, after a rotation",
+	{"/coronet/log.reopen", "Reopens the log's file, after a rotation",
 	 reopen_log},
 	{0},
 };

@@ -14,11 +14,11 @@
 #include <string.h>
 
 /*
- * Asks every shard with a step and `bytes` of data, and has `tell` add what
- * they answer to an array called `name`.
+ * Asks every shard with a step and `bytes` of data, and has `add` put what
+ * they answer into an array called `name`.
  */
 static cJSON *ask_all(const char *name, net_ask_step step, size_t bytes,
-		      void (*tell)(cJSON *array, unsigned shard, void *data))
+		      void (*add)(cJSON *array, unsigned shard, void *data))
 {
 	unsigned n = net_ask_shards();
 	cJSON *all = cJSON_CreateObject();
@@ -33,7 +33,7 @@ static cJSON *ask_all(const char *name, net_ask_step step, size_t bytes,
 		int err = ask ? net_ask_run(ask, i) : -ENOMEM;
 
 		if (err == 0)
-			tell(array, i, ask->data);
+			add(array, i, ask->data);
 		if (ask)
 			net_ask_put(ask);
 		if (err < 0) {

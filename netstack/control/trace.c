@@ -4,7 +4,7 @@
  *
  * A watch belongs to a client of the socket. It ends with the client, or after
  * a minute without a request, so that no rings are held in vain. A slow client
- * loses events of the rings that it watches, and is told how many; nothing
+ * loses events of the rings that it watches, and gets their number; nothing
  * waits for it. The control thread alone uses the watches; each shard's part of
  * them is in net_here()->traces, which steps and posted functions reach.
  */
@@ -337,7 +337,7 @@ static bool walk_slice(struct page *page)
 static void report_ring(struct page *page, struct net_trace *trace)
 {
 	struct ring *ring = &page->rings[page->n_rings];
-	uint64_t at = trace->told[page->w], first = 0;
+	uint64_t at = trace->reported[page->w], first = 0;
 
 	if (trace->n > NET_TRACE_EVENTS)
 		first = trace->n - NET_TRACE_EVENTS;
@@ -353,7 +353,7 @@ static void report_ring(struct page *page, struct net_trace *trace)
 			.event = trace->events[at % NET_TRACE_EVENTS],
 			.ring = page->n_rings};
 	page->n_rings++;
-	trace->told[page->w] = trace->n;
+	trace->reported[page->w] = trace->n;
 }
 
 static bool has_room(const struct page *page)
@@ -372,7 +372,7 @@ static bool report_slice(struct page *page)
 	for (; trace && looks < SLICE_RINGS; trace = next, looks++) {
 		next = trace->next;
 		if (!(trace->watches & 1u << page->w) ||
-		    trace->told[page->w] == trace->n)
+		    trace->reported[page->w] == trace->n)
 			continue;
 		if (!has_room(page)) {
 			page->more = true;

@@ -143,7 +143,7 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		answer_arp(port, netif, arp);
 	*out = netif ? netif : port->netif0;
 	if (sender == 0 || !on_link(*out, sender))
-		return false; /* a probe (RFC 5227) tells nothing either */
+		return false; /* nor is a probe (RFC 5227) a claim */
 	if (net_here()->shard == 0)
 		net_neighbour_share(port, frame);
 	ip.addr = sender;
@@ -356,7 +356,7 @@ bool net_neighbour_nd(const struct net_port *port,
 	if (!ours || net_netif_owns6(port->netif0, &src))
 		return false;
 	if (ip6_addr_isany(&src))
-		return true; /* RFC 4862: somebody probes */
+		return true; /* RFC 4862: a probe */
 	if (!on_link6(port->netif0, &src))
 		return false;
 	if (entry_of(&src) || count_entries(false) < ND_STRANGERS)

@@ -303,8 +303,8 @@ void net_log_line(enum net_log_level level, const char *format, ...)
 
 /*
  * May one more line be logged now, and if so, how many were not since the last
- * one? One is due at next_ns; a second's worth may come at once. Two threads
- * that ask at the same time may both get a yes.
+ * one? The next may come at next_ns; a second's worth may come at once. Two
+ * threads that ask at the same time may both get a yes.
  */
 static bool may_log(struct net_log_limit *limit, uint32_t *suppressed)
 {
@@ -314,7 +314,7 @@ static bool may_log(struct net_log_limit *limit, uint32_t *suppressed)
 	int64_t next_ns = __atomic_load_n(&limit->next_ns, __ATOMIC_RELAXED);
 
 	if (next_ns > now_ns + 2 * NS_PER_S)
-		next_ns = 0; /* the clock has begun anew */
+		next_ns = 0; /* the clock has started again */
 	if (next_ns > now_ns + NS_PER_S - each_ns) {
 		__atomic_fetch_add(&limit->suppressed, 1, __ATOMIC_RELAXED);
 		atomic_fetch_add_explicit(&the_log.suppressed, 1,

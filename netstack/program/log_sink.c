@@ -221,7 +221,7 @@ bool net_log_sink_is_stamped(void)
 	return atomic_load_explicit(&sink.stamped, memory_order_relaxed);
 }
 
-/* ---- opening anew ---- */
+/* ---- reopening ---- */
 
 int net_log_join(void (*reopen)(void *arg), void *arg)
 {

@@ -6,7 +6,7 @@
  * The connection is paced, so that the window grows by all that is
  * acknowledged (4.2: L is infinite).
  *
- * A round trip tells of a queue a round after that began, and then the window
+ * A round trip shows a queue a round after that began, and then the window
  * has grown fourfold since the path was full: queues of two bandwidth-delay
  * products overflow. So slow start also ends by the train of ACKs (Ha and Rhee,
  * "Taming the elephants", 2011), as Linux's does: what is sent at twice the

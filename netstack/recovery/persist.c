@@ -37,7 +37,7 @@ static void arm_timer(struct tcp_pcb *pcb, unsigned doublings)
 {
 	const struct net_conn *conn = net_conn_of(pcb);
 
-	pcb->persist_backoff = 1; /* for lwIP it is on, and so not set anew */
+	pcb->persist_backoff = 1; /* for lwIP it is on, and so not set again */
 	pcb->persist_cnt = (u8_t)(doublings + 1);
 	pcb->persist_due_us =
 		net_now_us() + net_rtt_backed_off_us(conn, doublings);

@@ -89,7 +89,7 @@ static void free_if_idle(struct net_conn *conn)
 	if (matters && (conn->probed || net_now_us() - rec->event_us < IDLE_US))
 		return;
 	if (conn->paced && net_pacing_rested_ns(conn) > net_here()->now_ns)
-		return; /* it would begin anew with a burst */
+		return; /* it would begin again with a burst */
 	conn->pcb.cwnd = rec->cwnd;
 	net_recovery_free(conn);
 }

@@ -2,7 +2,7 @@
  * Repairs of what had not been lost: it was late, or came in another order, and
  * the window that was cut for it is given back (RFC 4015).
  *
- * Three ways tell. A peer with SACK reports each copy that it did not need
+ * Three signs show it. A peer with SACK reports each copy that it did not need
  * (D-SACK, RFC 2883). With timestamps the first ACK that covers what was sent
  * again echoes which copy it is for (Eifel, RFC 3522), which is the soonest.
  * Without, a timeout is looked through by F-RTO (RFC 5682): what was not sent

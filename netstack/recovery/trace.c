@@ -18,11 +18,11 @@ static uint32_t cwnd_of(const struct net_conn *conn)
 static bool is_news(const struct net_trace *trace, const char *why,
 		    uint32_t was, uint32_t ssthresh)
 {
-	uint32_t cwnd = trace->cwnd, told = trace->seen.cwnd;
+	uint32_t cwnd = trace->cwnd, seen = trace->seen.cwnd;
 
 	if (ssthresh != trace->seen.ssthresh || cwnd < was)
 		return true;
-	return cwnd > was && (why || cwnd >= told + GROWTH(told));
+	return cwnd > was && (why || cwnd >= seen + GROWTH(seen));
 }
 
 static void look_at_cwnd(struct net_conn *conn, struct net_trace *trace,

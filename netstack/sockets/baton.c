@@ -56,8 +56,8 @@ _Thread_local struct net_caller net_caller;
  */
 struct net_bias {
 	_Alignas(64) _Atomic bool in_call;
-	_Atomic bool retains; /* the baton, between calls; whoever clears it
-				 passes the baton on */
+	_Atomic bool retains; /* the baton, between calls; the thread that
+				 clears it passes the baton on */
 	bool used;	      /* a thread's; belongs to the baton's holder */
 };
 

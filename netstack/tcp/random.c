@@ -95,8 +95,8 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
  * An IPv4 identification, network byte order. Without DF (--pmtud off) our
  * datagrams may be fragmented on their way, so RFC 6864 4.3 wants it not to
  * repeat soon for a destination: a counter each, found by a keyed hash that
- * also says where it begins (RFC 7739 5.3's idea), so that what one destination
- * sees tells it nothing of another. IPv6 has none without fragments.
+ * also says where it begins (RFC 7739 5.3's idea), so that one destination
+ * learns nothing about another. IPv6 has none without fragments.
  */
 u16_t net_ip_id(const ip4_addr_t *dest)
 {

@@ -26,7 +26,7 @@
 #define SLOT	NET_PLACE_BITS /* two bits: when a challenge was last sent */
 #define STAMPED (1u << (NET_PLACE_BITS + 2)) /* with timestamps */
 #define AGAIN                                                                  \
-	(1u << (NET_PLACE_BITS + 3))	  /* its time began anew: moved later */
+	(1u << (NET_PLACE_BITS + 3)) /* its time began again: moved later */
 #define LIVE (1u << (NET_PLACE_BITS + 4)) /* it has not ended early */
 static_assert(LIVE <= 1u << 15, "`place` holds it");
 

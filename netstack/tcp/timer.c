@@ -243,7 +243,7 @@ static int64_t due_at(struct net_conn *conn)
 	if (overdue || counting(conn))
 		due = LWIP_MIN(due, tick_due(conn));
 	else
-		conn->ticking = false; /* last_timer wraps: it begins anew */
+		conn->ticking = false; /* last_timer wraps: it begins again */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
 	if (__builtin_expect(conn->ext->has_user_timeout, 0))

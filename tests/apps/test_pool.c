@@ -209,7 +209,7 @@ static void test_backend_is_ejected_after_failures_and_returns(void **state)
 	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
 	assert_false(pool_failed(pool, 1, now_ns));
 	assert_false(pool_failed(pool, 1, now_ns));
-	pool_connected(pool, 1); /* begins anew */
+	pool_connected(pool, 1); /* begins again */
 	eject(1);
 	assert_int_equal(pool_usable(pool, now_ns), 1);
 	count(1000, counts);

@@ -15,7 +15,7 @@ MEMIF = (
     "memif is memory that two processes share. It has no NIC, no PCIe, no interrupts, no wire and "
     "no loss, and its frames are copied by a core instead of a DMA engine.",
     "So it can show what the software costs a request: TCP, the coroutine, the copies; how that "
-    "grows with the connections; and what of it is coronet's, because `dpdk-testpmd` swapping MAC "
+    "grows with the connections; and coronet's part of it, because `dpdk-testpmd` swapping MAC "
     "addresses over the same memif is the ceiling for anything that answers every frame.",
     "It cannot show a NIC's rate or latency: descriptor rings, doorbells, PCIe round trips, RSS, "
     "offloads and the wire's serialisation are not there. A NIC takes over checksums and copies, "
@@ -24,7 +24,7 @@ MEMIF = (
     "does for the server is partly done on the load's core, in the load's `send()`. That favours "
     "the kernel.",
     "The same TAP carries the kernel's server once (the load polls DPDK's side) and coronet once "
-    "(the load is the kernel's): a `read()` or `write()` a frame for whoever is on DPDK's side, so "
+    "(the load is the kernel's): a `read()` or `write()` a frame for the program on DPDK's side, so "
     "that both are slow, and what is compared is the whole path. What the kernel does for a frame "
     "that arrives is done in the load's `write()`, on the load's core.",
 )

@@ -423,7 +423,7 @@ test_coroutine_destroyed_before_it_begins_frees_its_stack(void **state)
 	coro_destroy(a);
 }
 
-static void *tells_where(void *arg)
+static void *stores_frame_address(void *arg)
 {
 	*(const char **)arg = __builtin_frame_address(0);
 	return NULL;
@@ -437,7 +437,7 @@ static void test_private_stacks_are_given_back(void **state)
 	struct coro *co;
 
 	for (int i = 0; i < 100; i++) {
-		co = make(&private, tells_where);
+		co = make(&private, stores_frame_address);
 		resume(co, i ? &again : &first);
 		coro_destroy(co);
 		assert_false(coro_on_shared_stack(first));

@@ -87,7 +87,7 @@ static void do_cond(struct slot *me)
 	me->has_mutex[0] = false;
 	me->op = COND;
 	err = coro_cond_wait_until(&cond, &mutexes[0], me->deadline);
-	/* Owned again but for want of memory, when its owner is whoever. */
+	/* It owns the mutex again, unless memory ran out. */
 	me->has_mutex[0] = mutexes[0].owner == me->co;
 	assert_true(me->has_mutex[0] || err == -ENOMEM);
 }

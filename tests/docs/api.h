@@ -1,5 +1,5 @@
 /*
- * api.h - what the fragments in docs/api.md take for granted.
+ * api.h - what the fragments in docs/api.md assume.
  * check_docs.py compiles each of them after this.
  */
 #pragma once

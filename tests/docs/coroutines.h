@@ -1,5 +1,5 @@
 /*
- * coroutines.h - what the fragments in docs/coroutines.md take for granted.
+ * coroutines.h - what the fragments in docs/coroutines.md assume.
  * check_docs.py compiles each of them after this.
  */
 #pragma once

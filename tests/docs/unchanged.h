@@ -1,5 +1,5 @@
 /*
- * unchanged.h - what the fragments in docs/unchanged.md take for granted.
+ * unchanged.h - what the fragments in docs/unchanged.md assume.
  * check_docs.py compiles each of them after this.
  */
 #pragma once

@@ -415,7 +415,7 @@ static void test_tag_without_room_is_refused(void **state)
 	m = to_send(4);
 	assert_true(glue_vlan_add(m, &segment.frame, 7));
 	m = to_send(RTE_PKTMBUF_HEADROOM);
-	rte_mbuf_refcnt_set(m, 2); /* somebody else's, too */
+	rte_mbuf_refcnt_set(m, 2); /* shared with another owner */
 	assert_false(glue_vlan_add(m, &segment.frame, 7));
 	m = to_send(RTE_PKTMBUF_HEADROOM);
 	m->ol_flags = RTE_MBUF_F_INDIRECT;

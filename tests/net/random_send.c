@@ -270,7 +270,7 @@ void tx_ack(struct flow *flow, const struct segment *s)
 			tx->una == tx->max ? NEVER : fake_now_ns + tx->rto;
 		tx->dups = 0;
 	} else if (s->len == 0 && tx->una != tx->max && ++tx->dups == 3) {
-		tx->next = tx->una; /* go back: all is sent anew */
+		tx->next = tx->una; /* go back: all is sent again */
 		tx->rto_due = fake_now_ns;
 	}
 }

@@ -282,7 +282,7 @@ static void test_recv_until_continues_after_its_frames_are_copied(void **state)
 	assert_memory_equal(got, text, 1300);
 }
 
-static int listen_anew(void **state)
+static int listen_again(void **state)
 {
 	reader_conn = NULL;
 	ended = 0;
@@ -297,7 +297,7 @@ static int teardown(void **state)
 	return peer_teardown(state);
 }
 
-#define T(test) cmocka_unit_test_setup_teardown(test, listen_anew, teardown)
+#define T(test) cmocka_unit_test_setup_teardown(test, listen_again, teardown)
 
 int main(void)
 {

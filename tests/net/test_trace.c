@@ -258,7 +258,7 @@ static void test_trace_shows_an_abort_after_the_end(void **state)
 	assert_true(has_line(text, "end reset: by the application"));
 	assert_true(has_line(text, "out flags 14 "));
 	free(text);
-	trace->told[0] = trace->n;
+	trace->reported[0] = trace->n;
 	net_trace_release(trace);
 	assert_int_equal(traced_rings(), 0);
 }

@@ -4,7 +4,7 @@
  * THE RULE. By default coroutines share stacks: while a coroutine is switched
  * out, the memory of its stack belongs to another. So nothing that another
  * coroutine, a timer or another thread touches may live on a coroutine's stack:
- * no mutex, no channel, no timer, no buffer given away. Use the heap, static
+ * no mutex, no channel, no timer, no buffer handed over. Use the heap, static
  * storage, or a private stack (CORO_STACK_PRIVATE). The calls below that store
  * a pointer end the process with a message if it points into a shared stack.
  *

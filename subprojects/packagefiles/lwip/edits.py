@@ -114,7 +114,7 @@ QUEUE_ENDS = [
 # The window grows with the path, up to what the user says.
 GROWS = "conn/rcv_wnd.c sizes the receive window."
 
-# What came before its turn is told by tcp/ooseq.c.
+# tcp/ooseq.c reports data that is out of order.
 SACKS = ("Ranges and their bytes are tcp/ooseq.c's, of connections that have "
          "any: lwIP only writes into its ACKs what that one points to.")
 
@@ -225,7 +225,7 @@ EDITS = [
         find=r"(?<=lwip_htonl\()pcb->snd_nxt\b",
         replace="pcb->lastack",
         times=1,
-        why="A probe must bear a number that was acknowledged, or the peer "
+        why="A probe must have a number that was acknowledged, or the peer "
             "need not answer; SND.NXT may lie beyond what has arrived.",
     ),
     Edit(

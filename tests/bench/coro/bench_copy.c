@@ -42,7 +42,7 @@ double copy_floor(long n)
 	fstack = (struct floor_stack){NULL, stack + STACK_BYTES};
 	for (int i = 0; i < 2; i++) {
 		fcopy_init(&fpair[i], live_bytes + 1024);
-		/* The first run: straight on the stack, then put aside. */
+		/* The first run: straight on the stack, then saved. */
 		memcpy(fstack.top - 128, fpair[i].save, 128);
 		fstack.owner = fcur = &fpair[i];
 		floor_copy_switch(&floor_main_sp, fcur, &fstack);

@@ -174,7 +174,7 @@ double timer_ours_cycle(long n)
 	return (double)(now_ns() - start) / n;
 }
 
-/* ...or any of the million is cancelled and armed anew: every one a cache
+/* ...or any of the million is cancelled and armed again: every one a cache
  * miss... */
 double timer_heap(long n)
 {
