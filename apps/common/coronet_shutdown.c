@@ -1,3 +1,7 @@
+/*
+ * Drains an appliance on coronet: one signal ends it gracefully, a second at
+ * once.
+ */
 #include "apps/common/coronet_shutdown.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Parses --threads and --cpu, and starts and pins those threads. */
 #include "apps/common/epoll_threads.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Strict parsing of option values, and the refusals that all programs share. */
 #include "apps/common/opts.h"
 
 #include <stdio.h>

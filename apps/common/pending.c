@@ -1,3 +1,4 @@
+/* Limits incomplete requests: beyond the limit the oldest one is displaced. */
 #include "apps/common/pending.h"
 
 #include <stddef.h>

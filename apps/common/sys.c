@@ -1,3 +1,4 @@
+/* System calls that the programs share. */
 #include "apps/common/sys.h"
 
 #include <errno.h>

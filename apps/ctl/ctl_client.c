@@ -1,3 +1,4 @@
+/* A client of the control socket: rte_telemetry's protocol, version 2. */
 #include "apps/ctl/ctl_client.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Prints JSON answers as tables. */
 #include "apps/ctl/ctl_print.h"
 
 #include <stdint.h>

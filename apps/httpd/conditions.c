@@ -1,3 +1,6 @@
+/*
+ * Decides what a request's conditions, ranges and encodings select (RFC 9110).
+ */
 #include "apps/httpd/conditions.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Reads and shares the bytes of one version of a file. */
 #include "apps/httpd/content.h"
 
 #include <errno.h>

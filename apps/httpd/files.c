@@ -1,3 +1,4 @@
+/* Keeps the files of a folder in memory, and finds them by path. */
 #include "apps/httpd/files.h"
 
 #include <dirent.h>

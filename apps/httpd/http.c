@@ -1,3 +1,4 @@
+/* A strict parser of HTTP/1.1 requests (RFC 9112). */
 #include "apps/httpd/http.h"
 
 #include <assert.h>

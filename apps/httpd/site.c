@@ -1,3 +1,4 @@
+/* Publishes snapshots of the served files to the shards. */
 #include "apps/httpd/site.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Media types by the end of a file's name. */
 #include "apps/httpd/types.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* A log-linear histogram of latencies, which records in constant time. */
 #include "apps/load/hist.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* The options that coronet-load and epoll-load share. */
 #include "apps/load/load_opts.h"
 
 #include <assert.h>

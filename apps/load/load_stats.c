@@ -1,3 +1,4 @@
+/* The counters of a load run, and its phases. */
 #include "apps/load/load_stats.h"
 
 #include <assert.h>

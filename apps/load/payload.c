@@ -1,3 +1,4 @@
+/* Fills and verifies the bytes that the load tools send. */
 #include "apps/load/payload.h"
 
 #include <string.h>

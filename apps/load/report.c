@@ -1,3 +1,4 @@
+/* The output of a load run: the progress line, the final text and the JSON. */
 #include "apps/load/report_priv.h"
 
 #include <assert.h>

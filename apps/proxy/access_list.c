@@ -1,3 +1,4 @@
+/* Access lists: networks that are allowed or denied. */
 #include "apps/proxy/access_list.h"
 
 #include <arpa/inet.h>

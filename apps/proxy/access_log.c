@@ -1,3 +1,4 @@
+/* Writes the access log on a thread of its own, so that no shard blocks. */
 #include "apps/proxy/access_log.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* The bounded queue of sessions that wait for a backend with room. */
 #include "apps/proxy/backend_queue.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* Parses a backend as in --to: name, address and parameters. */
 #include "apps/proxy/backend_spec.h"
 
 #include <ctype.h>

@@ -1,3 +1,4 @@
+/* Chooses the backend of a connection, and tracks which backends are up. */
 #include "apps/proxy/balance.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Reads the server name from a TLS ClientHello (RFC 8446 4.1.2, RFC 6066 3). */
 #include "apps/proxy/client_hello.h"
 
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* Reads the TTL of a host name's DNS records. */
 #include "apps/proxy/name_ttl.h"
 
 #include <arpa/nameser.h>

@@ -1,3 +1,4 @@
+/* The backends of coronet-proxy, and the choice of one for each session. */
 #include "apps/proxy/pool.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The options that coronet-proxy and epoll-proxy share. */
 #include "apps/proxy/proxy_opts.h"
 
 #include <errno.h>

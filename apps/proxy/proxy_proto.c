@@ -1,3 +1,4 @@
+/* Parses and writes PROXY protocol headers, versions 1 and 2. */
 #include "apps/proxy/proxy_proto.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* The limit of a program's sessions over all of its shards. */
 #include "apps/proxy/session_limit.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* Limits the connections per second of each source. */
 #include "apps/proxy/source_rate.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Counts the clients of each source. */
 #include "apps/proxy/sources.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The options of coronet-proxy that epoll-proxy does not have. */
 #include "apps/proxy/steer_opts.h"
 
 #include <errno.h>

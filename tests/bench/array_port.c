@@ -1,3 +1,6 @@
+/*
+ * A port whose frames are an array in memory, and a clock that benchmarks move.
+ */
 #include "tests/bench/array_port.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Both ends of a bulk stream, for bench-bulk and bench-bulk-loop. */
 #include "tests/bench/bulk.h"
 
 #include <errno.h>

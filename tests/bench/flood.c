@@ -1,3 +1,4 @@
+/* flood: an echo client that forges segments and needs no TCP stack. */
 #include "tests/bench/flood.h"
 
 #include <arpa/inet.h>

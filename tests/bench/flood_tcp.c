@@ -1,3 +1,4 @@
+/* flood's frames: forges requests and ACKs, and parses the answers. */
 #include "tests/bench/flood.h"
 
 #include <string.h>

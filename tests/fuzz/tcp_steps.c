@@ -1,3 +1,4 @@
+/* Runs fuzzed steps against a connection: segments, times and calls. */
 #include "tests/fuzz/tcp_steps.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* A peer that sends data out of order, across the wrap of sequence numbers. */
 #include "tests/net/ahead.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* Sends control commands from another thread while this one makes rounds. */
 #include "tests/net/asking.h"
 
 #include <pthread.h>

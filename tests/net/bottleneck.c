@@ -1,3 +1,4 @@
+/* A path with a bounded queue, a rate, random losses and a delay. */
 #include "tests/net/bottleneck.h"
 
 #include <setjmp.h>

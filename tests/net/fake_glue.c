@@ -1,3 +1,4 @@
+/* dpdk_glue without DPDK: a port of two arrays in memory, and a fake clock. */
 #include "tests/net/fake_glue.h"
 
 #include <errno.h>

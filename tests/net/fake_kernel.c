@@ -1,3 +1,4 @@
+/* dpdk_glue/kernel_tap.h without a kernel: two arrays of frames in memory. */
 #include "tests/net/fake_kernel.h"
 
 #include <stdio.h>

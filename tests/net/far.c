@@ -1,3 +1,4 @@
+/* A far end behind a router whose link has a smaller MTU than ours. */
 #include "tests/net/far.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* The other end of the wire: forges segments and parses the stack's. */
 #include "tests/net/peer.h"
 
 #include <arpa/inet.h>

@@ -1,3 +1,4 @@
+/* Helpers for tests of loss recovery. */
 #include "tests/net/repair.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* A model of a competing sender on the path of a bottleneck. */
 #include "tests/net/rival.h"
 
 #include <math.h>

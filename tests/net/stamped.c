@@ -1,3 +1,4 @@
+/* A peer with timestamps (RFC 7323). */
 #include "tests/net/stamped.h"
 
 #include <setjmp.h>

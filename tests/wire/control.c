@@ -1,3 +1,4 @@
+/* Parses and applies lines that change a wire while it runs. */
 #include "tests/wire/control.h"
 
 #include <errno.h>

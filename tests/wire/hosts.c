@@ -1,3 +1,4 @@
+/* Several hosts at one end of a wire, each on its own link. */
 #include "tests/wire/hosts.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* A bounded queue of frames in flight, ordered by the time they leave. */
 #include "tests/wire/line.h"
 
 #include <errno.h>

@@ -1,3 +1,7 @@
+/*
+ * Marks packets "congestion experienced", as a congested router does (RFC 3168
+ * 5).
+ */
 #include "tests/wire/mark.h"
 
 #include "tests/bytes.h"

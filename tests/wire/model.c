@@ -1,3 +1,4 @@
+/* The model of a wire: decides which frames leave, when, and how changed. */
 #include "tests/wire/model.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The command line of wire. */
 #include "tests/wire/opts.h"
 
 #include <errno.h>

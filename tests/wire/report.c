@@ -1,3 +1,4 @@
+/* The report of a wire's counters, at its end and on request. */
 #include "tests/wire/report.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* The impairments of a wire by name. */
 #include "tests/wire/settings.h"
 
 #include <assert.h>

@@ -1,3 +1,4 @@
+/* Forges a router's "too big" answers (RFC 1191 4, RFC 4443 3.2). */
 #include "tests/wire/too_big.h"
 
 #include <stdbool.h>

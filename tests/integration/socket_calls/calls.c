@@ -1,3 +1,6 @@
+/*
+ * Prints the results of socket calls, to compare coronet-run with the kernel.
+ */
 #include "calls.h"
 
 #include <arpa/inet.h>
