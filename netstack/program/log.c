@@ -29,9 +29,10 @@
 
 #include "dpdk_glue/glue.h"
 
-#define CLAIM_TRIES 64	/* against other threads, before a line is dropped */
-#define FLUSH_MS    200 /* how long the end of a program waits for stderr */
-#define NS_PER_S    INT64_C(1000000000)
+#define CLAIM_TRIES  64	   /* against other threads, before a line is dropped */
+#define FLUSH_MS     200   /* how long the end of a program waits for stderr */
+#define FLUSH_MAX_MS 10000 /* and for a writer that has not run yet */
+#define NS_PER_S     INT64_C(1000000000)
 
 struct line {
 	int64_t wall_ns;  /* since 1970; printed where lines have a time */
@@ -53,6 +54,7 @@ static struct {
 	_Atomic uint64_t suppressed; /* by limits */
 	_Atomic uint32_t unreported; /* dropped, not yet reported in the log */
 	_Atomic bool has_writer;
+	_Atomic bool writes; /* the writer is writing, and may be blocked */
 	sem_t wake;
 	struct sigaction old_pipe, old_usr1;
 	bool holds_pipe, holds_usr1; /* ours is set, the old one kept */
@@ -135,7 +137,9 @@ static void write_ring(void)
 		line.level = slot->line.level;
 		memcpy(line.text, slot->line.text, line.len);
 		atomic_store(&slot->turn, 2 * (lap + 1));
+		atomic_store(&the_log.writes, true);
 		write_line(&line);
+		atomic_store(&the_log.writes, false);
 		atomic_store(&the_log.tail, at + 1);
 	}
 }
@@ -494,6 +498,9 @@ void net_log_flush(void)
 {
 	static const struct timespec pause = {.tv_nsec = 1000000};
 
-	for (int i = 0; i < FLUSH_MS && net_log_waiting(); i++)
+	for (int i = 0, blocked = 0;
+	     i < FLUSH_MAX_MS && blocked < FLUSH_MS && net_log_waiting(); i++) {
 		nanosleep(&pause, NULL);
+		blocked += atomic_load(&the_log.writes);
+	}
 }

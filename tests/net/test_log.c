@@ -1,15 +1,20 @@
 /*
  * The log: writing a line never blocks the caller, whatever stderr is.
  *
- * A pipe stands in for stderr; a real thread writes to it. No check depends on
- * time: a call that blocks makes the test hang, and meson's time limit ends it.
+ * A pipe stands in for stderr; a real thread writes to it. No check fails on a
+ * slow machine: a call that blocks makes the test hang, and meson's time limit
+ * ends it.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,6 +217,49 @@ static void test_slow_reader_gets_complete_lines_in_order(void **state)
 	assert_true(dropped > 0);
 }
 
+static _Atomic bool holds_writer, is_held;
+
+/* Hides the C library's: the writer sleeps in it. */
+int sem_wait(sem_t *sem)
+{
+	static int (*real)(sem_t *);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "sem_wait");
+	while (atomic_load(&holds_writer)) {
+		atomic_store(&is_held, true);
+		usleep(1000);
+	}
+	return real(sem);
+}
+
+static void *release_writer(void *arg)
+{
+	usleep(600000);
+	atomic_store(&holds_writer, false);
+	return arg;
+}
+
+/* A program that aborts on a busy machine: its last lines say why. */
+static void test_flush_waits_for_a_writer_that_has_not_run(void **state)
+{
+	pthread_t thread;
+
+	net_log("before");
+	read_until("before\n");
+	atomic_store(&holds_writer, true);
+	net_log("its last line"); /* it may be in a call that is not held */
+	while (!atomic_load(&is_held))
+		usleep(1000);
+	assert_int_equal(pthread_create(&thread, NULL, release_writer, NULL),
+			 0);
+	net_log("the last words");
+	net_log_flush();
+	assert_int_equal(net_log_waiting(), 0);
+	pthread_join(thread, NULL);
+	read_until("the last words\n");
+}
+
 /* The description is shared: another process may have set O_NONBLOCK. */
 static void test_nonblocking_description_tears_no_line(void **state)
 {
@@ -404,6 +452,7 @@ int main(void)
 		CASE(test_long_line_is_cut),
 		CASE(test_full_pipe_blocks_no_caller),
 		CASE(test_slow_reader_gets_complete_lines_in_order),
+		CASE(test_flush_waits_for_a_writer_that_has_not_run),
 		CASE(test_nonblocking_description_tears_no_line),
 		CASE(test_closed_pipe_only_loses_lines),
 		CASE(test_sigpipe_ends_no_process),
