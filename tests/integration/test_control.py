@@ -221,14 +221,14 @@ def errors(env):
                 (["capture", "/dev/null"], 1, "no plain file"),
                 (["capture", echo.folder / "a", "tcp", "port"], 1, "the filter 'tcp port'"),
                 (["capture", echo.folder / "a", "x" * 1200], 2, "too long"),
-                (["capture", echo.folder / "a", "--bytes", "7"], 1, "expected a size from 1K on"),
-                (["capture", echo.folder / "a", "--packets", "0"], 1, "a number from 1 on"),
+                (["capture", echo.folder / "a", "--bytes", "7"], 1, "with a size from 1K on"),
+                (["capture", echo.folder / "a", "--packets", "0"], 1, "a whole number from 1 on"),
                 (["capture", echo.folder / "a", "--snap", "9999"], 1, "from 1 to 9216"),
                 (["capture", "stop", "--snap", "9"], 2, "capture stop takes no"),
                 (["capture", "status", "x"], 2, "expected coronet-ctl capture status\n"),
                 (["conns", "--packets", "9"], 2, "conns takes no --bytes"),
                 (["ask", "/coronet/capture.start,a"], 1, "expected a path from the root"),
-                (["ask", "/coronet/capture.start"], 1, "the file's name is missing"),
+                (["ask", "/coronet/capture.start"], 1, "expected the name of a file"),
                 (["nonsense"], 2, "is no command"), ([], 2, "no command"),
                 (["mem", "--port", "7"], 2, "mem takes no"), (["conn"], 2, "conn ID")):
             text = echo.ctl(*words, status=status)

@@ -432,7 +432,7 @@ def set_while_it_runs(site, shards):
             with kernel_echo():
                 check(all(reaches(7000) for _ in range(8)), "the kernel is not reached")
                 site.fetch(HOSTS[0])
-                for wrong, wanted in (("tap:kern0,tcp=x", "tcp is 'x'"), ("2,off", "from 1 to 1"),
+                for wrong, wanted in (("tap:kern0,tcp=x", "expected tcp= with all, none"), ("2,off", "from 1 to 1"),
                                       ("0,off", "from 1 to 1"), ("1,", "expected tap:"),
                                       ("tap:veth0", "another program has the interface"),
                                       ("tap:kern0,addr=off", "with addr=on; set it off first")):

@@ -134,8 +134,10 @@ def wrong_words(env):
             ("--log-level", "coronet.con=info", "'coronet.con': there is no such component"),
             ("--log-level", "pmd.net.nosuch=debug", "'pmd.net.nosuch': there is no such"),
             ("--log-level", "coronet.conn=loud", "expected [COMPONENT=]LEVEL"),
-            ("--log-to", nowhere, f"'{nowhere}': No such file or directory: expected stderr"),
-            ("--log-to", env.scratch, "Is a directory: expected stderr, journal or a file"),
+            ("--log-to", nowhere, f"'{nowhere}': expected stderr, journal or a file that can be "
+                                 "written (No such file or directory)"),
+            ("--log-to", env.scratch, "expected stderr, journal or a file that can be written "
+                                     "(Is a directory)"),
             ("--log-to", fifo, "if a FIFO one with a reader"),
             ("--log-to", "", "expected stderr, journal or a file")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r0", "--addr",
