@@ -14,7 +14,7 @@ import sys
 HEADING = "# Variables that threads share"
 ROW = re.compile(r"^\| `(?P<folder>\w+)/[\w/]+\.[cS]` \| (?P<names>[^|]+) \|",
                  re.M)
-OBJECT = re.compile(r"(?P<folder>\w+)/lib[^/]+\.a\.p/")
+LIBRARY = re.compile(r"(?:^|/)(?P<folder>netstack|coro|asm|dpdk_glue)/(?:\w+/)?lib[^/]+\.a")
 WRITABLE = (".data", ".bss", "*COM*")
 CONSTANT = ".data.rel.ro"  # addresses, written by the loader alone
 ADDED = ("__odr_asan", ".L", "__gcov", "__sancov", "DW.ref")  # by compilers
@@ -40,8 +40,8 @@ def found(archive):
     for line in out.splitlines():
         if "file format" in line:
             source = line.split(":")[0]
-            at = OBJECT.search(source)
-            folder = at["folder"] if at else pathlib.Path(archive).parent.name
+            at = LIBRARY.search(source) or LIBRARY.search(archive)
+            folder = at["folder"] if at else ""
         fields, tab, rest = line.partition("\t")
         words = fields.split()
         if not tab or "liblwip" in source or {"d", "F", "df"} & set(words[1:-1]):
