@@ -22,11 +22,6 @@ int net_exception_fd(const struct net_port *port);
 
 /* ---- output.c ---- */
 void net_link_tx(void);
-/*
- * Sends a segment, which is p alone. Returns false if its neighbour is not
- * known or the port has no free frame.
- */
-bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 /* Whether frames of every port may refer to the program's memory. */
 bool net_link_takes_extbufs(void);
 

@@ -65,19 +65,5 @@ err_t net_lwip_write(struct net_conn *conn, const void *data, u16_t len,
 		     u8_t flags);
 err_t net_lwip_output(struct net_conn *conn);
 
-/* ---- predict.c ---- */
-/*
- * Queue len bytes (not 0) as tcp_write() would, by copying or by reference.
- * They return ERR_OK, ERR_MEM as tcp_write() would, or ERR_INPROGRESS: the
- * caller must use tcp_write().
- */
-err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len);
-err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len);
-/*
- * Sends ordinary segments from the head of `unsent`, or the ACK that is due.
- * Returns false if tcp_output() may have more to do.
- */
-bool net_predict_output(struct net_conn *conn);
-
 /* lwIP calls this when it has to send after receiving a segment. */
 err_t net_tcp_output(struct tcp_pcb *pcb);

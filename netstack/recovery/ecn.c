@@ -10,7 +10,7 @@
  * in the recovery state, if there is one, the end of the window that was cut.
  *
  * The ECN field lies in pcb->tos, which is set for each segment before it
- * leaves: here, or in lwip/predict.c.
+ * leaves: here, or in tcp/predict_out.c.
  */
 #include "netstack/recovery/recovery_priv.h"
 

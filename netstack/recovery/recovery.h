@@ -183,6 +183,13 @@ void net_conn_output_now(struct net_conn *conn);
 /* The same in the output phase, for a repair that a full port has delayed. */
 void net_recovery_output(struct net_conn *conn);
 
+/*
+ * tcp/predict_out.c, which recovery/output.c calls: sends ordinary segments
+ * from the head of `unsent`, or the ACK that is due. Returns false if
+ * tcp_output() may have more to do.
+ */
+bool net_predict_output(struct net_conn *conn);
+
 /* ---- rtt.c ---- */
 void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
 

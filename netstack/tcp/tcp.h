@@ -40,6 +40,20 @@ static inline bool net_predict_runs(const struct net_conn *conn)
 bool net_predict_next(struct net_conn *conn, struct pbuf *p);
 void net_predict_settle(struct net_conn *conn);
 
+/* ---- predict_out.c; recovery/recovery.h declares net_predict_output() ---- */
+/*
+ * Queue len bytes (not 0) as tcp_write() would, by copying or by reference.
+ * They return ERR_OK, ERR_MEM as tcp_write() would, or ERR_INPROGRESS: the
+ * caller must use tcp_write().
+ */
+err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len);
+err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len);
+/*
+ * link/output.c, which it calls: sends a segment, which is p alone. Returns
+ * false if its neighbour is not known or the port has no free frame.
+ */
+bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
+
 /* ---- demux.c ---- */
 int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);

@@ -11,7 +11,7 @@
 
 #include "lwip/memp.h"
 
-#include "netstack/recovery/recovery.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 

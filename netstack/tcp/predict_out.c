@@ -5,11 +5,11 @@
  * would have left them, so that the next event (a loss, a timeout, the end) can
  * be processed by lwIP.
  */
+#include "netstack/tcp/tcp.h"
+
 #include <string.h>
 
 #include "lwip/prot/tcp.h"
-
-#include "netstack/link/link.h"
 
 /* A header of 20 bytes, or 32, with nothing but ACK and PSH, if any. */
 #define PLAIN_BITS   PP_HTONS(0x5000)
