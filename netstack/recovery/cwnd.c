@@ -1,6 +1,7 @@
 /*
  * The congestion window: code that the loss-based controllers (CUBIC, Reno)
- * share, and the window after an idle period with any controller.
+ * share, the window after an idle period with any controller, and the window of
+ * a connection without recovery state.
  */
 #include "netstack/recovery/recovery_priv.h"
 
@@ -70,6 +71,35 @@ double net_cwnd_pacing_rate(const struct net_conn *conn)
 	if (conn->srtt_us >> 3 == 0)
 		return 0;
 	return gain * rec->cwnd * 8e9 / 1024 / conn->srtt_us;
+}
+
+/* ---- without recovery state ---- */
+
+/*
+ * RFC 6928: ten segments of initial window, but no more than 14600 bytes where
+ * two are less. lwIP sets its own smaller one when the handshake ends.
+ */
+void net_cwnd_begin(struct tcp_pcb *pcb)
+{
+	u32_t window =
+		LWIP_MIN(10u * pcb->mss, LWIP_MAX(2u * pcb->mss, 14600u));
+
+	if (pcb->cwnd < window)
+		pcb->cwnd = window;
+}
+
+/*
+ * lwIP's slow start grows by two segments an ACK, however many it covers. Our
+ * own receiver, like a kernel's behind GRO, acknowledges a whole burst at
+ * once: RFC 9406 4.2 counts up to eight.
+ */
+void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd)
+{
+	uint32_t acked = pcb->lastack - lastack;
+
+	if (acked <= 2u * pcb->mss || pcb->cwnd != cwnd + 2u * pcb->mss)
+		return; /* not in slow start, or not held back */
+	pcb->cwnd = cwnd + LWIP_MIN(acked, 8u * pcb->mss);
 }
 
 /* ---- after an idle spell ---- */

@@ -193,7 +193,7 @@ bool net_predict_output(struct net_conn *conn);
 /* ---- rtt.c ---- */
 void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
 
-/* ---- slow_start.c ---- */
+/* ---- cwnd.c ---- */
 /* A connection is established. */
 void net_cwnd_begin(struct tcp_pcb *pcb);
 /*
