@@ -96,28 +96,34 @@ static void abort_for(struct net_conn *conn, enum net_end why)
 	disown(conn);
 }
 
+/* lwIP learns from rcv_wnd whether all has been read. */
+static void close_by_lwip(struct net_conn *conn)
+{
+	uint32_t window, rcv_wnd = conn->pcb.rcv_wnd;
+
+	conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
+	window = net_cwnd_shut(conn);
+	net_here()->ending = conn->rx_tail ? NET_END_UNREAD : 0;
+	tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
+	net_here()->ending = NET_END_NONE;
+	net_cwnd_open(conn, window);
+	net_pcbs_take_back();
+	if (conn->pcb_live)
+		conn->pcb.rcv_wnd = rcv_wnd;
+}
+
 static void close_now(struct net_conn *conn)
 {
-	uint32_t window, rcv_wnd = 0;
-
 	if (conn->pcb_live && unread_behind_fin(conn)) {
 		abort_for(conn, NET_END_UNREAD);
 		return;
 	}
 	if (conn->pcb_live) {
 		conn->attached = false;
-		/* lwIP learns from rcv_wnd whether all has been read. */
-		rcv_wnd = conn->pcb.rcv_wnd;
-		conn->pcb.rcv_wnd = TCP_WND_MAX(&conn->pcb) - !!conn->rx_tail;
-		window = net_cwnd_shut(conn);
-		net_here()->ending = conn->rx_tail ? NET_END_UNREAD : 0;
-		tcp_close(&conn->pcb); /* if memory is short: TF_CLOSEPEND */
-		net_here()->ending = NET_END_NONE;
-		net_cwnd_open(conn, window);
-		net_pcbs_take_back();
+		if (!net_predict_close(conn))
+			close_by_lwip(conn);
 	}
 	if (conn->pcb_live) {
-		conn->pcb.rcv_wnd = rcv_wnd;
 		/* The wait for the peer's FIN begins with the close. */
 		if (conn->pcb.state == FIN_WAIT_2)
 			conn->pcb.tmr = tcp_ticks;

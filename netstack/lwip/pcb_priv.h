@@ -5,6 +5,5 @@
 
 struct net_conn;
 
-/* memp's side of a pcb's life. */
+/* memp's side of the beginning of a pcb's life; tcp/tcp.h has its end. */
 void *net_conn_alloc(void);
-void net_conn_pcb_freed(struct net_conn *conn);

@@ -11,6 +11,7 @@
 #define EXPECTED_BITS PP_HTONS(0x5010)
 #define STAMPED_BITS  PP_HTONS(0x8010)
 #define EXPECTED_MASK PP_HTONS((u16_t)~TCP_PSH)
+#define FIN_MASK      PP_HTONS((u16_t) ~(TCP_PSH | TCP_FIN))
 #define STAMPED_HLEN  (TCP_HLEN + NET_TS_BYTES)
 
 /*
@@ -196,6 +197,137 @@ static inline void take_data(struct net_conn *conn, struct pbuf *p,
 	net_conn_wake_reader(conn);
 }
 
+/* ---- the end of a connection ---- */
+
+/* Reads a header with ACK and perhaps FIN, without data. */
+static bool read_end(const struct net_conn *conn, const struct pbuf *p,
+		     struct expected *s)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	unsigned options = net_ts_bytes(&conn->pcb);
+	u16_t bits = tcp->_hdrlen_rsvd_flags & FIN_MASK;
+
+	if (p->tot_len != TCP_HLEN + options ||
+	    bits != (options ? STAMPED_BITS : EXPECTED_BITS) ||
+	    (options && !has_stamp(conn, p, &s->ts)))
+		return false;
+	s->seq = lwip_ntohl(tcp->seqno);
+	s->ack = lwip_ntohl(tcp->ackno);
+	s->acked = s->ack - conn->pcb.lastack;
+	s->len = 0;
+	s->wnd = lwip_ntohs(tcp->wnd);
+	return true;
+}
+
+/* Notes that the peer is alive, its timestamp, and what it acknowledges. */
+static void take_end_ack(struct net_conn *conn, const struct pbuf *p,
+			 const struct expected *s)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	net_count_in(conn, p);
+	if (pcb->flags & NET_TF_TS)
+		net_ts_note(conn, s->seq, s->ts);
+	net_here()->rx_keep_cwnd = false;
+	if (!(pcb->flags & TF_RXCLOSED))
+		pcb->tmr = tcp_ticks;
+	pcb->keep_cnt_sent = 0;
+	pcb->persist_probe = 0;
+	take_window(pcb, s);
+	if (s->acked)
+		net_count_bytes(conn, 0, take_ack(conn, s));
+}
+
+/*
+ * A FIN without data, next in order. While something is in flight it has to
+ * acknowledge some of that: loss recovery looks at others.
+ */
+static inline bool fin_is_expected(const struct net_conn *conn,
+				   const struct expected *s)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return is_usual(conn) && !conn->repairing && s->seq == pcb->rcv_nxt &&
+	       pcb->rcv_wnd && s->acked <= pcb->snd_nxt - pcb->lastack &&
+	       (s->acked || !pcb->unacked) &&
+	       (!pcb->unsent ||
+		TCP_SEQ_LEQ(s->ack, net_seg_begin(pcb->unsent)));
+}
+
+static void take_fin(struct net_conn *conn, struct pbuf *p,
+		     const struct expected *s)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd;
+
+	take_end_ack(conn, p, s);
+	pcb->rcv_nxt++;
+	pcb->rcv_wnd--;
+	tcp_update_rcv_ann_wnd(pcb);
+	tcp_ack(pcb);
+	tcp_ack_now(pcb);
+	pcb->state = CLOSE_WAIT;
+	if (pcb->rcv_wnd != TCP_WND_MAX(pcb)) /* nobody reads a FIN */
+		pcb->rcv_wnd++;
+	conn->eof = true;
+	net_conn_wake_reader(conn);
+	net_conn_queue_output(conn);
+	net_cwnd_slow_start(pcb, lastack, cwnd);
+	net_count_phase(conn);
+	net_timer_check(conn);
+	pbuf_free(p);
+	net_conn_notify(conn);
+}
+
+/*
+ * The ACK of our FIN. lwIP then frees the pcb, and reports nothing as the owner
+ * has closed it.
+ */
+static inline bool is_last_ack(const struct net_conn *conn,
+			       const struct expected *s)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+	u16_t flags = NET_TF_TRACED | TF_ACK_DELAY | TF_RXCLOSED;
+
+	return pcb->state == LAST_ACK && (pcb->flags & flags) == TF_RXCLOSED &&
+	       !conn->attached && !conn->repairing && !pcb->unsent &&
+	       s->seq == pcb->rcv_nxt && s->acked && s->ack == pcb->snd_nxt;
+}
+
+/* Frees the pcb as tcp_pcb_remove() and tcp_free() do. */
+static void take_last_ack(struct net_conn *conn, struct pbuf *p,
+			  const struct expected *s)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	take_end_ack(conn, p, s);
+	pcb->state = CLOSED;
+	pcb->local_port = 0;
+	pbuf_free(p);
+	net_conn_pcb_freed(conn);
+}
+
+/* Takes a segment that ends a connection which has nothing else to do. */
+__attribute__((noinline)) static bool input_end(struct net_conn *conn,
+						struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+	bool fin = TCPH_FLAGS(tcp) & TCP_FIN;
+	struct expected s;
+
+	if (!read_end(conn, p, &s))
+		return false;
+	if (fin && fin_is_expected(conn, &s))
+		take_fin(conn, p, &s);
+	else if (!fin && is_last_ack(conn, &s))
+		take_last_ack(conn, p, &s);
+	else
+		return false;
+	return true;
+}
+
+/* ---- any expected segment ---- */
+
 /* Compiled twice: without options, and with a timestamp. */
 static inline __attribute__((always_inline)) bool
 input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
@@ -206,7 +338,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	struct expected s;
 
 	if (!has_header(conn, p, options, &s.ts) || !is_usual(conn))
-		return false;
+		return input_end(conn, p);
 	s.seq = lwip_ntohl(tcp->seqno);
 	s.ack = lwip_ntohl(tcp->ackno);
 	s.acked = s.ack - lastack;
@@ -278,7 +410,8 @@ next_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	s.wnd = lwip_ntohs(tcp->wnd);
 	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
 	if (s.seq != pcb->rcv_nxt || s.ack != pcb->lastack || !s.len ||
-	    s.len > pcb->rcv_wnd || !net_rxq_has_room(p))
+	    s.len > pcb->rcv_wnd || pcb->state != ESTABLISHED ||
+	    !net_rxq_has_room(p))
 		return false;
 	if (options)
 		net_ts_note(conn, s.seq, s.ts);

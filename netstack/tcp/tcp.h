@@ -28,7 +28,8 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p);
  */
 static inline bool net_predict_runs(const struct net_conn *conn)
 {
-	return !conn->watched && !conn->repairing;
+	return conn->pcb.state == ESTABLISHED && !conn->watched &&
+	       !conn->repairing;
 }
 /*
  * net_predict_next() queues p if it is the next data of the connection, right
@@ -53,6 +54,18 @@ err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len);
  * false if its neighbour is not known or the port has no free frame.
  */
 bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
+
+/* ---- predict_close.c ---- */
+/*
+ * Closes a connection as tcp_close() does, if it has sent all that was written
+ * and its owner has read all that came. Returns false if it did nothing.
+ */
+bool net_predict_close(struct net_conn *conn);
+
+/* ---- lwip/pcb.c ---- */
+/* Called when lwIP has freed the pcb, or code in its place, on whatever path.
+ */
+void net_conn_pcb_freed(struct net_conn *conn);
 
 /* ---- demux.c ---- */
 int net_demux_init(unsigned max_conns);

@@ -315,8 +315,9 @@ struct life {
 
 extern struct life life;
 extern bool verbose;
-extern bool over_ip6;	/* else IPv4 */
-extern bool bulk_lives; /* long streams in full segments and bursts */
+extern bool over_ip6;	 /* else IPv4 */
+extern bool bulk_lives;	 /* long streams in full segments and bursts */
+extern bool brief_lives; /* a few segments, and soon an end */
 
 static inline bool seq_after(uint32_t a, uint32_t b)
 {

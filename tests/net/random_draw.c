@@ -222,6 +222,34 @@ static void draw_bulk(struct rng *rng, struct draw *d)
 	d->rst_at = d->vanish_at = d->deadline = d->cancel_at = 0;
 }
 
+/*
+ * A few segments and an end soon after: most of such a life is the handshake
+ * and the close. Every third peer's window is filled to the byte.
+ */
+static void draw_brief(struct rng *rng, struct draw *d)
+{
+	unsigned loss = rng_chance(rng, 500) ? 0 : 100;
+
+	for (unsigned i = 0; i < 2; i++)
+		d->path[i].loss = LWIP_MIN(d->path[i].loss, loss);
+	d->in_bytes = rng_chance(rng, 250) ? 0 : rng_log(rng, 1, 4 * d->in_seg);
+	d->out_bytes = rng_chance(rng, 250) ? 0 : rng_log(rng, 1, 6000);
+	if (d->echo)
+		d->out_bytes = d->in_bytes;
+	if (d->out_bytes && rng_chance(rng, 333))
+		d->room = d->out_bytes;
+	d->reading = rng_chance(rng, 800) ? READ_EAGER : READ_SLOW;
+	d->read_pause = log_us(rng, 10, 10000);
+	d->in_burst = d->in_bytes + 1;
+	d->write_most = d->out_bytes + 1;
+	d->in_pause = d->write_pause = 0;
+	if (rng_chance(rng, 700))
+		d->mischief = d->shrink = d->partial = 0;
+	d->fin_late = log_us(rng, 10, 100000);
+	d->linger = log_us(rng, 1, 100000);
+	d->rst_at = d->vanish_at = d->deadline = d->cancel_at = 0;
+}
+
 static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 {
 	memset(d, 0, sizeof(*d));
@@ -237,6 +265,8 @@ static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 		draw_long_and_fat(rng, d);
 	if (bulk_lives)
 		draw_bulk(rng, d);
+	if (brief_lives)
+		draw_brief(rng, d);
 	settle(rng, d);
 }
 

@@ -23,6 +23,7 @@
 bool verbose;
 bool over_ip6;
 bool bulk_lives;
+bool brief_lives;
 
 static struct {
 	uint64_t from, count;
@@ -50,6 +51,7 @@ static const struct argp_option options[] = {
 	 "each twice, with header prediction and without: nothing may differ",
 	 0},
 	{"bulk", 'b', NULL, 0, "long streams in full segments and bursts", 0},
+	{"brief", 'B', NULL, 0, "a few segments each, and soon an end", 0},
 	{"ip6", '6', NULL, 0, "over IPv6 instead of IPv4", 0},
 	{"keep-going", 'k', NULL, 0, "go on after a failure", 0},
 	{0},
@@ -83,6 +85,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case 'b':
 		bulk_lives = true;
+		break;
+	case 'B':
+		brief_lives = true;
 		break;
 	case '6':
 		over_ip6 = true;
@@ -160,9 +165,9 @@ static bool run_both(uint64_t seed)
 
 static void say_how(const char *program, uint64_t seed)
 {
-	printf("replay: %s%s%s%s %s %llu%s\n", program,
+	printf("replay: %s%s%s%s%s %s %llu%s\n", program,
 	       args.sender ? " --sender" : "", bulk_lives ? " --bulk" : "",
-	       over_ip6 ? " --ip6" : "",
+	       brief_lives ? " --brief" : "", over_ip6 ? " --ip6" : "",
 	       args.differ ? "--differ --count 1 --from" : "--seed",
 	       (unsigned long long)seed, args.differ ? "" : " -v");
 	fflush(stdout);
