@@ -171,35 +171,41 @@ void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
 	ip->dest.addr = dest;
 }
 
+/* What differs in the IP headers of segments; inlined, so it is never stored.
+ */
+struct ip_fields {
+	const ip_addr_t *from, *to;
+	uint8_t ttl, tos;
+};
+
 /* Writes the rest of IPv4's header, as ip4.c and net_neighbour_output4() do. */
-static inline void finish_ip4(struct ip_hdr *ip, const struct tcp_pcb *pcb,
+static inline void finish_ip4(struct ip_hdr *ip, struct ip_fields f,
 			      unsigned len)
 {
-	const ip4_addr_t *dest = ip_2_ip4(&pcb->remote_ip);
+	const ip4_addr_t *dest = ip_2_ip4(f.to);
 
-	IPH_TOS_SET(ip, pcb->tos);
+	IPH_TOS_SET(ip, f.tos);
 	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + len)));
 	IPH_ID_SET(ip, net_ip_id(dest));
 	IPH_OFFSET_SET(ip, net_path_df(dest) ? PP_HTONS(IP_DF) : 0);
-	IPH_TTL_SET(ip, pcb->ttl);
+	IPH_TTL_SET(ip, f.ttl);
 }
 
-static inline bool send_tcp4(const struct tcp_pcb *pcb, const struct pbuf *p)
+static inline bool send_tcp4(struct ip_fields f, const struct pbuf *p)
 {
-	const struct net_neighbour *slot =
-		net_neighbour_known(ip_2_ip4(&pcb->remote_ip));
+	const struct net_neighbour *slot = net_neighbour_known(ip_2_ip4(f.to));
 	struct glue_frame *frame;
 	struct glue_port *glue;
 
 	if (!slot ||
-	    netif_ip4_addr(slot->netif)->addr != ip_2_ip4(&pcb->local_ip)->addr)
+	    netif_ip4_addr(slot->netif)->addr != ip_2_ip4(f.from)->addr)
 		return false;
 	glue = net_port_of(slot->netif)->glue;
 	frame = make_frame(glue, p, NET_ETH_HEADER + IP_HLEN);
 	if (!frame)
 		return false;
 	memcpy(frame->data, slot->header, sizeof(slot->header));
-	finish_ip4((void *)(frame->data + NET_ETH_HEADER), pcb, p->tot_len);
+	finish_ip4((void *)(frame->data + NET_ETH_HEADER), f, p->tot_len);
 	frame->l3_off = NET_ETH_HEADER;
 	frame->l4_off = NET_ETH_HEADER + IP_HLEN;
 	frame->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
@@ -211,29 +217,27 @@ static_assert(sizeof(((struct net_neighbour *)0)->header) ==
 	      "TCP's header follows");
 
 /* Writes IPv6's header as ip6.c does. */
-static inline void put_ip6(struct ip6_hdr *ip, const struct tcp_pcb *pcb,
-			   unsigned len)
+static inline void put_ip6(struct ip6_hdr *ip, struct ip_fields f, unsigned len)
 {
-	IP6H_VTCFL_SET(ip, 6, pcb->tos, 0);
+	IP6H_VTCFL_SET(ip, 6, f.tos, 0);
 	IP6H_PLEN_SET(ip, len);
 	IP6H_NEXTH_SET(ip, IP6_NEXTH_TCP);
-	IP6H_HOPLIM_SET(ip, pcb->ttl);
-	ip6_addr_copy_to_packed(ip->src, *ip_2_ip6(&pcb->local_ip));
-	ip6_addr_copy_to_packed(ip->dest, *ip_2_ip6(&pcb->remote_ip));
+	IP6H_HOPLIM_SET(ip, f.ttl);
+	ip6_addr_copy_to_packed(ip->src, *ip_2_ip6(f.from));
+	ip6_addr_copy_to_packed(ip->dest, *ip_2_ip6(f.to));
 }
 
-static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
+static inline bool send_tcp6(struct ip_fields f, const struct pbuf *p)
 {
 	const struct nd6_neighbor_cache_entry *entry =
-		net_neighbour_known6(ip_2_ip6(&pcb->remote_ip));
+		net_neighbour_known6(ip_2_ip6(f.to));
 	struct glue_frame *frame;
 	struct glue_port *glue;
 	struct ip6_hdr *ip;
 
 	if (!entry || !netif_is_up(entry->netif) ||
 	    !netif_is_link_up(entry->netif) ||
-	    netif_get_ip6_addr_match(entry->netif, ip_2_ip6(&pcb->local_ip)) <
-		    0)
+	    netif_get_ip6_addr_match(entry->netif, ip_2_ip6(f.from)) < 0)
 		return false;
 	glue = net_port_of(entry->netif)->glue;
 	frame = make_frame(glue, p, NET_ETH_HEADER + IP6_HLEN);
@@ -241,7 +245,7 @@ static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
 		return false;
 	put_ethernet(frame->data, entry->netif, entry->lladdr, ETHTYPE_IPV6);
 	ip = (void *)(frame->data + NET_ETH_HEADER);
-	put_ip6(ip, pcb, p->tot_len);
+	put_ip6(ip, f, p->tot_len);
 	describe_ip6(frame, ip);
 	glue_tx(glue, frame);
 	return true;
@@ -249,6 +253,20 @@ static inline bool send_tcp6(const struct tcp_pcb *pcb, const struct pbuf *p)
 
 bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p)
 {
-	return IP_IS_V6_VAL(pcb->remote_ip) ? send_tcp6(pcb, p)
-					    : send_tcp4(pcb, p);
+	const struct ip_fields f = {.from = &pcb->local_ip,
+				    .to = &pcb->remote_ip,
+				    .ttl = pcb->ttl,
+				    .tos = pcb->tos};
+
+	return IP_IS_V6_VAL(pcb->remote_ip) ? send_tcp6(f, p) : send_tcp4(f, p);
+}
+
+bool net_link_send_reply(const struct net_reply *reply, const struct pbuf *p)
+{
+	const struct ip_fields f = {.from = reply->from,
+				    .to = reply->to,
+				    .ttl = reply->ttl ? reply->ttl : TCP_TTL,
+				    .tos = reply->tos};
+
+	return IP_IS_V6(reply->to) ? send_tcp6(f, p) : send_tcp4(f, p);
 }

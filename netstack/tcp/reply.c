@@ -12,20 +12,10 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-bool net_reply_send(const struct net_reply *reply)
+static void put_header(struct tcp_hdr *tcp, const struct net_reply *reply)
 {
-	struct netif *netif = ip_route(reply->from, reply->to);
-	u16_t header = (u16_t)(TCP_HLEN + reply->options_len);
-	struct pbuf *p;
-	struct tcp_hdr *tcp;
-	err_t err;
+	unsigned header = TCP_HLEN + reply->options_len;
 
-	if (!netif)
-		return true; /* there will be no route later either */
-	p = pbuf_alloc(PBUF_IP, header, PBUF_RAM);
-	if (!p)
-		return false;
-	tcp = p->payload;
 	tcp->src = lwip_htons(reply->from_port);
 	tcp->dest = lwip_htons(reply->to_port);
 	tcp->seqno = lwip_htonl(reply->seq);
@@ -35,6 +25,41 @@ bool net_reply_send(const struct net_reply *reply)
 	tcp->chksum = 0; /* dpdk_glue's */
 	tcp->urgp = 0;
 	memcpy(tcp + 1, reply->options, reply->options_len);
+}
+
+/*
+ * The common case, without lwIP and without an allocation. Returns false if the
+ * neighbour is not known or the port has no free frame.
+ */
+static bool send_predicted(const struct net_reply *reply)
+{
+	struct {
+		struct tcp_hdr tcp;
+		uint8_t options[sizeof(reply->options)];
+	} header;
+	u16_t len = (u16_t)(TCP_HLEN + reply->options_len);
+	struct pbuf p = {.payload = &header, .len = len, .tot_len = len};
+
+	put_header(&header.tcp, reply);
+	return net_link_send_reply(reply, &p);
+}
+
+bool net_reply_send(const struct net_reply *reply)
+{
+	u16_t header = (u16_t)(TCP_HLEN + reply->options_len);
+	struct netif *netif;
+	struct pbuf *p;
+	err_t err;
+
+	if (net_here()->predicts && send_predicted(reply))
+		return true;
+	netif = ip_route(reply->from, reply->to);
+	if (!netif)
+		return true; /* there will be no route later either */
+	p = pbuf_alloc(PBUF_IP, header, PBUF_RAM);
+	if (!p)
+		return false;
+	put_header(p->payload, reply);
 	err = ip_output_if(p, reply->from, reply->to,
 			   reply->ttl ? reply->ttl : TCP_TTL, reply->tos,
 			   IP_PROTO_TCP, netif);

@@ -421,6 +421,8 @@ struct net_reply {
 
 /* Sends it. Returns false if the port has no room or memory is short. */
 bool net_reply_send(const struct net_reply *reply);
+/* link/output.c: sends it, with p as TCP's header; like net_link_send_tcp(). */
+bool net_link_send_reply(const struct net_reply *reply, const struct pbuf *p);
 
 /*
  * lwIP's tcp.c and tcp_in.c call these in place of tcp_rst() and
