@@ -62,7 +62,7 @@ COMMANDS = """	local i words=()
 	done
 	if [[ $cur != -* ]]; then
 		case "${{words[*]}}" in
-{places}		esac
+{positions}		esac
 		return
 	fi
 """
@@ -105,34 +105,34 @@ def case_of(option, value):
     return (NAMES if value in FILES else NOTHING).format(option=option)
 
 
-def places_of(text):
+def positions_of(text):
     """{words before, a pattern: (words that may follow, whether a file may)}."""
-    places = {}
+    positions = {}
     for line in text.partition("\nCommands:\n")[2].splitlines():
         command = COMMAND.match(line)
         before = []
         for word in command[1].split() if command else []:
-            words, files = places.setdefault(" ".join(before), ([], []))
+            words, files = positions.setdefault(" ".join(before), ([], []))
             choices = word.strip("[]").split("|")
             literal = all(re.fullmatch(r"[a-z.]+", choice) for choice in choices)
             words += [choice for choice in choices if literal and choice not in words]
             files += [word] if word in FILES else []
             before.append(word if literal and word == choices[0] else "*")
-    return places
+    return positions
 
 
 def commands_of(text, options):
-    places = {before: found for before, found in places_of(text).items() if any(found)}
-    if not places:
+    positions = {before: found for before, found in positions_of(text).items() if any(found)}
+    if not positions:
         return ""
     return COMMANDS.format(
         valued="|".join(option for option, value in options.items() if value),
         # A pattern after what it would hide.
-        places="".join(PLACE.format(
+        positions="".join(PLACE.format(
             before=(re.sub(r"[a-z. ]+", r'"\g<0>"', before) or '""'),
             what=f'-W "{" ".join(words)}"' + (" -f" if files else ""),
             files=FILENAMES if files else "")
-            for before, (words, files) in sorted(places.items(), key=lambda kv: "*" in kv[0])))
+            for before, (words, files) in sorted(positions.items(), key=lambda kv: "*" in kv[0])))
 
 
 def main():

@@ -15,7 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-struct place {
+struct slot {
 	_Atomic uint64_t turn;
 	struct coro_wake *w;
 };
@@ -25,7 +25,7 @@ static struct {
 	unsigned max_threads;
 	unsigned max_queued;
 	atomic_uint threads;
-	struct place *places; /* NULL: nothing was offloaded yet */
+	struct slot *slots; /* NULL: nothing was offloaded yet */
 	uint64_t mask;
 	sem_t filled;
 	_Alignas(64) _Atomic uint64_t tail;
@@ -49,7 +49,7 @@ __attribute__((constructor)) static void remember_cpus(void)
 static void pool_put(struct coro_wake *w)
 {
 	uint64_t at = atomic_fetch_add(&pool.tail, 1);
-	struct place *p = &pool.places[at & pool.mask];
+	struct slot *p = &pool.slots[at & pool.mask];
 
 	/* Slots outnumber items: at worst a taker is just leaving this one. */
 	for (unsigned n = 0;
@@ -65,7 +65,7 @@ static void pool_put(struct coro_wake *w)
 static struct coro_wake *pool_take(void)
 {
 	uint64_t at = atomic_fetch_add(&pool.head, 1);
-	struct place *p = &pool.places[at & pool.mask];
+	struct slot *p = &pool.slots[at & pool.mask];
 	struct coro_wake *w;
 
 	for (unsigned n = 0;
@@ -125,21 +125,21 @@ static int thread_make(void)
 	return 0;
 }
 
-static int places_make(void)
+static int slots_make(void)
 {
 	uint64_t n = 1;
-	struct place *places;
+	struct slot *slots;
 
 	while (n <= pool.max_queued + pool.max_threads)
 		n *= 2;
-	places = malloc(n * sizeof(*places));
-	if (places == NULL)
+	slots = malloc(n * sizeof(*slots));
+	if (slots == NULL)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < n; i++)
-		atomic_init(&places[i].turn, i);
+		atomic_init(&slots[i].turn, i);
 	sem_init(&pool.filled, 0, 0);
 	pool.mask = n - 1;
-	pool.places = places;
+	pool.slots = slots;
 	return 0;
 }
 
@@ -158,8 +158,8 @@ static int thread_reserve(void)
 		 atomic_load(&pool.threads) >= pool.max_threads ||
 		 pthread_mutex_trylock(&pool.lock) != 0)
 		return 0;
-	if (pool.places == NULL)
-		err = places_make();
+	if (pool.slots == NULL)
+		err = slots_make();
 	if (err == 0 && atomic_load(&pool.threads) < pool.max_threads)
 		err = thread_make();
 	if (atomic_load(&pool.threads) > 0)
@@ -203,7 +203,7 @@ int coro_offload_limits(unsigned threads, unsigned queue)
 	    queue > CORO_OFFLOAD_QUEUE_MAX)
 		return -EINVAL;
 	pthread_mutex_lock(&pool.lock);
-	if (pool.places != NULL) {
+	if (pool.slots != NULL) {
 		err = -EBUSY;
 	} else {
 		pool.max_threads = threads ? threads : pool.max_threads;

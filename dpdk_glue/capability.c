@@ -271,7 +271,7 @@ static bool set_reta(const struct glue_device *device)
 {
 	struct rte_eth_rss_reta_entry64 *reta, *got;
 	struct rte_eth_dev_info info;
-	bool is_ours = false;
+	bool is_own = false;
 	uint16_t size, groups;
 
 	if (rte_eth_dev_info_get(device->id, &info) < 0 || info.reta_size == 0)
@@ -288,9 +288,9 @@ static bool set_reta(const struct glue_device *device)
 		got[i].mask = reta[i].mask;
 	if (rte_eth_dev_rss_reta_update(device->id, reta, size) == 0 &&
 	    rte_eth_dev_rss_reta_query(device->id, got, size) == 0)
-		is_ours = memcmp(reta, got, groups * sizeof(*reta)) == 0;
+		is_own = memcmp(reta, got, groups * sizeof(*reta)) == 0;
 	free(reta);
-	return is_ours;
+	return is_own;
 }
 
 /* Read back: a port may take a key and keep its own. */

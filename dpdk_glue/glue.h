@@ -455,7 +455,7 @@ unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 /* Levels of DPDK's log types, and the prefix of coronet's own types. */
 #define GLUE_LOG_WARNING 5u
 #define GLUE_LOG_DEBUG	 8u
-#define GLUE_LOG_OURS	 "coronet."
+#define GLUE_LOG_CORONET "coronet."
 
 /*
  * Registers a log type with a level, or changes the level of the type of that

@@ -109,7 +109,7 @@ void glue_log_types(void (*fn)(const char *type, unsigned level, void *arg),
 static void lower_level(int id, const char *type, void *arg)
 {
 	if (glue_log_level_of(id) > GLUE_LOG_WARNING &&
-	    strncmp(type, GLUE_LOG_OURS, strlen(GLUE_LOG_OURS)) != 0)
+	    strncmp(type, GLUE_LOG_CORONET, strlen(GLUE_LOG_CORONET)) != 0)
 		rte_log_set_level((uint32_t)id, GLUE_LOG_WARNING);
 }
 

@@ -254,7 +254,7 @@ int glue_socket_await(const char *path)
 	return err;
 }
 
-static bool path_is_ours(const struct glue_relay *relay)
+static bool path_is_own(const struct glue_relay *relay)
 {
 	struct stat st;
 
@@ -267,7 +267,7 @@ static void restore_path(struct glue_relay *relay)
 {
 	struct stat st;
 
-	if (path_is_ours(relay))
+	if (path_is_own(relay))
 		return;
 	if (lstat(relay->path, &st) == 0) {
 		if (!S_ISSOCK(st.st_mode) || !glue_socket_is_dead(relay->path))
@@ -636,7 +636,7 @@ void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms)
 
 void glue_relay_close(struct glue_relay *relay)
 {
-	if (path_is_ours(relay))
+	if (path_is_own(relay))
 		unlink(relay->path);
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		drop_client(&relay->clients[i]);

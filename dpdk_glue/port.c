@@ -167,7 +167,7 @@ void glue_port_close(struct glue_port *port)
 	struct glue_device *device = port->device;
 
 	if (port->many && glue_port_active(port) && glue_device_is_last(device))
-		glue_tx_carry_rest(port);
+		glue_tx_carry_remaining(port);
 	glue_tx_drop(port);
 	count_pool(&device->n_short, &port->is_short, false);
 	count_pool(&device->n_empty, &port->is_empty, false);

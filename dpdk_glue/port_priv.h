@@ -179,7 +179,7 @@ void glue_tx_carry(struct glue_port *port);
  * The same for all shards, including closed ones with queues: frames that they
  * sent while closing, mostly RSTs. Only when no other port is open.
  */
-void glue_tx_carry_rest(struct glue_port *port);
+void glue_tx_carry_remaining(struct glue_port *port);
 
 static inline struct glue_frame *frame_of(struct rte_mbuf *m)
 {

@@ -407,7 +407,7 @@ void glue_tx_carry(struct glue_port *port)
 		carry_frames(port, ring);
 }
 
-void glue_tx_carry_rest(struct glue_port *port)
+void glue_tx_carry_remaining(struct glue_port *port)
 {
 	for (unsigned i = 0; i < port->device->n_shards; i++) {
 		struct rte_ring *ring = port->device->tx_rings[i];

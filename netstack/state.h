@@ -387,9 +387,9 @@ struct net_stack {
 		} queues[NET_HALF_OPEN_QUEUES];
 		struct coro_timer timer;
 	} half_opens;
-	unsigned ooseq_most; /* limit of frames; short of memory: of pbufs */
+	unsigned ooseq_max; /* limit of frames; short of memory: of pbufs */
 	/* what the budget allows each connection now, in bytes */
-	uint32_t snd_most, rcv_most;
+	uint32_t snd_max, rcv_limit;
 	uint32_t rmem_max; /* limit of a receive window: conn/rcv_wnd.c */
 	uint32_t wmem_max; /* limit of a send buffer: recovery/cwnd.c */
 	uint8_t rcv_scale;

@@ -89,12 +89,13 @@ struct worker {
 static int make_uring(struct io_uring *uring)
 {
 	/* Linux 6.0, the first with multishot receive, cannot defer. */
-	const unsigned int ways[] = {URING_TASKRUN, IORING_SETUP_COOP_TASKRUN};
+	const unsigned int setups[] = {URING_TASKRUN,
+				       IORING_SETUP_COOP_TASKRUN};
 	int err = -EINVAL;
 
 	for (int i = 0; i < 2 && err == -EINVAL; i++) {
 		struct io_uring_params params = {
-			.flags = IORING_SETUP_SINGLE_ISSUER | ways[i] |
+			.flags = IORING_SETUP_SINGLE_ISSUER | setups[i] |
 				 IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE,
 			.cq_entries = URING_CQ_ENTRIES,
 		};

@@ -16,7 +16,7 @@ static void fail_slot(struct slot *slot, long err)
 }
 
 /* Sends what fits of the rest of the request. False when the slot failed. */
-static bool send_rest(struct slot *slot)
+static bool send_remaining(struct slot *slot)
 {
 	while (slot->unsent) {
 		long n = slot_send(slot, slot->unsent);
@@ -37,7 +37,7 @@ static void send_request(struct slot *slot, int64_t begun_ns, int64_t now_ns)
 	slot->unsent = slot->unanswered = load.opts.size;
 	slot->begun_ns = begun_ns;
 	slot->since_ns = now_ns;
-	send_rest(slot);
+	send_remaining(slot);
 }
 
 void echo_turn(struct slot *slot, int64_t now_ns)
@@ -82,7 +82,7 @@ static void on_echo(struct net_conn *conn, struct net_watch *watch)
 	slot->shard->steps++;
 	if (!load_running(slot->shard))
 		return;
-	if (slot->unsent && !send_rest(slot))
+	if (slot->unsent && !send_remaining(slot))
 		return;
 	do {
 		n = slot_receive(slot);

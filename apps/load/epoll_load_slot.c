@@ -49,7 +49,7 @@ static const char *slot_payload(const struct slot *slot, size_t len)
 	return slot->worker->to_send;
 }
 
-static size_t at_most(size_t len, size_t limit)
+static size_t limit_len(size_t len, size_t limit)
 {
 	return len < limit ? len : limit;
 }
@@ -59,7 +59,7 @@ static ssize_t slot_send(struct slot *slot, size_t len)
 {
 	ssize_t n;
 
-	len = at_most(len, LOAD_BUF_SIZE);
+	len = limit_len(len, LOAD_BUF_SIZE);
 	n = send(slot->fd, slot_payload(slot, len), len, MSG_NOSIGNAL);
 	if (n < 0)
 		return -errno;

@@ -140,7 +140,7 @@ size_t access_log_format(const struct access_record *r, int64_t wall_ns,
 /* ---- writing, on the thread ---- */
 
 /* Writes as much as is taken; returns how much. */
-static size_t write_most(int fd, const char *data, size_t len)
+static size_t write_max(int fd, const char *data, size_t len)
 {
 	size_t done = 0;
 
@@ -170,7 +170,7 @@ static void count_unwritten(struct access_log *log, const char *data,
  * A file that takes no more, as on a full disk, may have taken a part of a
  * line: the rest of that line is kept, to be written before any other.
  */
-static void keep_rest(struct access_log *log, size_t done)
+static void keep_remaining(struct access_log *log, size_t done)
 {
 	const char *rest = log->batch + done;
 	size_t len = log->len - done, keep = 0;
@@ -186,10 +186,10 @@ static void keep_rest(struct access_log *log, size_t done)
 
 static void flush_batch(struct access_log *log)
 {
-	size_t done = write_most(log->fd, log->batch, log->len);
+	size_t done = write_max(log->fd, log->batch, log->len);
 
 	if (done < log->len && log->path) {
-		keep_rest(log, done);
+		keep_remaining(log, done);
 		return;
 	}
 	if (done < log->len)

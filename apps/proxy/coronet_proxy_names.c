@@ -184,7 +184,7 @@ static void report_late(struct name *name, const struct pool_entry *entry)
 }
 
 /* Returns the entry of a backend, a new one if need be; NULL: all are taken. */
-static struct name *place_of(struct backend *backend)
+static struct name *slot_of(struct backend *backend)
 {
 	struct name *name = find_name(backend);
 
@@ -214,7 +214,7 @@ static void forget_others(const struct pool *pool)
 static int64_t look_at(const struct pool_entry *entry, int64_t most_ns,
 		       bool renew, int64_t now_ns)
 {
-	struct name *name = place_of(entry->backend);
+	struct name *name = slot_of(entry->backend);
 
 	if (!name) /* until lookups of former pools end */
 		return now_ns + SOONEST_NS;

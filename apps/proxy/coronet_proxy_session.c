@@ -204,7 +204,7 @@ void session_watch(struct session *s, int64_t limit_ns, enum access_end end)
 /* ---- carrying ---- */
 
 /* One direction of a session. */
-struct way {
+struct direction {
 	struct net_conn *from, *to;
 	int64_t *from_ns, *to_ns; /* when they moved last */
 	uint64_t *bytes, *counter;
@@ -213,7 +213,7 @@ struct way {
 	enum access_end from_reset, to_reset;
 };
 
-static void break_way(struct session *s, long err, enum access_end end)
+static void break_direction(struct session *s, long err, enum access_end end)
 {
 	counters_add(&s->shard->counters.broken, 1);
 	session_fail(s, err == -ECANCELED ? ACCESS_STOPPED : end);
@@ -224,32 +224,34 @@ static void break_way(struct session *s, long err, enum access_end end)
  * Inline, so that each direction keeps only the session on its stack.
  */
 static inline __attribute__((always_inline)) void
-carry_bytes(struct session *s, const struct way *way)
+carry_bytes(struct session *s, const struct direction *direction)
 {
 	struct net_view view;
 	long n, sent = 0;
 
-	while ((n = net_recv_view(way->from, &view)) > 0) {
-		*way->from_ns = net_now_ns(s->shard->stack);
-		sent = net_send_view(way->to, &view);
+	while ((n = net_recv_view(direction->from, &view)) > 0) {
+		*direction->from_ns = net_now_ns(s->shard->stack);
+		sent = net_send_view(direction->to, &view);
 		if (sent < 0)
 			break;
-		*way->to_ns = net_now_ns(s->shard->stack);
-		if (way->response && *way->bytes == 0)
-			backend_count_time(way->response,
-					   *way->from_ns - s->connected_ns);
-		backend_carried(way->backend_bytes, *way->bytes,
-				*way->bytes + (uint64_t)sent, false);
-		*way->bytes += (uint64_t)sent;
-		counters_add(way->counter, (uint64_t)sent);
+		*direction->to_ns = net_now_ns(s->shard->stack);
+		if (direction->response && *direction->bytes == 0)
+			backend_count_time(direction->response,
+					   *direction->from_ns -
+						   s->connected_ns);
+		backend_carried(direction->backend_bytes, *direction->bytes,
+				*direction->bytes + (uint64_t)sent, false);
+		*direction->bytes += (uint64_t)sent;
+		counters_add(direction->counter, (uint64_t)sent);
 	}
 	if (s->failed)
 		return;
 	if (n == 0)
-		sent = net_shutdown(way->to, NET_SHUT_WR);
+		sent = net_shutdown(direction->to, NET_SHUT_WR);
 	if (n < 0 || sent < 0) {
-		break_way(s, n < 0 ? n : sent,
-			  n < 0 ? way->from_reset : way->to_reset);
+		break_direction(s, n < 0 ? n : sent,
+				n < 0 ? direction->from_reset
+				      : direction->to_reset);
 		return;
 	}
 	s->half_closed = true;
@@ -258,34 +260,34 @@ carry_bytes(struct session *s, const struct way *way)
 
 static void carry_to(struct session *s)
 {
-	const struct way way = {s->client,
-				s->server,
-				&s->client_ns,
-				&s->server_ns,
-				&s->bytes_to,
-				&s->shard->counters.bytes_to,
-				&s->backend->bytes_to,
-				NULL,
-				ACCESS_CLIENT_RESET,
-				ACCESS_SERVER_RESET};
+	const struct direction direction = {s->client,
+					    s->server,
+					    &s->client_ns,
+					    &s->server_ns,
+					    &s->bytes_to,
+					    &s->shard->counters.bytes_to,
+					    &s->backend->bytes_to,
+					    NULL,
+					    ACCESS_CLIENT_RESET,
+					    ACCESS_SERVER_RESET};
 
-	carry_bytes(s, &way);
+	carry_bytes(s, &direction);
 }
 
 static void carry_from(struct session *s)
 {
-	const struct way way = {s->server,
-				s->client,
-				&s->server_ns,
-				&s->client_ns,
-				&s->bytes_from,
-				&s->shard->counters.bytes_from,
-				&s->backend->bytes_from,
-				&s->backend->response,
-				ACCESS_SERVER_RESET,
-				ACCESS_CLIENT_RESET};
+	const struct direction direction = {s->server,
+					    s->client,
+					    &s->server_ns,
+					    &s->client_ns,
+					    &s->bytes_from,
+					    &s->shard->counters.bytes_from,
+					    &s->backend->bytes_from,
+					    &s->backend->response,
+					    ACCESS_SERVER_RESET,
+					    ACCESS_CLIENT_RESET};
 
-	carry_bytes(s, &way);
+	carry_bytes(s, &direction);
 }
 
 static void *carry_back(void *arg)

@@ -34,15 +34,15 @@ static uint64_t hash_source(const struct source_rate *rate, uint8_t family,
 static struct source_bucket *find_bucket(struct source_rate *rate,
 					 uint64_t source)
 {
-	struct source_bucket *ways =
+	struct source_bucket *set =
 		rate->buckets[(source >> 32) % SOURCE_RATE_SETS];
-	struct source_bucket *oldest = &ways[0];
+	struct source_bucket *oldest = &set[0];
 
 	for (unsigned i = 0; i < SOURCE_RATE_WAYS; i++) {
-		if (ways[i].source == source)
-			return &ways[i];
-		if (ways[i].full_ns < oldest->full_ns)
-			oldest = &ways[i];
+		if (set[i].source == source)
+			return &set[i];
+		if (set[i].full_ns < oldest->full_ns)
+			oldest = &set[i];
 	}
 	oldest->source = source;
 	oldest->full_ns = 0;

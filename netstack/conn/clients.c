@@ -39,7 +39,7 @@ struct source {
 };
 
 struct port {
-	_Atomic uint32_t places; /* taken: clients and half open */
+	_Atomic uint32_t taken; /* taken: clients and half open */
 	_Atomic uint32_t clients;
 };
 
@@ -133,26 +133,25 @@ static void add_count(_Atomic uint32_t *sum, uint32_t n)
 
 static bool is_full(const struct port *port, unsigned most)
 {
-	return atomic_load_explicit(&port->places, memory_order_relaxed) >=
-	       most;
+	return atomic_load_explicit(&port->taken, memory_order_relaxed) >= most;
 }
 
 /* Takes a place, false if `most` are taken. Bounded by the other shards. */
-static bool take_place(struct port *port, unsigned most)
+static bool take_slot(struct port *port, unsigned most)
 {
-	uint32_t n = atomic_load_explicit(&port->places, memory_order_relaxed);
+	uint32_t n = atomic_load_explicit(&port->taken, memory_order_relaxed);
 
 	if (!table.locks) {
 		if (n < most)
-			add_count(&port->places, 1);
+			add_count(&port->taken, 1);
 		return n < most;
 	}
 	do {
 		if (n >= most)
 			return false;
-	} while (!atomic_compare_exchange_weak_explicit(
-		&port->places, &n, n + 1, memory_order_relaxed,
-		memory_order_relaxed));
+	} while (!atomic_compare_exchange_weak_explicit(&port->taken, &n, n + 1,
+							memory_order_relaxed,
+							memory_order_relaxed));
 	return true;
 }
 
@@ -336,7 +335,7 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 	admission = count_source(&key, &most, asks, &counted);
 	if (!counted)
 		return admission;
-	if (!take_place(port, most.clients)) {
+	if (!take_slot(port, most.clients)) {
 		uncount(&key, false);
 		return NET_ADMIT_NOT;
 	}
@@ -352,7 +351,7 @@ void net_clients_unadmit(void)
 		return;
 	net_here()->admitted.family = 0;
 	uncount(&key, false);
-	add_count(&table.ports[key.port].places, -1u);
+	add_count(&table.ports[key.port].taken, -1u);
 }
 
 bool net_clients_hold(void)
@@ -405,7 +404,7 @@ void net_client_forget(struct net_conn *conn)
 	uncount(&key, client);
 	if (client)
 		add_count(&table.ports[key.port].clients, -1u);
-	add_count(&table.ports[key.port].places, -1u);
+	add_count(&table.ports[key.port].taken, -1u);
 	conn->counted_as = NET_COUNTED_NOT;
 }
 
@@ -460,7 +459,7 @@ static void remove_entries(struct source **at)
 			at = &(*at)->next;
 			continue;
 		}
-		add_count(&port->places, -(s->clients + s->half_open));
+		add_count(&port->taken, -(s->clients + s->half_open));
 		add_count(&port->clients, -s->clients);
 		*at = s->next;
 		net_here()->n_sources--;

@@ -52,9 +52,9 @@ static uint32_t window_limit(const struct tcp_pcb *pcb)
 {
 	uint32_t max = net_rcv_max(pcb);
 
-	if (net_here()->rcv_most >= TCP_WND)
+	if (net_here()->rcv_limit >= TCP_WND)
 		return max;
-	return LWIP_MIN(net_here()->rcv_most, max);
+	return LWIP_MIN(net_here()->rcv_limit, max);
 }
 
 /* ---- opening ---- */
@@ -102,9 +102,9 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 
 	open_window(conn, window_step(conn, len));
 	edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
-	if (net_here()->rcv_most < TCP_WND && pcb->state >= ESTABLISHED &&
+	if (net_here()->rcv_limit < TCP_WND && pcb->state >= ESTABLISHED &&
 	    (s32_t)(edge - pcb->rcv_ann_right_edge) >=
-		    (s32_t)(net_here()->rcv_most / 2))
+		    (s32_t)(net_here()->rcv_limit / 2))
 		tcp_ack_now(pcb);
 }
 
@@ -182,7 +182,7 @@ void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes)
 	uint32_t max = net_rcv_max(pcb), unread = max - pcb->rcv_wnd;
 
 	if (bytes > ENOUGH(max) && max < net_here()->rmem_max &&
-	    (pcb->flags & TF_WND_SCALE) && net_here()->rcv_most >= TCP_WND &&
+	    (pcb->flags & TF_WND_SCALE) && net_here()->rcv_limit >= TCP_WND &&
 	    unread <= max / 4)
 		double_window(conn);
 }
@@ -194,7 +194,7 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (net_here()->rcv_most < TCP_WND ||
+	if (net_here()->rcv_limit < TCP_WND ||
 	    (!conn->rx_tail && pcb->rcv_wnd + len < net_rcv_max(pcb))) {
 		open_carefully(conn, len);
 		pcb->rcv_mark_us = 0; /* unread bytes are unknown now */
@@ -220,7 +220,7 @@ long net_conn_recved(struct net_conn *conn, unsigned len)
 	u32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
 
 	if (__builtin_expect(step < pcb->mss && wnd == net_rcv_max(pcb) &&
-				     net_here()->rcv_most >= TCP_WND &&
+				     net_here()->rcv_limit >= TCP_WND &&
 				     !(pcb->flags & TF_ACK_NOW),
 			     1))
 		pcb->rcv_wnd = wnd;

@@ -14,7 +14,7 @@
 __attribute__((noinline)) static u32_t buffer_left(const struct tcp_pcb *pcb)
 {
 	u32_t queued = pcb->snd_lbb - pcb->lastack;
-	u32_t most = LWIP_MAX(net_here()->snd_most, 2u * pcb->mss);
+	u32_t most = LWIP_MAX(net_here()->snd_max, 2u * pcb->mss);
 
 	if (queued >= most || pcb->snd_queuelen >= most / PIECE_BYTES)
 		return 0;
@@ -37,7 +37,7 @@ size_t net_send_room(const struct net_conn *conn)
 
 	if (pcb->snd_queuelen >= (room + queued) / PIECE_BYTES)
 		return 0; /* the buffer may have grown */
-	if (__builtin_expect(net_here()->snd_most < TCP_SND_BUF, 0))
+	if (__builtin_expect(net_here()->snd_max < TCP_SND_BUF, 0))
 		room = buffer_left(pcb);
 	if (queued < pcb->snd_wnd) {
 		most = LWIP_MAX(UNSENT_MAX, GLUE_BURST * (u32_t)pcb->mss);

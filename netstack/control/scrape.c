@@ -44,7 +44,7 @@ void net_scrape_begin(const struct net_opts *opts)
 	memset(pages, 0, sizeof(pages));
 }
 
-bool net_scrape_is_ours(const struct net_addr *at)
+bool net_scrape_is_own(const struct net_addr *at)
 {
 	size_t bytes = at->family == 4 ? 4 : 16;
 

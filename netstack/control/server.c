@@ -57,7 +57,7 @@ static struct {
 	uint64_t clients; /* so far */
 	struct client control[CLIENTS], web[CLIENTS];
 	struct net_addr web_at; /* where the page is; port 0: nowhere */
-	bool web_ours;		/* on the stack's own network */
+	bool web_own;		/* on the stack's own network */
 } server = {.socket.fd = -1, .http = -1};
 
 /* Held while a request is answered, by whichever thread. */
@@ -115,7 +115,7 @@ static bool gives_way_before(const struct client *a, const struct client *b)
 }
 
 /* Returns a free entry; the longest silent client gives up its own. */
-static struct client *place_for(struct client *clients)
+static struct client *slot_for(struct client *clients)
 {
 	struct client *first = &clients[0];
 
@@ -141,7 +141,7 @@ static struct client *take_client(int listener, struct client *clients)
 				  NULL); /* it waits on: no file is left */
 		return NULL;
 	}
-	client = place_for(clients);
+	client = slot_for(clients);
 	client->fd = fd;
 	client->number = ++server.clients;
 	client->last_ms = now_ms();
@@ -453,13 +453,13 @@ static cJSON *shard_error(unsigned shard, int err, const struct net_addr *addr)
 static cJSON *move_to_stack(const struct net_addr *addr)
 {
 	unsigned shard;
-	int err = net_scrape_move(addr, server.web_ours ? &server.web_at : NULL,
+	int err = net_scrape_move(addr, server.web_own ? &server.web_at : NULL,
 				  &shard);
 
 	if (err < 0)
 		return shard_error(shard, err, addr);
 	close_http();
-	server.web_ours = true;
+	server.web_own = true;
 	return NULL;
 }
 
@@ -480,15 +480,15 @@ static cJSON *move_to_kernel(const struct net_addr *addr)
 	}
 	if (old >= 0)
 		close(old);
-	rc = server.web_ours ? net_scrape_shut(&shard) : 0;
-	server.web_ours = rc < 0;
+	rc = server.web_own ? net_scrape_shut(&shard) : 0;
+	server.web_own = rc < 0;
 	return rc < 0 ? shard_error(shard, rc, addr) : NULL;
 }
 
 static cJSON *move_web(const struct net_addr *addr)
 {
-	cJSON *wrong = net_scrape_is_ours(addr) ? move_to_stack(addr)
-						: move_to_kernel(addr);
+	cJSON *wrong = net_scrape_is_own(addr) ? move_to_stack(addr)
+					       : move_to_kernel(addr);
 
 	if (!wrong)
 		server.web_at = *addr;
@@ -615,8 +615,8 @@ int net_control_open(struct net_opts *opts)
 	net_rings_begin(opts);
 	server.web_at = opts->metrics;
 	server.web_at.prefix_len = 0;
-	server.web_ours = net_scrape_is_ours(&opts->metrics);
-	if (err == 0 && opts->metrics.port && !server.web_ours)
+	server.web_own = net_scrape_is_own(&opts->metrics);
+	if (err == 0 && opts->metrics.port && !server.web_own)
 		err = open_http(&opts->metrics, opts->error,
 				sizeof(opts->error));
 	if (err == 0 && (server.socket.fd >= 0 || server.http >= 0))
@@ -628,7 +628,7 @@ int net_control_open(struct net_opts *opts)
 
 int net_control_ready(struct net_opts *opts, unsigned n_shards)
 {
-	bool ours = server.web_ours; /* the thread's, once it may ask */
+	bool ours = server.web_own; /* the thread's, once it may ask */
 
 	net_ask_open(n_shards);
 	return ours ? net_scrape_open(opts, n_shards) : 0;

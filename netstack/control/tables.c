@@ -327,7 +327,7 @@ struct mem_row {
 	uint64_t used, whole, slabs, slabs_live, coros, coros_live;
 	unsigned conns, half_open, time_wait, ooseq, counted;
 	unsigned frames, frames_free, frames_in, n_ports;
-	unsigned snd_most, rcv_most;
+	unsigned snd_max, rcv_limit;
 	bool full;
 };
 
@@ -346,8 +346,8 @@ static bool mem_step(void *data)
 	row->time_wait = stack->time_wait.n;
 	row->counted = stack->n_counted;
 	row->ooseq = stack->ooseq_held;
-	row->snd_most = stack->snd_most;
-	row->rcv_most = stack->rcv_most;
+	row->snd_max = stack->snd_max;
+	row->rcv_limit = stack->rcv_limit;
 	row->full = stack->memory_full;
 	for (unsigned i = 0; i < stack->n_ports; i++) {
 		row->frames += glue_port_frames(stack->ports[i].glue);
@@ -378,8 +378,8 @@ static void add_mem(cJSON *array, unsigned shard, void *data)
 	net_control_number(to, "frames", row->frames);
 	net_control_number(to, "frames_free", row->frames_free);
 	net_control_number(to, "frames_received_and_held", row->frames_in);
-	net_control_number(to, "send_buffer_max_bytes", row->snd_most);
-	net_control_number(to, "receive_window_max_bytes", row->rcv_most);
+	net_control_number(to, "send_buffer_max_bytes", row->snd_max);
+	net_control_number(to, "receive_window_max_bytes", row->rcv_limit);
 	cJSON_AddBoolToObject(to, "full", row->full);
 	cJSON_AddItemToArray(array, to);
 }

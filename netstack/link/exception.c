@@ -42,31 +42,33 @@ static bool is_ours6(const struct net_port *port, const uint8_t *ip)
  * Requests for an address of ours are answered here, whether the kernel has it
  * too or not; all other requests, and replies, go to both.
  */
-static enum net_way way_of_arp(const struct net_port *port, const uint8_t *arp)
+static enum net_receiver receiver_of_arp(const struct net_port *port,
+					 const uint8_t *arp)
 {
 	uint32_t target;
 
 	memcpy(&target, arp + 24, sizeof(target));
-	return arp[7] == 1 && is_ours4(port, target) ? NET_WAY_STACK
-						     : NET_WAY_BOTH;
+	return arp[7] == 1 && is_ours4(port, target) ? NET_RECEIVER_STACK
+						     : NET_RECEIVER_BOTH;
 }
 
 /* As with ARP. Errors go to both, unless the rule excludes that; the one
  * without the connection ignores them. */
-static enum net_way way_of_icmp(const struct net_port *port,
-				const struct net_exception_rule *rule,
-				const struct glue_frame *frame)
+static enum net_receiver receiver_of_icmp(const struct net_port *port,
+					  const struct net_exception_rule *rule,
+					  const struct glue_frame *frame)
 {
 	const uint8_t *icmp = frame->data + frame->l4_off;
 	bool ip4 = frame->flags & GLUE_FRAME_IP4;
 
 	if (icmp[0] == (ip4 ? ICMP_ECHO : ICMP6_TYPE_EREQ))
-		return rule->echo ? NET_WAY_KERNEL : NET_WAY_STACK;
+		return rule->echo ? NET_RECEIVER_KERNEL : NET_RECEIVER_STACK;
 	if (!ip4 && icmp[0] == ICMP6_TYPE_NS)
-		return is_ours6(port, icmp + 8) ? NET_WAY_STACK : NET_WAY_BOTH;
+		return is_ours6(port, icmp + 8) ? NET_RECEIVER_STACK
+						: NET_RECEIVER_BOTH;
 	if (!ip4 && icmp[0] == ICMP6_TYPE_NA)
-		return NET_WAY_BOTH;
-	return rule->other_off ? NET_WAY_STACK : NET_WAY_BOTH;
+		return NET_RECEIVER_BOTH;
+	return rule->other_off ? NET_RECEIVER_STACK : NET_RECEIVER_BOTH;
 }
 
 /*
@@ -74,8 +76,9 @@ static enum net_way way_of_icmp(const struct net_port *port,
  * fragments. If they were a segment of a connection of ours it would reset
  * that, so the first of them is dropped, and the rest are of no use.
  */
-static enum net_way way_of_other(const struct net_exception_rule *rule,
-				 const struct glue_frame *frame, bool ours)
+static enum net_receiver
+receiver_of_other(const struct net_exception_rule *rule,
+		  const struct glue_frame *frame, bool ours)
 {
 	const uint8_t *ip = frame->data + frame->l3_off;
 	bool ip4 = frame->flags & GLUE_FRAME_IP4;
@@ -83,7 +86,8 @@ static enum net_way way_of_other(const struct net_exception_rule *rule,
 	u16_t from, to;
 
 	if (!(frame->flags & GLUE_FRAME_TCP) || !ours)
-		return rule->other_off ? NET_WAY_NONE : NET_WAY_KERNEL;
+		return rule->other_off ? NET_RECEIVER_NONE
+				       : NET_RECEIVER_KERNEL;
 	from = (u16_t)glue_get16(frame->data + frame->l4_off);
 	to = (u16_t)glue_get16(frame->data + frame->l4_off + 2);
 	memset(&local, 0, sizeof(local));
@@ -96,13 +100,13 @@ static enum net_way way_of_other(const struct net_exception_rule *rule,
 	       ip + (ip4 ? 16 : 24), ip4 ? 4 : 16);
 	if (!net_ports_has(&rule->tcp, to) || net_listener_find(&local, to) ||
 	    net_demux_find(&local, to, &remote, from))
-		return NET_WAY_NONE;
-	return NET_WAY_KERNEL;
+		return NET_RECEIVER_NONE;
+	return NET_RECEIVER_KERNEL;
 }
 
-static enum net_way way_of_ip(const struct net_port *port,
-			      const struct net_exception_rule *rule,
-			      const struct glue_frame *frame)
+static enum net_receiver receiver_of_ip(const struct net_port *port,
+					const struct net_exception_rule *rule,
+					const struct glue_frame *frame)
 {
 	const uint8_t *ip = frame->data + frame->l3_off;
 	uint16_t flags = frame->flags;
@@ -113,41 +117,42 @@ static enum net_way way_of_ip(const struct net_port *port,
 	ours = flags & GLUE_FRAME_IP4 ? is_ours4(port, dest4)
 				      : is_ours6(port, ip + 24);
 	if (flags & GLUE_FRAME_OTHER)
-		return way_of_other(rule, frame, ours);
+		return receiver_of_other(rule, frame, ours);
 	if (flags & GLUE_FRAME_UDP) {
 		if (!net_udp_wants(frame) &&
 		    net_ports_has(&rule->udp,
 				  (uint16_t)glue_get16(frame->data +
 						       frame->l4_off + 2)) &&
 		    (ours || !rule->other_off))
-			return flags & GLUE_FRAME_MCAST ? NET_WAY_BOTH
-							: NET_WAY_KERNEL;
-		return NET_WAY_STACK;
+			return flags & GLUE_FRAME_MCAST ? NET_RECEIVER_BOTH
+							: NET_RECEIVER_KERNEL;
+		return NET_RECEIVER_STACK;
 	}
 	if (flags & GLUE_FRAME_ICMP && (ours || flags & GLUE_FRAME_MCAST))
-		return way_of_icmp(port, rule, frame);
+		return receiver_of_icmp(port, rule, frame);
 	if (ours)
-		return NET_WAY_STACK;
+		return NET_RECEIVER_STACK;
 	if (rule->other_off)
-		return NET_WAY_STACK;
-	return flags & GLUE_FRAME_MCAST ? NET_WAY_BOTH : NET_WAY_KERNEL;
+		return NET_RECEIVER_STACK;
+	return flags & GLUE_FRAME_MCAST ? NET_RECEIVER_BOTH
+					: NET_RECEIVER_KERNEL;
 }
 
-enum net_way net_exception_way(const struct net_port *port,
-			       const struct glue_frame *frame)
+enum net_receiver net_exception_receiver(const struct net_port *port,
+					 const struct glue_frame *frame)
 {
 	const struct net_exception_rule *rule = &port->exception->rule;
 
 	/* from a hub, or a mirror: of no use to either */
 	if (!(frame->flags & GLUE_FRAME_MCAST) &&
 	    memcmp(frame->data, port->netif0->hwaddr, 6) != 0)
-		return frame->flags & GLUE_FRAME_OTHER ? NET_WAY_NONE
-						       : NET_WAY_STACK;
+		return frame->flags & GLUE_FRAME_OTHER ? NET_RECEIVER_NONE
+						       : NET_RECEIVER_STACK;
 	if (frame->flags & GLUE_FRAME_ARP)
-		return way_of_arp(port, frame->data + frame->l3_off);
+		return receiver_of_arp(port, frame->data + frame->l3_off);
 	if (frame->flags & (GLUE_FRAME_IP4 | GLUE_FRAME_IP6))
-		return way_of_ip(port, rule, frame);
-	return rule->other_off ? NET_WAY_NONE : NET_WAY_KERNEL;
+		return receiver_of_ip(port, rule, frame);
+	return rule->other_off ? NET_RECEIVER_NONE : NET_RECEIVER_KERNEL;
 }
 
 /* ---- to the kernel ---- */
@@ -195,16 +200,16 @@ static void give_frame(struct net_exception *exception,
 
 bool net_exception_input(struct net_port *port, const struct glue_frame *frame)
 {
-	switch (net_exception_way(port, frame)) {
-	case NET_WAY_STACK:
+	switch (net_exception_receiver(port, frame)) {
+	case NET_RECEIVER_STACK:
 		return false;
-	case NET_WAY_KERNEL:
+	case NET_RECEIVER_KERNEL:
 		give_frame(port->exception, frame);
 		return true;
-	case NET_WAY_BOTH:
+	case NET_RECEIVER_BOTH:
 		give_frame(port->exception, frame);
 		return (frame->flags & GLUE_FRAME_OTHER) != 0;
-	case NET_WAY_NONE:
+	case NET_RECEIVER_NONE:
 		break;
 	}
 	net_here()->stats.rx_refused++;

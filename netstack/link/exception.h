@@ -39,19 +39,19 @@ struct net_exception {
 	int64_t next_read_ns;	       /* shard 0's */
 };
 
-enum net_way {
-	NET_WAY_STACK,
-	NET_WAY_KERNEL,
-	NET_WAY_BOTH,
-	NET_WAY_NONE,
+enum net_receiver {
+	NET_RECEIVER_STACK,
+	NET_RECEIVER_KERNEL,
+	NET_RECEIVER_BOTH,
+	NET_RECEIVER_NONE,
 };
 
 /*
  * Where a frame from glue_rx() goes, by the rule alone. A TCP segment to one of
  * the stack's addresses goes to the stack first: net_exception_stranger().
  */
-enum net_way net_exception_way(const struct net_port *port,
-			       const struct glue_frame *frame);
+enum net_receiver net_exception_receiver(const struct net_port *port,
+					 const struct glue_frame *frame);
 /*
  * Passes a TCP segment that belongs to no connection to the kernel if nobody
  * listens for it. p begins with the TCP header and is borrowed; its first piece

@@ -468,9 +468,9 @@ static bool reachable6(const ip6_addr_t *ip)
 
 bool net_neighbour_reachable(const ip_addr_t *ip)
 {
-	struct netif *way = ip_route(IP_ANY_TYPE, ip);
+	struct netif *out = ip_route(IP_ANY_TYPE, ip);
 
-	if (way && net_link_owns(way, ip))
+	if (out && net_link_owns(out, ip))
 		return true;
 	if (IP_IS_V6(ip))
 		return reachable6(ip_2_ip6(ip));

@@ -141,7 +141,7 @@ int net_link_open(struct net_opts *opts)
 			return err;
 		net_here()->n_ports++;
 		port->frames_to_hold = glue_port_frames_spare(port->glue);
-		net_here()->ooseq_most += port->frames_to_hold / 2;
+		net_here()->ooseq_max += port->frames_to_hold / 2;
 		err = add_addrs(port, opts);
 		if (err == 0)
 			err = net_exception_open(i, opts);

@@ -99,8 +99,8 @@ static uint32_t least_window(void)
 
 void net_budget_changed(void)
 {
-	net_here()->snd_most = budget_share(TCP_SND_BUF);
-	net_here()->rcv_most = LWIP_MAX(budget_share(TCP_WND), least_window());
+	net_here()->snd_max = budget_share(TCP_SND_BUF);
+	net_here()->rcv_limit = LWIP_MAX(budget_share(TCP_WND), least_window());
 	net_here()->half_open_bytes =
 		max_bytes ? net_budget_whole() / HALF_OPEN_SHARE : UINT64_MAX;
 	net_here()->memory_full = is_full();

@@ -141,7 +141,7 @@ int opt_parse_endpoint(const char *text, struct opt_endpoint *out)
 		return -EINVAL;
 	snprintf(host, sizeof(host), "%.*s", (int)len - 2 * brackets,
 		 text + brackets);
-	/* Without brackets nobody can tell where an IPv6 address ends. */
+	/* Without brackets, the end of an IPv6 address is not known. */
 	if (brackets != (strchr(host, ':') != NULL))
 		return -EINVAL;
 	return opt_parse_address(host, (uint16_t)port, out);

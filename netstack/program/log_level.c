@@ -92,8 +92,9 @@ int net_log_name(const char *component)
 	int err = 0;
 
 	if (!component ||
-	    strncmp(component, GLUE_LOG_OURS, strlen(GLUE_LOG_OURS)) != 0 ||
-	    strlen(component) == strlen(GLUE_LOG_OURS) ||
+	    strncmp(component, GLUE_LOG_CORONET, strlen(GLUE_LOG_CORONET)) !=
+		    0 ||
+	    strlen(component) == strlen(GLUE_LOG_CORONET) ||
 	    strlen(component) >= COMPONENT_MAX ||
 	    strcspn(component, "*?[]=, ") != strlen(component))
 		return -EINVAL;
@@ -126,7 +127,7 @@ static int set_one(char *item, bool apply, bool all_known, char *err,
 		   size_t err_len)
 {
 	char *value = strrchr(item, '=');
-	const char *pattern = value ? item : GLUE_LOG_OURS "*";
+	const char *pattern = value ? item : GLUE_LOG_CORONET "*";
 	enum net_log_level level =
 		net_log_level_number(value ? value + 1 : item);
 	int n;

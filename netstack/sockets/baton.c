@@ -286,7 +286,7 @@ static void sleep_in_turn(unsigned work, int64_t until_ns)
 }
 
 /* The loop's own calls are the kernel's. */
-static void run_turn(bool may_rest, int64_t until_ns)
+static void run_turn(bool may_idle, int64_t until_ns)
 {
 	uint8_t was = net_caller.state;
 	unsigned work;
@@ -295,7 +295,7 @@ static void run_turn(bool may_rest, int64_t until_ns)
 	atomic_store_explicit(&baton.turns, baton.turns + 1,
 			      memory_order_relaxed);
 	work = net_stack_turn(net_whole.stack);
-	if (may_rest && !is_wanted() && !atomic_load(&net_caller.noted))
+	if (may_idle && !is_wanted() && !atomic_load(&net_caller.noted))
 		sleep_in_turn(work, until_ns);
 	net_caller.state = was;
 }
@@ -353,7 +353,7 @@ static void poll_until(struct net_waiter *me, int64_t deadline_ns)
 }
 
 /* Until it is posted, a signal comes, or some time has passed. */
-static void wait_at_most(sem_t *sem, int64_t ns)
+static void wait_limited(sem_t *sem, int64_t ns)
 {
 	struct timespec until;
 
@@ -375,7 +375,7 @@ static void sleep_until(struct net_waiter *me, int64_t deadline_ns)
 	if (deadline_ns == CORO_FOREVER)
 		sem_wait(&net_caller.sem);
 	else
-		wait_at_most(&net_caller.sem, left_ns);
+		wait_limited(&net_caller.sem, left_ns);
 	take_baton();
 	LIST_REMOVE(me, sleeping);
 	me->asleep = false;
@@ -588,7 +588,7 @@ static void *keep_baton(void *arg)
 	net_whole_take_signals();
 	sem_post(arg);
 	for (;;) {
-		wait_at_most(&baton.keeper, KEEPER_NS);
+		wait_limited(&baton.keeper, KEEPER_NS);
 		if (atomic_load(&baton.fatal))
 			end_by(atomic_load(&baton.fatal));
 		if (atomic_load(&baton.poller))

@@ -299,8 +299,8 @@ static long set_of(int epfd, int fd, struct net_epoll **out)
 
 /* ---- epoll_ctl ---- */
 
-static long control_ours(struct net_epoll *set, int op, int fd,
-			 struct net_sock *sock, struct epoll_event *event)
+static long control_own(struct net_epoll *set, int op, int fd,
+			struct net_sock *sock, struct epoll_event *event)
 {
 	struct member *m = find_member(set, fd);
 
@@ -372,7 +372,7 @@ long net_epoll_control(int epfd, int op, int fd, struct epoll_event *event)
 	if (err < 0)
 		return err;
 	if (whose)
-		return control_ours(set, op, fd, sock, event);
+		return control_own(set, op, fd, sock, event);
 	if (set)
 		return control_kernels(set, epfd, op, fd, event);
 	return net_real()->epoll_ctl(epfd, op, fd, event) < 0 ? -errno : 0;
@@ -436,7 +436,7 @@ void net_epoll_adopt(int fd, struct net_sock *sock)
 
 /* ---- epoll_wait ---- */
 
-static int take_ours(struct net_epoll *set, struct epoll_event *events, int max)
+static int take_own(struct net_epoll *set, struct epoll_event *events, int max)
 {
 	struct member *last = NULL, *m;
 	int n = 0;
@@ -481,7 +481,7 @@ static long collect_events(struct net_epoll *set, int epfd,
 	if (set->kernels_turn)
 		theirs = take_kernels(set, epfd, events, max);
 	if (theirs >= 0)
-		ours = take_ours(set, events + theirs, max - theirs);
+		ours = take_own(set, events + theirs, max - theirs);
 	if (!set->kernels_turn)
 		theirs = take_kernels(set, epfd, events + ours, max - ours);
 	set->kernels_turn = ours == max;

@@ -42,7 +42,7 @@ static __attribute__((noinline)) ssize_t read_further(int fd, void *buf,
 
 NET_HOOK ssize_t read(int fd, void *buf, size_t len)
 {
-	struct net_sock *sock = net_fd_mine(fd);
+	struct net_sock *sock = net_fd_own(fd);
 
 	if (__builtin_expect(!sock, 0))
 		return read_further(fd, buf, len);
@@ -247,7 +247,7 @@ static __attribute__((noinline)) ssize_t write_further(int fd, const void *buf,
 
 NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
 {
-	struct net_sock *sock = net_fd_mine(fd);
+	struct net_sock *sock = net_fd_own(fd);
 
 	if (__builtin_expect(!sock, 0))
 		return write_further(fd, buf, len);
@@ -324,7 +324,7 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
  * A socket of the stack cannot be handed to another process: what would arrive
  * there is the kernel's socket that holds its number.
  */
-static bool hands_over_ours(const struct msghdr *msg)
+static bool hands_over_own(const struct msghdr *msg)
 {
 	struct msghdr head = *msg;
 
@@ -364,7 +364,7 @@ NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 						  sock, msg->msg_iov,
 						  msg->msg_iovlen, flags)));
 	}
-	if (msg->msg_controllen && net_fds && hands_over_ours(msg))
+	if (msg->msg_controllen && net_fds && hands_over_own(msg))
 		return net_result(-EOPNOTSUPP);
 	return net_kernel_sendmsg(fd, msg, flags);
 }
@@ -376,7 +376,7 @@ NET_HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 	if (!net_fds || !net_sockets_ours(fd)) {
 		for (unsigned i = 0; net_fds && i < n; i++)
 			if (msgs[i].msg_hdr.msg_controllen &&
-			    hands_over_ours(&msgs[i].msg_hdr))
+			    hands_over_own(&msgs[i].msg_hdr))
 				return (int)net_result(-EOPNOTSUPP);
 		return net_real()->sendmmsg(fd, msgs, n, flags);
 	}

@@ -51,9 +51,9 @@ static void end_mask(const sigset_t *mask, const sigset_t *old)
 
 /* ---- poll ---- */
 
-static bool poll_is_ours(struct pollfd *fds, nfds_t n)
+static bool poll_is_own(struct pollfd *fds, nfds_t n)
 {
-	return net_may_wait() || net_poll_has_ours(fds, n);
+	return net_may_wait() || net_poll_has_own(fds, n);
 }
 
 /* Then the whole call needs the baton: it waits for the kernel's as well. */
@@ -73,7 +73,7 @@ NET_HOOK int poll(struct pollfd *fds, nfds_t n, int timeout)
 {
 	if (poll_needs_baton(fds, n))
 		return (int)NET_WITH_BATON(poll, (long)fds, (long)n, timeout);
-	if (!poll_is_ours(fds, n))
+	if (!poll_is_own(fds, n))
 		return net_real()->poll(fds, n, timeout);
 	return (int)net_result(net_poll_fds(fds, n, ms_to_ns(timeout)));
 }
@@ -88,7 +88,7 @@ NET_HOOK int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *ts,
 	if (poll_needs_baton(fds, n))
 		return (int)NET_WITH_BATON(ppoll, (long)fds, (long)n, (long)ts,
 					   (long)mask);
-	if (!poll_is_ours(fds, n))
+	if (!poll_is_own(fds, n))
 		return net_real()->ppoll(fds, n, ts, mask);
 	if (!timespec_ns(ts, &ns))
 		return (int)net_result(-EINVAL);

@@ -123,7 +123,7 @@ ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags)
 /* ---- writing ---- */
 
 /* Sends all of a buffer; if the kernel has no room, waits and tries again. */
-static ssize_t send_rest(int fd, const char *at, size_t len, int flags)
+static ssize_t send_remaining(int fd, const char *at, size_t len, int flags)
 {
 	size_t done = 0;
 
@@ -164,8 +164,8 @@ static ssize_t send_behind(int fd, const struct msghdr *msg, size_t first,
 		skip -= over;
 		if (over == iov->iov_len)
 			continue;
-		n = send_rest(fd, (const char *)iov->iov_base + over,
-			      iov->iov_len - over, flags);
+		n = send_remaining(fd, (const char *)iov->iov_base + over,
+				   iov->iov_len - over, flags);
 		if (n > 0)
 			done += (size_t)n;
 		if (n < (ssize_t)(iov->iov_len - over))

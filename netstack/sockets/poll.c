@@ -38,7 +38,7 @@ static short wanted(const struct pollfd *p, unsigned events)
 				 POLLNVAL));
 }
 
-bool net_poll_has_ours(struct pollfd *fds, size_t n)
+bool net_poll_has_own(struct pollfd *fds, size_t n)
 {
 	struct net_sock *sock;
 
@@ -120,7 +120,7 @@ static long collect_events(struct pollfd *fds, size_t n)
 
 /* ---- waiting ---- */
 
-static void on_ours(struct net_sock_node *node, unsigned events)
+static void on_own(struct net_sock_node *node, unsigned events)
 {
 	struct poll_item *item = (struct poll_item *)node;
 
@@ -158,13 +158,13 @@ static int watch_one(struct poll_item *item, const struct pollfd *p)
 	if (whose > 0) {
 		if (item->node.pprev)
 			return 0;
-		item->node.fn = on_ours;
+		item->node.fn = on_own;
 		item->node.events = (unsigned short)p->events;
 		net_node_add(&sock->nodes, &item->node);
 		return 0;
 	}
 	if (!item->node.pprev) {
-		item->node.fn = on_ours;
+		item->node.fn = on_own;
 		item->node.events = (unsigned short)p->events;
 		net_epoll_add_node(p->fd, &item->node);
 	}

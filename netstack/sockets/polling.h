@@ -12,7 +12,7 @@
  * 0: no limit. Returns a count or a negative errno.
  */
 long net_poll_fds(struct pollfd *fds, size_t n, int64_t ns);
-bool net_poll_has_ours(struct pollfd *fds, size_t n);
+bool net_poll_has_own(struct pollfd *fds, size_t n);
 bool net_fd_is_in(int fd, const fd_set *set);
 long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns);
 

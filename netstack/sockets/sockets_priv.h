@@ -243,7 +243,7 @@ static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 }
 
 /* The calling thread's own socket; NULL: use net_fd_sock(). */
-static inline struct net_sock *net_fd_mine(int fd)
+static inline struct net_sock *net_fd_own(int fd)
 {
 	struct net_fd *entry = &net_fds[fd];
 

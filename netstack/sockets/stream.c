@@ -363,7 +363,7 @@ long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 
 /* Sends the rest of a buffer that does not fit at once. */
 __attribute__((noinline)) static long
-write_rest(struct net_sock *sock, const uint8_t *buf, size_t len, long n)
+write_remaining(struct net_sock *sock, const uint8_t *buf, size_t len, long n)
 {
 	struct iovec iov = {(void *)buf, len};
 	int64_t until = 0;
@@ -385,7 +385,7 @@ long net_sock_write(struct net_sock *sock, const void *buf, size_t len)
 		n = net_send(sock->conn, buf, len);
 	if (__builtin_expect(n == (long)len && n > 0, 1))
 		return n;
-	return write_rest(sock, buf, len, n);
+	return write_remaining(sock, buf, len, n);
 }
 
 /* ---- sendfile ---- */

@@ -45,7 +45,7 @@ struct net_half_open {
 	struct net_syn_options options;
 	u16_t remote_port;
 	u16_t wnd; /* of the SYN */
-	u16_t place : NET_PLACE_BITS;
+	u16_t local_index : NET_LOCAL_BITS;
 	u16_t unsent : 1;  /* its answer has yet to leave */
 	u16_t counted : 1; /* among its source's */
 	u8_t zone;
@@ -67,12 +67,12 @@ static inline struct net_half_open *record_at(uint32_t ref)
 
 static inline const ip_addr_t *local_of(const struct net_half_open *half)
 {
-	return net_place_ip(half->place);
+	return net_local_index_ip(half->local_index);
 }
 
 static inline ip_addr_t remote_of(const struct net_half_open *half)
 {
-	return net_remote_unpack(half->remote, half->place, half->zone);
+	return net_remote_unpack(half->remote, half->local_index, half->zone);
 }
 
 /* The window that is accepted; the one that is announced is smaller. */
@@ -278,9 +278,9 @@ bool net_half_open_begin(struct net_listener *listener,
 			 const struct tcp_hdr *syn)
 {
 	struct net_half_open *half;
-	u16_t place;
+	u16_t local_index;
 
-	if (!net_place_of(ip_current_dest_addr(), &place))
+	if (!net_local_index_of(ip_current_dest_addr(), &local_index))
 		return false;
 	half = net_mem_malloc(sizeof(*half));
 	if (!half)
@@ -293,7 +293,7 @@ bool net_half_open_begin(struct net_listener *listener,
 		.irs = lwip_ntohl(syn->seqno),
 		.remote_port = lwip_ntohs(syn->src),
 		.wnd = lwip_ntohs(syn->wnd),
-		.place = place & ((1u << NET_PLACE_BITS) - 1),
+		.local_index = local_index & ((1u << NET_LOCAL_BITS) - 1),
 		.counted = net_clients_hold(),
 	};
 	net_remote_pack(ip_current_src_addr(), half->remote, &half->zone);

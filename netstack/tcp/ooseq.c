@@ -31,7 +31,7 @@
 #define SMALL_BYTES 512u /* of data; less is copied */
 #define SCARCE	    16u	 /* pieces of a connection while memory is short */
 #define RANGES_FEW  256u /* that any connection may have */
-#define RANGES_MOST 16384u
+#define RANGES_MAX  16384u
 #define RANGES_MIN  4u
 #define BLOCK	    2048u /* ranges in one object of memory, if there are more */
 #define N_SACKS	    LWIP_TCP_MAX_SACK_NUM
@@ -50,7 +50,7 @@ struct net_ooseq {
 	bool has_fin;
 	u32_t fin; /* its number */
 	/* Where they are: in `ranges`, or in objects of BLOCK each. */
-	struct range *blocks[RANGES_MOST / BLOCK];
+	struct range *blocks[RANGES_MAX / BLOCK];
 	struct range ranges[];
 };
 
@@ -116,9 +116,9 @@ static void cut_range(struct net_ooseq *q, struct range *range, u32_t bytes)
 
 static bool has_room(const struct net_ooseq *q)
 {
-	if (net_here()->rcv_most >= TCP_WND)
+	if (net_here()->rcv_limit >= TCP_WND)
 		return true;
-	return net_here()->ooseq_held < net_here()->ooseq_most &&
+	return net_here()->ooseq_held < net_here()->ooseq_max &&
 	       (!q || q->pieces < SCARCE);
 }
 
@@ -131,7 +131,7 @@ static unsigned max_ranges(const struct tcp_pcb *pcb)
 	uint32_t full = LWIP_MAX(pcb->mss, SMALL_BYTES);
 	uint32_t most = net_rcv_max(pcb) / (2 * full);
 
-	return LWIP_MIN(LWIP_MAX(most, RANGES_FEW), RANGES_MOST);
+	return LWIP_MIN(LWIP_MAX(most, RANGES_FEW), RANGES_MAX);
 }
 
 static void free_queue(struct net_ooseq *q)
@@ -191,7 +191,7 @@ static struct net_ooseq *make_room(struct net_conn *conn)
 	conn->pcb.rcv_sacks = larger->sacks;
 	return larger;
 }
-static_assert(RANGES_MOST == RANGES_MIN * 4096, "room grows to it");
+static_assert(RANGES_MAX == RANGES_MIN * 4096, "room grows to it");
 
 void net_ooseq_clear(struct net_conn *conn)
 {
@@ -529,7 +529,7 @@ static void keep_piece(struct net_conn *conn, struct piece *s)
 		kept = has_room(q);
 		if (kept && net_is_frame(s->p) &&
 		    (len < SMALL_BYTES ||
-		     net_here()->ooseq_frames >= net_here()->ooseq_most)) {
+		     net_here()->ooseq_frames >= net_here()->ooseq_max)) {
 			s->p = copy_of(s->p, len);
 			kept = s->p != NULL;
 		}

@@ -99,21 +99,21 @@ static inline void net_trace_begins(struct net_conn *conn, const char *how)
 void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 
-/* ---- place.c: addresses in a record ---- */
-#define NET_PLACE_BITS 11 /* the owner may use the others */
+/* ---- local_index.c: addresses in a record ---- */
+#define NET_LOCAL_BITS 11 /* the owner may use the others */
 
 /*
  * The index of one of the stack's addresses in the table of interfaces; false:
  * it is not the stack's.
  */
-bool net_place_of(const ip_addr_t *local, u16_t *out);
-const ip_addr_t *net_place_ip(u16_t place);
+bool net_local_index_of(const ip_addr_t *local, u16_t *out);
+const ip_addr_t *net_local_index_ip(u16_t local_index);
 /*
  * Pack and unpack a peer's address; words are in network byte order, and
- * `place` is that of the stack's address on the same connection.
+ * `local_index` is that of the stack's address on the same connection.
  */
 void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone);
-ip_addr_t net_remote_unpack(const u32_t words[4], u16_t place, u8_t zone);
+ip_addr_t net_remote_unpack(const u32_t words[4], u16_t local_index, u8_t zone);
 
 /* ---- pcbs.c ---- */
 /* Takes the pcbs off lwIP's lists, and hashes the new ones. */

@@ -22,13 +22,12 @@
 
 #define CHALLENGE_SHIFT 9 /* one in 2^9 ms */
 
-/* The other bits of `place`. */
-#define SLOT	NET_PLACE_BITS /* two bits: when a challenge was last sent */
-#define STAMPED (1u << (NET_PLACE_BITS + 2)) /* with timestamps */
-#define AGAIN                                                                  \
-	(1u << (NET_PLACE_BITS + 3)) /* its time began again: moved later */
-#define LIVE (1u << (NET_PLACE_BITS + 4)) /* it has not ended early */
-static_assert(LIVE <= 1u << 15, "`place` holds it");
+/* The other bits of `local_index`. */
+#define SLOT	NET_LOCAL_BITS /* two bits: when a challenge was last sent */
+#define STAMPED (1u << (NET_LOCAL_BITS + 2)) /* with timestamps */
+#define AGAIN	(1u << (NET_LOCAL_BITS + 3)) /* its time began again: moved */
+#define LIVE	(1u << (NET_LOCAL_BITS + 4)) /* it has not ended early */
+static_assert(LIVE <= 1u << 15, "`local_index` holds it");
 
 struct net_wait {
 	struct net_wait *hash_next;
@@ -36,7 +35,7 @@ struct net_wait {
 	u16_t remote_port, local_port;
 	u32_t snd_nxt, rcv_nxt;
 	u32_t ts_recent; /* RFC 7323, if STAMPED */
-	u16_t place;
+	u16_t local_index;
 	u16_t wnd; /* as the header has it, host order */
 	u8_t ttl, tos, zone;
 	u8_t until; /* of tcp_ticks, WAIT_TICKS ahead at most */
@@ -55,12 +54,12 @@ static_assert(sizeof(struct net_wait_block) <= BLOCK_BYTES, "no byte more");
 
 static const ip_addr_t *local_of(const struct net_wait *wait)
 {
-	return net_place_ip(wait->place);
+	return net_local_index_ip(wait->local_index);
 }
 
 static ip_addr_t remote_of(const struct net_wait *wait)
 {
-	return net_remote_unpack(wait->remote, wait->place, wait->zone);
+	return net_remote_unpack(wait->remote, wait->local_index, wait->zone);
 }
 
 /* ---- the table ---- */
@@ -108,7 +107,7 @@ static void end_record(struct net_wait *wait)
 	while (*at != wait)
 		at = &(*at)->hash_next;
 	*at = wait->hash_next;
-	wait->place &= (u16_t)~LIVE;
+	wait->local_index &= (u16_t)~LIVE;
 	net_here()->time_wait.n--;
 }
 
@@ -138,7 +137,7 @@ static void free_first(void)
 /* Ends the oldest record early. */
 static void recycle(void)
 {
-	if (first_record()->place & LIVE) {
+	if (first_record()->local_index & LIVE) {
 		net_here()->stats.time_wait_recycled++;
 		end_record(first_record());
 	}
@@ -158,7 +157,7 @@ static struct net_wait_block *make_block(void)
 }
 
 /* Returns the entry behind the newest; NULL: no memory. */
-static struct net_wait *take_place(void)
+static struct net_wait *take_slot(void)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
 	struct net_wait_block *block = all->newest;
@@ -182,7 +181,7 @@ static struct net_wait *take_place(void)
 /* Appends a record; without memory it has ended. */
 static void append(const struct net_wait *what)
 {
-	struct net_wait *wait = take_place(), **bucket;
+	struct net_wait *wait = take_slot(), **bucket;
 
 	if (!wait) {
 		net_here()->stats.time_wait_recycled++;
@@ -225,13 +224,14 @@ static void handle_due(struct coro_timer *timer)
 	for (unsigned n = 0; n < AT_ONCE && first_record(); n++) {
 		struct net_wait *wait = first_record(), again = *wait;
 
-		if ((wait->place & (LIVE | AGAIN)) == LIVE && !is_over(wait))
+		if ((wait->local_index & (LIVE | AGAIN)) == LIVE &&
+		    !is_over(wait))
 			break;
-		if (wait->place & LIVE)
+		if (wait->local_index & LIVE)
 			end_record(wait);
 		free_first();
-		if ((again.place & LIVE) && !is_over(&again)) {
-			again.place &= (u16_t)~AGAIN;
+		if ((again.local_index & LIVE) && !is_over(&again)) {
+			again.local_index &= (u16_t)~AGAIN;
 			append(&again);
 		}
 	}
@@ -271,8 +271,8 @@ static unsigned challenge_slot(void)
 
 static void set_slot(struct net_wait *wait, unsigned slot)
 {
-	wait->place &= (u16_t) ~(3u << SLOT);
-	wait->place |= (u16_t)((slot & 3) << SLOT);
+	wait->local_index &= (u16_t) ~(3u << SLOT);
+	wait->local_index |= (u16_t)((slot & 3) << SLOT);
 }
 
 static void record(const struct net_conn *conn)
@@ -290,9 +290,9 @@ static void record(const struct net_conn *conn)
 		.tos = pcb->tos & ~NET_ECN_FIELD,
 	};
 
-	if (!net_place_of(&pcb->local_ip, &wait.place))
+	if (!net_local_index_of(&pcb->local_ip, &wait.local_index))
 		return;
-	wait.place |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
+	wait.local_index |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
 	set_slot(&wait, challenge_slot() - 1);
 	net_remote_pack(&pcb->remote_ip, wait.remote, &wait.zone);
 	append(&wait);
@@ -331,7 +331,7 @@ static bool renews(const struct net_wait *wait, const struct tcp_hdr *tcp)
 		.rcv_nxt = wait->rcv_nxt,
 		.snd_nxt = wait->snd_nxt,
 		.ts_recent = wait->ts_recent,
-		.has_ts = wait->place & STAMPED,
+		.has_ts = wait->local_index & STAMPED,
 	};
 
 	return net_handshake_renews(tcp, &past);
@@ -353,7 +353,7 @@ static void answer(const struct net_wait *wait)
 		.wnd = wait->wnd,
 	};
 
-	if (wait->place & STAMPED) {
+	if (wait->local_index & STAMPED) {
 		net_ts_write(reply.options,
 			     net_ts_now() +
 				     net_ts_offset(reply.from, reply.from_port,
@@ -369,7 +369,7 @@ static void challenge(struct net_wait *wait)
 {
 	unsigned slot = challenge_slot();
 
-	if ((wait->place >> SLOT & 3) == slot)
+	if ((wait->local_index >> SLOT & 3) == slot)
 		return;
 	set_slot(wait, slot);
 	net_here()->stats.challenge_acks++;
@@ -385,7 +385,7 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 {
 	struct net_ts ts;
 
-	if (!(wait->place & STAMPED))
+	if (!(wait->local_index & STAMPED))
 		return true;
 	if (!net_ts_read(tcp, &ts))
 		return false;
@@ -433,7 +433,7 @@ bool net_time_wait_input(const struct pbuf *p)
 	}
 	if (flags & TCP_FIN) {
 		wait->until = (u8_t)(tcp_ticks + WAIT_TICKS);
-		wait->place |= AGAIN;
+		wait->local_index |= AGAIN;
 	}
 	if (longer)
 		answer(wait);

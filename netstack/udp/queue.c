@@ -74,8 +74,8 @@ static struct pbuf *replace(struct pbuf *p)
 
 void net_udp_queue(struct net_udp *udp, struct pbuf *p)
 {
-	if (udp->rx_queued >= udp->rx_most ||
-	    udp->rx_queued_bytes + p->len > udp->rx_most_bytes) {
+	if (udp->rx_queued >= udp->rx_max ||
+	    udp->rx_queued_bytes + p->len > udp->rx_max_bytes) {
 		udp->stats.rx_full++;
 		net_here()->stats.udp_queue_full++;
 		net_pbuf_free(p);

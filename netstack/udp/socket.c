@@ -15,9 +15,9 @@ struct net_udp *net_udp_new(const struct net_udp_opts *opts)
 	udp->shard = (uint8_t)net_here()->shard;
 	udp->ttl = opts && opts->ttl ? opts->ttl : IP_DEFAULT_TTL;
 	udp->tos = opts ? opts->tos : 0;
-	udp->rx_most = opts && opts->rx_datagrams ? opts->rx_datagrams
-						  : NET_UDP_DATAGRAMS;
-	udp->rx_most_bytes =
+	udp->rx_max = opts && opts->rx_datagrams ? opts->rx_datagrams
+						 : NET_UDP_DATAGRAMS;
+	udp->rx_max_bytes =
 		opts && opts->rx_bytes ? opts->rx_bytes : NET_UDP_BYTES;
 	udp->read_deadline = CORO_FOREVER;
 	udp->owned = true;

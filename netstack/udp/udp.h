@@ -31,12 +31,12 @@ struct net_udp {
 	u16_t local_port, remote_port; /* remote_port 0: not connected */
 	uint8_t shard, ttl, tos;
 	bool port_chosen : 1; /* by the stack */
-	bool owned : 1;	      /* somebody holds the handle */
+	bool owned : 1;	      /* the program has its handle */
 	bool cancelled : 1;
 	bool loaded : 1; /* in the shard's list of sockets with datagrams */
 	int err;	 /* for the next call that finds no datagram; or 0 */
 	struct pbuf *rx_head, *rx_tail;
-	unsigned rx_queued, rx_queued_bytes, rx_most, rx_most_bytes;
+	unsigned rx_queued, rx_queued_bytes, rx_max, rx_max_bytes;
 	struct coro *reader;
 	unsigned waiters; /* coroutines blocked in a call on it */
 	struct net_poll_node *pollers;

@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORDS_MOST 48
+#define WORDS_MAX 48
 
 struct words {
 	char text[512];
 	int argc;
-	char *argv[WORDS_MOST + 1];
+	char *argv[WORDS_MAX + 1];
 };
 
 /* Splits a sentence at its spaces, behind the name of a program. */
@@ -26,7 +26,7 @@ static inline void words_split(struct words *words, char *program,
 	words->argv[words->argc++] = program;
 	for (word = strtok_r(words->text, " ", &rest); word;
 	     word = strtok_r(NULL, " ", &rest)) {
-		assert(words->argc < WORDS_MOST);
+		assert(words->argc < WORDS_MAX);
 		words->argv[words->argc++] = word;
 	}
 	words->argv[words->argc] = NULL;

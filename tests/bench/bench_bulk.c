@@ -188,7 +188,7 @@ static bool parse(int argc, char **argv)
 		default:
 			return false;
 		}
-	return bulk.size && bulk.size <= BULK_MOST && conf.runs;
+	return bulk.size && bulk.size <= BULK_MAX && conf.runs;
 }
 
 static void measure_all(unsigned only_streams)
@@ -200,7 +200,7 @@ static void measure_all(unsigned only_streams)
 					measure(streams, echo, (enum how)how);
 }
 
-static uint8_t block[BULK_MOST];
+static uint8_t block[BULK_MAX];
 
 int main(int argc, char **argv)
 {

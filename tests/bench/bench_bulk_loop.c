@@ -22,7 +22,7 @@ enum how { COPIED, GIVEN, ECHOED, HOWS };
 
 static const char *const how_names[HOWS] = {"copied", "given", "echoed"};
 
-static uint8_t block[BULK_MOST];
+static uint8_t block[BULK_MAX];
 static unsigned mib = 512;
 static uint64_t received;
 
@@ -177,7 +177,7 @@ int main(int argc, char **argv)
 		if (opt == 'm')
 			mib = number(optarg, 1u << 16);
 		else
-			bulk.size = number(optarg, BULK_MOST);
+			bulk.size = number(optarg, BULK_MAX);
 	if (opt != -1)
 		return 2;
 	for (enum how how = COPIED; how < HOWS; how++) {

@@ -11,7 +11,7 @@
 #include <coronet/net.h>
 
 #define BULK_PORT 7777
-#define BULK_MOST (1u << 20) /* bytes handed over at once */
+#define BULK_MAX  (1u << 20) /* bytes handed over at once */
 
 struct bulk {
 	struct net_stack *stack;

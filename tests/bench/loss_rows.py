@@ -220,10 +220,11 @@ def curve(samples, begins, step=0):
 
 def limits_of(wire, tap_dropped=0):
     """Returns why the wire may have been the limit instead of a stack, by its counters."""
-    ways = wire["a_to_b"], wire["b_to_a"]
-    late = max(way["late"] / max(way["out_frames"], 1) for way in ways)
-    own = sum(way[key] for way in ways for key in ("missed", "overflowed", "no_frame", "refused"))
-    enough = DROP_SHARE * max(sum(way["out_frames"] for way in ways), 1)
+    sides = wire["a_to_b"], wire["b_to_a"]
+    late = max(side["late"] / max(side["out_frames"], 1) for side in sides)
+    own = sum(side[key] for side in sides
+              for key in ("missed", "overflowed", "no_frame", "refused"))
+    enough = DROP_SHARE * max(sum(side["out_frames"] for side in sides), 1)
     limits = ((late > LATE_SHARE, f"the wire was late with {late:.0%} of the frames"),
               (own > enough, f"the wire itself dropped {own:,} frames"),
               (tap_dropped > enough, f"a TAP's queue dropped {tap_dropped:,} frames"))

@@ -194,11 +194,11 @@ class Scripts(unittest.TestCase):
                 out, err = script.finish()
                 # Negative: the signal came before the script had started. Of two that are
                 # pending on a busy machine the lower number comes first.
-                ways = [0] + [way for n in (number, signal.SIGINT)
-                              for way in (128 + n, -n)]
+                statuses = [0] + [status for n in (number, signal.SIGINT)
+                                  for status in (128 + n, -n)]
                 if "Python runtime state:" in err:
-                    ways.append(1)  # Python itself had not started
-                self.assertIn(script.process.returncode, ways, out + err)
+                    statuses.append(1)  # Python itself had not started
+                self.assertIn(script.process.returncode, statuses, out + err)
                 self.assert_nothing_left(script)
 
     def test_demo_interrupted_leaves_nothing(self):

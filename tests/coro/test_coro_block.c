@@ -148,7 +148,7 @@ static void *never_ends(void *arg)
 	return NULL;
 }
 
-static int setup_rest(void **state)
+static int setup_remaining(void **state)
 {
 	the_sched = *state;
 	memset(&mutex, 0, sizeof(mutex));
@@ -171,12 +171,12 @@ static int setup_rest(void **state)
 
 static int setup(void **state)
 {
-	return sched_setup(state) || setup_rest(state);
+	return sched_setup(state) || setup_remaining(state);
 }
 
 static int setup_one_stack(void **state)
 {
-	return sched_setup_one_stack(state) || setup_rest(state);
+	return sched_setup_one_stack(state) || setup_remaining(state);
 }
 
 static int teardown(void **state)

@@ -15,8 +15,8 @@
 
 #include <coronet/net.h>
 
-#define PIECE	     16384u
-#define REPORTS_MOST 4000u /* bytes a shard */
+#define PIECE	    16384u
+#define REPORTS_MAX 4000u /* bytes a shard */
 
 static const char *const addrs[] = {"10.0.0.1/24", "fd00::1/64", "10.1.0.1/24",
 				    "fd01::1/64"};
@@ -77,7 +77,7 @@ static void receive_stream(struct net_conn *conn)
 	free(piece);
 }
 
-static void *send_ours(void *conn)
+static void *send_own(void *conn)
 {
 	send_stream(conn, net_stack_shard(net_stack_here()));
 	return NULL;
@@ -88,7 +88,7 @@ static void run_end(struct net_conn *conn, void *arg)
 {
 	struct coro *sender;
 
-	if (coro_spawn(coro_sched_self(), NULL, send_ours, conn, &sender) < 0)
+	if (coro_spawn(coro_sched_self(), NULL, send_own, conn, &sender) < 0)
 		return;
 	receive_stream(conn);
 	coro_join(sender, NULL);
@@ -112,7 +112,7 @@ static void look(void)
 	struct net_stats stats;
 
 	net_stack_stats(net_stack_here(), &stats);
-	require(stats.tx_bytes < REPORTS_MOST, "frames have left");
+	require(stats.tx_bytes < REPORTS_MAX, "frames have left");
 	require(stats.looped * 1500 > 2 * each_bytes, "few packets were seen");
 	printf("shard %u: %lu packets, %lu dropped, %lu bytes left\n",
 	       net_stack_shard(net_stack_here()), (unsigned long)stats.looped,

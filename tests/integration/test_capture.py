@@ -74,12 +74,12 @@ def both_directions(env, family):
     path, server = loaded(env, family=family)
     check_sound(path)
     found = collections.Counter()
-    for way, flags, when in fields(path, "frame.packet_flags_direction", "tcp.flags.syn",
+    for direction, flags, when in fields(path, "frame.packet_flags_direction", "tcp.flags.syn",
                                    "frame.time_epoch", only="tcp"):
-        found[way, flags] += 1
+        found[direction, flags] += 1
         check(begin - 5 <= float(when) <= time.time(), f"at {when}, now {time.time()}")
     check(len(found) == 4, f"directions and SYNs: {found}")
-    one, other = ({way for way, _ in found})
+    one, other = ({direction for direction, _ in found})
     check(found[one, "1"] == found[other, "1"] >= 4, f"SYNs each way: {found}")
     check(re.search(rf"stopped: \d\d+ packets, {path.stat().st_size} bytes, 0 dropped",
                     server.output("stderr")), server.story())

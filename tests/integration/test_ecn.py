@@ -97,26 +97,26 @@ def the_kernel_sends(path, *options):
         source.kill()
 
 
-def watch(path, way, program, until):
-    eventually(lambda: until(path.wire.now()[way]), WAIT_MAX_S,
-               lambda: f"{path.wire.now()[way]}: {program.story()}")
+def watch(path, direction, program, until):
+    eventually(lambda: until(path.wire.now()[direction]), WAIT_MAX_S,
+               lambda: f"{path.wire.now()[direction]}: {program.story()}")
 
 
 def marks_in_place_of_drops(env, sends, options):
     """With ECN packets are marked, none is dropped, and the rate is used."""
     def attempt():
-        with pair(env, 1, *PATH) as path, sends(path, *options) as (way, program):
-            watch(path, way, program, lambda counts: counts["marked"] > 0)
+        with pair(env, 1, *PATH) as path, sends(path, *options) as (direction, program):
+            watch(path, direction, program, lambda counts: counts["marked"] > 0)
             check(path.kernel_says_ecn(), "ss shows no ecn")
-            begin, before = time.monotonic(), path.wire.now()[way]["out_bytes"]
-            watch(path, way, program, lambda counts: counts["out_bytes"] > before + BYTES)
-            after = path.wire.now()[way]
+            begin, before = time.monotonic(), path.wire.now()[direction]["out_bytes"]
+            watch(path, direction, program, lambda counts: counts["out_bytes"] > before + BYTES)
+            after = path.wire.now()[direction]
             rate = (after["out_bytes"] - before) * 8 / (time.monotonic() - begin)
             # Each side has seen the other's marks or echoes.
             capable = path.kernel_counter("IpExtInECT0Pkts")
             marked = path.kernel_counter("IpExtInCEPkts")
         check(after["marked"] > 1, f"hardly a mark: {after}")
-        if way == "a_to_b":
+        if direction == "a_to_b":
             check(capable > 1000 and marked > 0, f"ECT(0) {capable}, CE {marked}")
         if after["queue_dropped"] or rate < 0.6 * RATE:
             raise Spoiled(f"{rate / 1e6:.1f} Mbit/s: {after}")
@@ -126,8 +126,8 @@ def marks_in_place_of_drops(env, sends, options):
 
 def drops_without_it(env, sends, kernel_ecn, options):
     """Without an agreement on ECN no packet is marked, and the queue overflows."""
-    with pair(env, kernel_ecn, *PATH) as path, sends(path, *options) as (way, program):
-        watch(path, way, program, lambda counts: counts["queue_dropped"] > 0)
+    with pair(env, kernel_ecn, *PATH) as path, sends(path, *options) as (direction, program):
+        watch(path, direction, program, lambda counts: counts["queue_dropped"] > 0)
         check(not path.kernel_says_ecn(), "ss shows ecn")
         counts = path.wire.now()
         check(counts["a_to_b"]["marked"] == counts["b_to_a"]["marked"] == 0, f"marks: {counts}")

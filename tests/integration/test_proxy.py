@@ -160,8 +160,8 @@ def resets_in_bulk(env, kind):
 
 def largest_buffers():
     """Returns the kernel's maximum socket buffers for receiving and sending."""
-    return sum(int(pathlib.Path(f"/proc/sys/net/ipv4/tcp_{way}mem").read_text().split()[2])
-               for way in "rw")
+    return sum(int(pathlib.Path(f"/proc/sys/net/ipv4/tcp_{kind}mem").read_text().split()[2])
+               for kind in "rw")
 
 
 def back_pressure(env, kind):

@@ -119,19 +119,20 @@ def check_times(ours, kernels):
 def whole(env, number, options):
     with connected(env, number, options, 0) as (program, wire, sock):
         ours, kernels = exchange(program, sock)
-        ways = wire.now()
-    check(all(ways[way]["lost"] == 0 for way in ("a_to_b", "b_to_a")),
-          f"the wire has lost something: {ways}")
+        directions = wire.now()
+    check(all(directions[direction]["lost"] == 0 for direction in ("a_to_b", "b_to_a")),
+          f"the wire has lost something: {directions}")
     check_sums(ours, kernels)
     check_agreed(ours, kernels)
     check_times(ours, kernels)
     equal(ours["ca_state"], 0, "state of congestion control")
     # On a busy machine either end may add a tail loss probe.
-    for sender, receiver, way in ((ours, kernels, "from us"), (kernels, ours, "to us")):
+    for sender, receiver, direction in ((ours, kernels, "from us"), (kernels, ours, "to us")):
         late = sender["data_segs_out"] - receiver["data_segs_in"]
         # A retransmission may be in flight at one reading, or be sent between the two.
         check(-1 <= late <= sender["total_retrans"],
-              f"segments of data {way}: {sender['data_segs_out']}, {receiver['data_segs_in']} came; "
+              f"segments of data {direction}: {sender['data_segs_out']}, "
+              f"{receiver['data_segs_in']} came; "
               f"{sender['total_retrans']} were sent again")
     equal(ours["delivered"], ours["data_segs_out"] - ours["total_retrans"] + ours["dsack_dups"],
           "delivered")
@@ -142,9 +143,9 @@ def whole(env, number, options):
 def lossy(env, number):
     with connected(env, number, [], 2) as (program, wire, sock):
         ours, kernels = exchange(program, sock)
-        ways = wire.now()
-    lost = ways["a_to_b"]["lost"]  # ours is at A
-    check(lost > 0 and ways["b_to_a"]["lost"] > 0, f"the wire has lost nothing: {ways}")
+        directions = wire.now()
+    lost = directions["a_to_b"]["lost"]  # ours is at A
+    check(lost > 0 and directions["b_to_a"]["lost"] > 0, f"the wire has lost nothing: {directions}")
     check_sums(ours, kernels)
     check_agreed(ours, kernels)
     check(ours["total_retrans"] > 0 and ours["bytes_retrans"] > 0, f"nothing sent again: {ours}")

@@ -131,8 +131,8 @@ def links_share_an_end(env):
     # All frames have come in before the first leaves, so that every host is learnt.
     wire = Wire(env, link["a"], link["b"], "--beside-a", link["c"], "--beside-b", link["d"],
                 "--seconds", 3, "--delay", 1000)
-    for way in wire.run_to_end():
-        check(way["in_frames"] == way["out_frames"] == 5, f"counters: {way}")
+    for side in wire.run_to_end():
+        check(side["in_frames"] == side["out_frames"] == 5, f"counters: {side}")
     for name, host in hosts.items():
         others = ("b", "d") if name in ("a", "c") else ("a", "c")
         expected = [frame(other, to) for other in others for to in beyond[other]
@@ -369,16 +369,16 @@ def coronet_through(env, wire_options, *load_options, seconds=3):
 
 def coronet_through_a_clean_wire(env):
     report, counters = coronet_through(env, [], "--conns", "16")
-    for way in counters:
-        check(way["out_frames"] >= report["requests"], f"{report['requests']} requests: {way}")
-        check(way["lost"] + way["queue_dropped"] + way["overflowed"] == 0, f"drops: {way}")
+    for side in counters:
+        check(side["out_frames"] >= report["requests"], f"{report['requests']} requests: {side}")
+        check(side["lost"] + side["queue_dropped"] + side["overflowed"] == 0, f"drops: {side}")
 
 
 def coronet_through_trouble(env, keys, options, load_options):
     """Runs a load until every impairment has occurred in both directions."""
     for seconds in (3, 12, 48):
         _, counters = coronet_through(env, options, *load_options, seconds=seconds)
-        missing = [key for way in counters for key in keys if way[key] == 0]
+        missing = [key for side in counters for key in keys if side[key] == 0]
         if not missing:
             break
     check(not missing, f"nothing was {missing}: {counters}")
@@ -514,9 +514,9 @@ def routes_that_change():
     # Slow enough for every change to come during the transfer.
     fast = ["--rate", "40", "--delay", "2", "--queue", "200"]
 
-    def reported(*ways):
-        for way in ways:
-            check(0 < way["reported"] == way["too_big"], f"not reported: {way}")
+    def reported(*sides):
+        for side in sides:
+            check(0 < side["reported"] == side["too_big"], f"not reported: {side}")
 
     def silent(_, back):
         check(back["too_big"] > 0 == back["reported"], f"not silent: {back}")

@@ -73,11 +73,11 @@ class Wire:
         report = json.loads(self.json.read_text())
         text = self.program.output("stdout")
         both = [report["a_to_b"], report["b_to_a"]]
-        for (here, there), way in zip((self.links, self.links[::-1]), both):
-            gone = sum(way[key] for key in ("out_frames", "too_big", "lost", "down",
+        for (here, there), side in zip((self.links, self.links[::-1]), both):
+            gone = sum(side[key] for key in ("out_frames", "too_big", "lost", "down",
                                             "queue_dropped", "overflowed", "no_frame", "under_way"))
-            check(way["in_frames"] + way["duplicated"] == gone, f"frames went missing: {way}")
-            check(f"{here} -> {there}: in_frames {way['in_frames']} " in text,
+            check(side["in_frames"] + side["duplicated"] == gone, f"frames went missing: {side}")
+            check(f"{here} -> {there}: in_frames {side['in_frames']} " in text,
                   f"the text lacks the counters: {text}")
         return both
 

@@ -65,7 +65,7 @@ struct path_draw {
 };
 
 enum reading { READ_EAGER, READ_SLOW, READ_STALL, READ_ABSENT };
-enum fin { FIN_AFTER_DATA, FIN_WITH_DATA, FIN_AFTER_THEIRS, FIN_LATE };
+enum fin { FIN_AFTER_DATA, FIN_WITH_DATA, FIN_AFTER_PEERS, FIN_LATE };
 enum ending {
 	END_RETURN,
 	END_CLOSE,
@@ -112,7 +112,7 @@ struct draw {
 	bool echo;
 	uint32_t out_bytes;
 	unsigned writes, reads; /* bit sets of the calls it uses */
-	uint32_t write_most, read_most;
+	uint32_t write_max, read_max;
 	int64_t write_pause, app_read_pause;
 	unsigned hold; /* views kept for a while */
 	bool shut_wr;  /* when all is written */
@@ -208,8 +208,8 @@ struct app {
 	bool started, ended, ghost;
 	bool eof, closed, wr_shut; /* closed: its end has begun */
 	bool reader_done, writer_done;
-	uint32_t got;		  /* bytes that arrived, all as sent */
-	uint32_t sent, sent_most; /* accepted: at least, at most */
+	uint32_t got;		 /* bytes that arrived, all as sent */
+	uint32_t sent, sent_max; /* accepted: at least, at most */
 	int rd_err, wr_err, end_err, dial_err;
 	unsigned loans; /* lent and not returned */
 	struct coro *writer;

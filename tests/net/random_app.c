@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define MOST_HELD 8u
-#define CALL_MOST 65000u
+#define CALL_MAX  65000u
 
 enum writing {
 	WRITE_SEND = 1,
@@ -30,7 +30,7 @@ enum reads {
 	READ_UNTIL = 16,
 };
 
-static uint8_t scratch[MAX_FLOWS][CALL_MOST];
+static uint8_t scratch[MAX_FLOWS][CALL_MAX];
 static struct net_view views[MAX_FLOWS][MOST_HELD];
 
 static void nap(struct flow *flow, int64_t most)
@@ -142,11 +142,11 @@ static void *writer(void *arg)
 		long taken;
 
 		nap(flow, d->write_pause);
-		if (n > d->write_most)
-			n = rng_between(&flow->app_rng, 1, d->write_most);
-		if (n > CALL_MOST)
-			n = CALL_MOST;
-		app->sent_most = app->sent + n;
+		if (n > d->write_max)
+			n = rng_between(&flow->app_rng, 1, d->write_max);
+		if (n > CALL_MAX)
+			n = CALL_MAX;
+		app->sent_max = app->sent + n;
 		count_call(n);
 		taken = write_some(flow, stream_at(flow, TO_PEER, app->sent),
 				   n);
@@ -159,7 +159,7 @@ static void *writer(void *arg)
 			violated(flow, "a write of %u bytes took %ld", n,
 				 taken);
 		app->sent += (uint32_t)taken;
-		app->sent_most = app->sent;
+		app->sent_max = app->sent;
 	}
 	if (app->wr_err == 0 && d->shut_wr &&
 	    net_shutdown(app->conn, NET_SHUT_WR) == 0)
@@ -247,10 +247,10 @@ static long read_some(struct flow *flow)
 {
 	struct net_conn *conn = flow->app.conn;
 	uint8_t *to = scratch[flow->index];
-	uint32_t most = rng_between(&flow->app_rng, 1, flow->d->read_most);
+	uint32_t most = rng_between(&flow->app_rng, 1, flow->d->read_max);
 
-	if (most > CALL_MOST)
-		most = CALL_MOST;
+	if (most > CALL_MAX)
+		most = CALL_MAX;
 	switch (pick(&flow->app_rng, flow->d->reads)) {
 	case READ_VIEW:
 		return read_view(flow);
@@ -301,7 +301,7 @@ static void echo(struct flow *flow)
 
 	while ((n = net_recv_view(app->conn, &view)) > 0) {
 		app_take(flow, view.data, view.len);
-		app->sent_most = app->sent + (uint32_t)n;
+		app->sent_max = app->sent + (uint32_t)n;
 		nap(flow, flow->d->app_read_pause);
 		n = net_send_view(app->conn, &view);
 		if (n < 0) {
@@ -309,7 +309,7 @@ static void echo(struct flow *flow)
 			check_error(flow, "sending a view", app->wr_err);
 			return;
 		}
-		app->sent = app->sent_most;
+		app->sent = app->sent_max;
 	}
 	app->rd_err = (int)n;
 	if (n < 0)

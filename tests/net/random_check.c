@@ -55,7 +55,7 @@ static bool caused(const struct flow *flow, unsigned by)
 
 /* ---- segments of the stack ---- */
 
-static unsigned mss_most(const struct flow *flow)
+static unsigned mss_max(const struct flow *flow)
 {
 	unsigned unsaid = over_ip6 ? 1220 : 536; /* RFC 9293 3.7.1 */
 	unsigned mss = flow->d->mss ? flow->d->mss : unsaid;
@@ -72,12 +72,12 @@ static void check_stream(struct flow *flow, const struct segment *s,
 	uint32_t end = offset + s->len;
 	bool fin = s->flags & PEER_FIN;
 
-	if (s->len + s->options_len > mss_most(flow)) /* RFC 6691 */
+	if (s->len + s->options_len > mss_max(flow)) /* RFC 6691 */
 		violated(flow, "a segment of %u bytes and %u, MSS %u", s->len,
-			 s->options_len, mss_most(flow));
-	if (seq_after(end, app->sent_most))
+			 s->options_len, mss_max(flow));
+	if (seq_after(end, app->sent_max))
 		violated(flow, "sends up to %u, %u are written", end,
-			 app->sent_most);
+			 app->sent_max);
 	if (memcmp(s->data, stream_at(flow, TO_PEER, offset), s->len) != 0)
 		violated(flow, "wrong bytes from %u on", offset);
 	if (fin && !app->closed && !app->wr_shut)

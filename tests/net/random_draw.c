@@ -124,8 +124,8 @@ static void draw_app(struct rng *rng, struct draw *d, bool sender)
 	d->out_bytes = d->echo ? d->in_bytes : draw_bytes(rng, !sender, unit);
 	d->writes = 1 + rng_below(rng, 63);
 	d->reads = 1 + rng_below(rng, 31);
-	d->write_most = rng_log(rng, 1 + d->out_bytes / 100, 2 + d->out_bytes);
-	d->read_most = rng_log(rng, 1 + d->in_bytes / 300, 100000);
+	d->write_max = rng_log(rng, 1 + d->out_bytes / 100, 2 + d->out_bytes);
+	d->read_max = rng_log(rng, 1 + d->in_bytes / 300, 100000);
 	d->write_pause = rng_chance(rng, 300) ? log_us(rng, 50, 200000) : 0;
 	d->app_read_pause = rng_chance(rng, 400) ? log_us(rng, 50, 300000) : 0;
 	d->hold = rng_chance(rng, 300) ? rng_below(rng, 8) : 0;
@@ -192,7 +192,7 @@ static void draw_long_and_fat(struct rng *rng, struct draw *d)
 	d->reading = READ_EAGER;
 	d->shrink = d->partial = 0;
 	d->out_bytes = rng_between(rng, 300000, 1000000);
-	d->write_most = d->out_bytes;
+	d->write_max = d->out_bytes;
 	d->write_pause = 0;
 	d->mischief = 300;
 }
@@ -217,7 +217,7 @@ static void draw_bulk(struct rng *rng, struct draw *d)
 	d->in_burst = d->in_bytes;
 	d->in_pause = 0;
 	d->read_until = UINT32_MAX;
-	d->read_most = LWIP_MAX(d->read_most, 2000); /* or it takes hours */
+	d->read_max = LWIP_MAX(d->read_max, 2000); /* or it takes hours */
 	d->shut_rd = false;
 	d->rst_at = d->vanish_at = d->deadline = d->cancel_at = 0;
 }
@@ -241,7 +241,7 @@ static void draw_brief(struct rng *rng, struct draw *d)
 	d->reading = rng_chance(rng, 800) ? READ_EAGER : READ_SLOW;
 	d->read_pause = log_us(rng, 10, 10000);
 	d->in_burst = d->in_bytes + 1;
-	d->write_most = d->out_bytes + 1;
+	d->write_max = d->out_bytes + 1;
 	d->in_pause = d->write_pause = 0;
 	if (rng_chance(rng, 700))
 		d->mischief = d->shrink = d->partial = 0;
@@ -435,9 +435,9 @@ static void print_flow(const struct draw *d, unsigned index)
 	       fins[d->fin], ms(d->fin_late), ms(d->rst_at), ms(d->vanish_at));
 	printf("  app: %s, %u bytes by %u (calls %02x, pause %.3f ms), reads "
 	       "by %u (calls %02x, pause %.3f ms) until %u, holds %u\n",
-	       d->echo ? "echo" : "both directions", d->out_bytes,
-	       d->write_most, d->writes, ms(d->write_pause), d->read_most,
-	       d->reads, ms(d->app_read_pause), d->read_until, d->hold);
+	       d->echo ? "echo" : "both directions", d->out_bytes, d->write_max,
+	       d->writes, ms(d->write_pause), d->read_max, d->reads,
+	       ms(d->app_read_pause), d->read_until, d->hold);
 	printf("  user timeout %u ms\n", d->user_timeout_ms);
 	printf("  congestion control: %s, at most %u bytes/s; ecn %d, marks "
 	       "%u to the stack and %u to the peer, lies %u\n",

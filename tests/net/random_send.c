@@ -12,7 +12,7 @@
 
 #define PEER_URG  0x20
 #define RTO_FIRST (300 * MS)
-#define RTO_MOST  (4 * SECOND)
+#define RTO_MAX	  (4 * SECOND)
 #define IDLE	  (20 * SECOND)
 #define TRIES	  40u
 #define LATEST	  (90 * SECOND) /* for a FIN that waits for the stack's */
@@ -65,7 +65,7 @@ static void send(struct flow *flow, uint32_t from, uint32_t to, bool fin)
 		flow->tx.rto_due = fake_now_ns + flow->tx.rto;
 }
 
-static uint32_t segment_most(struct flow *flow)
+static uint32_t segment_max(struct flow *flow)
 {
 	uint32_t most = flow->d->in_seg;
 
@@ -83,7 +83,7 @@ static bool send_next(struct flow *flow)
 {
 	struct peer_tx *tx = &flow->tx;
 	uint32_t total = flow->d->in_bytes, from = tx->next;
-	uint32_t end = from + segment_most(flow);
+	uint32_t end = from + segment_max(flow);
 	bool fin;
 
 	if (from > total)
@@ -299,7 +299,7 @@ static void want_fin(struct flow *flow)
 	case FIN_WITH_DATA:
 		tx->fin_wanted = true;
 		break;
-	case FIN_AFTER_THEIRS:
+	case FIN_AFTER_PEERS:
 		tx->fin_wanted = fake_now_ns >= tx->fin_due ||
 				 (flow->rx.has_fin &&
 				  flow->rx.next == flow->rx.fin_at + 1);
@@ -325,7 +325,7 @@ static void time_out(struct flow *flow)
 		flow->state = PEER_GAVE_UP;
 		return;
 	}
-	tx->rto = earlier(tx->rto * 2, RTO_MOST);
+	tx->rto = earlier(tx->rto * 2, RTO_MAX);
 	tx->next = tx->una;
 	if (!send_next(flow) && tx->una < flow->d->in_bytes) {
 		send(flow, tx->una, tx->una + 1, false); /* the window shut */
@@ -374,7 +374,7 @@ static void probe_shut(struct flow *flow)
 	} else if (tx->probe_due == NEVER) {
 		tx->probe_due = fake_now_ns + tx->rto;
 	} else if (fake_now_ns >= tx->probe_due) {
-		tx->rto = earlier(tx->rto * 2, RTO_MOST);
+		tx->rto = earlier(tx->rto * 2, RTO_MAX);
 		tx->probe_due = fake_now_ns + tx->rto;
 		probe(flow);
 	}

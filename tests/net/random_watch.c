@@ -56,15 +56,15 @@ static bool write_all(struct flow *flow)
 		uint32_t n = d->out_bytes - app->sent;
 		long taken;
 
-		if (n > d->write_most)
-			n = rng_between(&flow->app_rng, 1, d->write_most);
+		if (n > d->write_max)
+			n = rng_between(&flow->app_rng, 1, d->write_max);
 		life.calls++;
 		life.call_bytes += n;
-		app->sent_most = app->sent + n;
+		app->sent_max = app->sent + n;
 		taken = net_send(app->conn, stream_at(flow, TO_PEER, app->sent),
 				 n);
 		if (taken == -EAGAIN) {
-			app->sent_most = app->sent;
+			app->sent_max = app->sent;
 			return true;
 		}
 		if (taken < 0) {
@@ -73,7 +73,7 @@ static bool write_all(struct flow *flow)
 			return false;
 		}
 		app->sent += (uint32_t)taken;
-		app->sent_most = app->sent;
+		app->sent_max = app->sent;
 	}
 	if (d->shut_wr && !app->wr_shut &&
 	    net_shutdown(app->conn, NET_SHUT_WR) == 0)

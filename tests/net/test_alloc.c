@@ -15,8 +15,8 @@
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
-#define NEAR_WRAP  0xffffff00u
-#define SITES_MOST 400u
+#define NEAR_WRAP 0xffffff00u
+#define SITES_MAX 400u
 
 static unsigned released, loans;
 
@@ -173,9 +173,9 @@ static void lead_lives(void)
 	released = loans = 0;
 	live_with_failure(0); /* ARP's answer and the like stay */
 	live = net_mem_live_bytes();
-	for (n = 1; n < SITES_MOST && live_with_failure(n); n++)
+	for (n = 1; n < SITES_MAX && live_with_failure(n); n++)
 		expect_nothing_left(n, live);
-	assert_in_range(n, 20, SITES_MOST - 1);
+	assert_in_range(n, 20, SITES_MAX - 1);
 }
 
 static void test_any_allocation_may_fail(void **state)

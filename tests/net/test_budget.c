@@ -195,28 +195,28 @@ static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 	run_ms(20);
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(ended, PEERS);
-	assert_int_equal(net_here()->snd_most, TCP_SND_BUF);
+	assert_int_equal(net_here()->snd_max, TCP_SND_BUF);
 	assert_true(used() < max / 4);
 }
 
 static void test_send_buffer_shrinks_with_the_free_memory(void **state)
 {
-	uint32_t whole = net_here()->snd_most;
+	uint32_t whole = net_here()->snd_max;
 
 	assert_int_equal(whole, TCP_SND_BUF);
 	net_budget_set(taken() + 32 * MIB);
 	fill_to(4);
 	run_ms(2);
-	assert_in_range(net_here()->snd_most, whole / 2, whole);
+	assert_in_range(net_here()->snd_max, whole / 2, whole);
 	fill_to(6);
 	run_ms(2);
-	assert_in_range(net_here()->snd_most, whole / 8, whole / 2);
+	assert_in_range(net_here()->snd_max, whole / 8, whole / 2);
 	fill_to(7);
 	run_ms(2);
-	assert_int_equal(net_here()->snd_most, FLOOR);
+	assert_int_equal(net_here()->snd_max, FLOOR);
 	unload();
 	run_ms(2);
-	assert_int_equal(net_here()->snd_most, whole);
+	assert_int_equal(net_here()->snd_max, whole);
 }
 
 /* The number of a connection's segments is bounded like its bytes. */
@@ -533,11 +533,11 @@ static void test_memory_of_many_coroutines_is_returned(void **state)
 	run_rounds(5);
 	run_ms(3);
 	assert_false(net_here()->memory_full);
-	assert_int_equal(net_here()->snd_most, TCP_SND_BUF);
+	assert_int_equal(net_here()->snd_max, TCP_SND_BUF);
 	serve(echo);
 	expect_echo(2000);
 	/* The coroutines' memory stays allocated: others share the rest. */
-	while (net_here()->snd_most == TCP_SND_BUF)
+	while (net_here()->snd_max == TCP_SND_BUF)
 		take_ballast();
 	unload();
 }
@@ -646,7 +646,7 @@ static void test_large_scale_leaves_a_window_when_memory_is_short(void **state)
 	run_rounds(2);
 	fill_to(7);
 	net_budget_changed();
-	assert_in_range(net_here()->rcv_most, FLOOR, 65534);
+	assert_in_range(net_here()->rcv_limit, FLOOR, 65534);
 	while (peer.snd - 100 < 1000000 && idle_ms < 10000) {
 		if ((int32_t)(edge - peer.snd) >= 1000)
 			peer_send(&peer, PEER_ACK, zeros, sizeof(zeros));

@@ -11,12 +11,12 @@
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
-#define SYNS_MOST 16u
+#define SYNS_MAX 16u
 
 static struct net_dial_opts opts;
 static struct {
 	int64_t begun_ms, ended_ms;
-	int64_t syn_ms[SYNS_MOST];
+	int64_t syn_ms[SYNS_MAX];
 	unsigned n_syns, n_rsts;
 	uint16_t port;
 	uint32_t iss;
@@ -48,7 +48,7 @@ static void note_sent(void)
 		seen.n_rsts += (s.flags & PEER_RST) != 0;
 		if (!(s.flags & PEER_SYN))
 			continue;
-		assert_true(seen.n_syns < SYNS_MOST);
+		assert_true(seen.n_syns < SYNS_MAX);
 		seen.syn_ms[seen.n_syns++] = now_ms();
 		seen.port = s.src;
 		seen.iss = s.seq;

@@ -100,19 +100,19 @@ static void test_cubic_shares_with_cubic(void **state)
 	} paths[] = {{10, 0.5}, {50, 0.5}};
 
 	for (unsigned i = 0; i < 2; i++) {
-		double ours_has = share("cubic", RIVAL_CUBIC, paths[i].rtt_ms,
-					paths[i].bdps);
+		double local_has = share("cubic", RIVAL_CUBIC, paths[i].rtt_ms,
+					 paths[i].bdps);
 
-		assert_true(ours_has > 0.4 && ours_has < 0.6);
+		assert_true(local_has > 0.4 && local_has < 0.6);
 	}
 }
 
 /* A queue of two products holds version 1's standing queue: nothing is lost. */
 static void test_bbr_shares_a_deep_queue_with_version_1(void **state)
 {
-	double ours_has = share("bbr", RIVAL_BBR1, 10, 2);
+	double local_has = share("bbr", RIVAL_BBR1, 10, 2);
 
-	assert_true(ours_has > 0.35 && ours_has < 0.65);
+	assert_true(local_has > 0.35 && local_has < 0.65);
 }
 
 /*

@@ -282,7 +282,7 @@ static void test_short_memory_keeps_the_window_of_the_syn_ack(void **state)
 		     5); /* lets the slabs allocate their memory */
 	begin();
 	net_here()->next_budget_ns = INT64_MAX;
-	net_here()->rcv_most = 8192;
+	net_here()->rcv_limit = 8192;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	assert_int_equal(find(1000)->pcb.rcv_wnd, 65535);

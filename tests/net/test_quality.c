@@ -241,7 +241,7 @@ static void test_while_memory_is_short_few_pieces_are_kept(void **state)
 		struct peer next = peer;
 
 		next.snd += 1000 * i;
-		net_here()->rcv_most = 65535;
+		net_here()->rcv_limit = 65535;
 		send_islands(&next, 1, 600);
 	}
 	assert_int_equal(net_here()->ooseq_held, 16);

@@ -357,12 +357,12 @@ static void test_window_does_not_grow_while_memory_is_short(void **state)
 {
 	connect_with(true);
 	for (unsigned i = 0; i < 20; i++) {
-		net_here()->rcv_most = FIRST_WND / 2;
+		net_here()->rcv_limit = FIRST_WND / 2;
 		send_for_a_trip(UINT32_MAX);
 	}
 	assert_int_equal(window(), FIRST_WND);
 	assert_in_range(edge - peer.snd, 1, FIRST_WND / 2);
-	net_here()->rcv_most = FIRST_WND;
+	net_here()->rcv_limit = FIRST_WND;
 	for (unsigned i = 0; i < 5; i++)
 		send_for_a_trip(UINT32_MAX);
 	assert_in_range(window(), 2 * FIRST_WND, 6u << 20);
@@ -375,10 +375,10 @@ static void test_window_does_not_grow_as_memory_comes_back(void **state)
 	for (unsigned i = 0; i < 3; i++)
 		send_for_a_trip(10 * SEG);
 	for (unsigned i = 0; i < 10; i++) {
-		net_here()->rcv_most = FIRST_WND / 4;
+		net_here()->rcv_limit = FIRST_WND / 4;
 		send_for_a_trip(10 * SEG);
 	}
-	net_here()->rcv_most = FIRST_WND;
+	net_here()->rcv_limit = FIRST_WND;
 	for (unsigned i = 0; i < 10; i++)
 		send_for_a_trip(10 * SEG);
 	assert_int_equal(window(), FIRST_WND);

@@ -28,7 +28,7 @@ static const struct counter {
 	{"no_frame", offsetof(struct wire_counts, no_frame)},
 	{"under_way", offsetof(struct wire_counts, under_way)},
 	{"late", offsetof(struct wire_counts, late)},
-	{"late_most", offsetof(struct wire_counts, late_most)},
+	{"late_most", offsetof(struct wire_counts, late_max)},
 	{"missed", offsetof(struct wire_counts, missed)},
 	{"refused", offsetof(struct wire_counts, refused)},
 };

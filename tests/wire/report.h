@@ -20,10 +20,10 @@ struct wire_counts {
 	uint64_t overflowed;		/* --hold was too little */
 	uint64_t no_frame;		/* a port had no frame left */
 	uint64_t under_way;		/* held now, or when the wire ended */
-	uint64_t late;	    /* of out_frames: by more than WIRE_LATE_NS */
-	uint64_t late_most; /* ns */
-	uint64_t missed;    /* lost by the port before the wire saw them */
-	uint64_t refused;   /* of out_frames: the port took no more */
+	uint64_t late;	   /* of out_frames: by more than WIRE_LATE_NS */
+	uint64_t late_max; /* ns */
+	uint64_t missed;   /* lost by the port before the wire saw them */
+	uint64_t refused;  /* of out_frames: the port took no more */
 };
 
 /* The run time, and the part of it with frames to forward. */

@@ -238,8 +238,8 @@ static unsigned take_in(struct direction *dir, unsigned link, int64_t now_ns)
 static void count_late(struct wire_counts *counts, int64_t late_ns)
 {
 	counts->late += late_ns > WIRE_LATE_NS;
-	if ((uint64_t)late_ns > counts->late_most)
-		counts->late_most = (uint64_t)late_ns;
+	if ((uint64_t)late_ns > counts->late_max)
+		counts->late_max = (uint64_t)late_ns;
 }
 
 /* A burst in from each link, at most twice as many out: a duplicate of each. */

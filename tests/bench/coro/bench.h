@@ -52,8 +52,8 @@ extern void *floor_main_sp;
 
 /* ---- bench_switch.c: private stacks ---- */
 
-double switch_ours(long n);
-double switch_ours_fp(long n);
+double switch_coronet(long n);
+double switch_coronet_fp(long n);
 double switch_floor(long n);
 double switch_boost(long n);
 double switch_ucontext(long n);
@@ -62,9 +62,9 @@ double switch_pth(long n);
 
 /* ---- bench_copy.c: shared stacks ---- */
 
-double copy_ours(long n);
+double copy_coronet(long n);
 double copy_floor(long n);
-double many_ours(long n);
+double many_coronet(long n);
 double many_floor(long n);
 double many_floor_prefetch(long n);
 double yield_64(long n);
@@ -72,7 +72,7 @@ double yield_1000(long n);
 
 /* ---- bench_life.c: create, run, destroy; memory of a parked coroutine ---- */
 
-double create_ours(long n);
+double create_coronet(long n);
 double create_spawn(long n);
 double create_boost(long n);
 double create_boost_fiber(long n); /* bench_boost.cc */
@@ -81,12 +81,12 @@ double memory_million(long n);
 
 /* ---- bench_timer.c: a million timers ---- */
 
-double timer_ours(long n);
-double timer_ours_cycle(long n);
+double timer_coronet(long n);
+double timer_coronet_cycle(long n);
 double timer_heap(long n);
 double timer_heap_cycle(long n);
-double timer_ours_all(long n);
+double timer_coronet_all(long n);
 double timer_heap_all(long n);
-double timer_ours_fire(long n);
+double timer_coronet_fire(long n);
 double timer_heap_fire(long n);
 double timer_floor(long n);

@@ -66,7 +66,7 @@ static void *copy_body(void *arg)
 	return NULL;
 }
 
-double copy_ours(long n)
+double copy_coronet(long n)
 {
 	const struct coro_attr attr = {.shared_stack = 1};
 	struct coro *co[2];
@@ -239,7 +239,7 @@ static double rounds_of(long coros, long n)
 	return ns;
 }
 
-double many_ours(long n)
+double many_coronet(long n)
 {
 	return rounds_of(MANY, n);
 }

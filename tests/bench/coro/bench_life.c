@@ -14,7 +14,7 @@ static void *nothing(void *arg)
 	return arg;
 }
 
-double create_ours(long n)
+double create_coronet(long n)
 {
 	int64_t t = now_ns();
 

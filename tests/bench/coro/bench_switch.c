@@ -76,12 +76,12 @@ static double switch_private(long n, bool fp)
 	return ns;
 }
 
-double switch_ours(long n)
+double switch_coronet(long n)
 {
 	return switch_private(n, false);
 }
 
-double switch_ours_fp(long n)
+double switch_coronet_fp(long n)
 {
 	return switch_private(n, true);
 }

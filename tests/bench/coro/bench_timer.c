@@ -156,7 +156,7 @@ double timer_heap_cycle(long n)
 	return (double)(now_ns() - start) / n;
 }
 
-double timer_ours_cycle(long n)
+double timer_coronet_cycle(long n)
 {
 	static struct coro_timer x[64];
 	int64_t start, base = coro_sched_now(sched);
@@ -191,7 +191,7 @@ double timer_heap(long n)
 	return (double)(now_ns() - start) / n;
 }
 
-double timer_ours(long n)
+double timer_coronet(long n)
 {
 	int64_t start, base = coro_sched_now(sched);
 
@@ -232,7 +232,7 @@ double timer_heap_all(long n)
 	return (double)(now_ns() - start) / MILLION;
 }
 
-double timer_ours_all(long n)
+double timer_coronet_all(long n)
 {
 	int64_t start;
 
@@ -258,7 +258,7 @@ double timer_heap_fire(long n)
 	return (double)start / MILLION;
 }
 
-double timer_ours_fire(long n)
+double timer_coronet_fire(long n)
 {
 	int64_t start, now = coro_sched_now(sched), end = now + 20000000000;
 

@@ -64,7 +64,7 @@ static void number_again(const char *how, int fd)
 	close(file);
 }
 
-static void ways_to_close(void)
+static void closing_calls(void)
 {
 	int fd = talk("end"), pair[2];
 	FILE *stream = fdopen(fd, "r+");
@@ -211,7 +211,7 @@ static void children(void)
 void calls_on_descriptors(void)
 {
 	copies();
-	ways_to_close();
+	closing_calls();
 	by_number();
 	passing();
 	children();

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #define ADDR_BITS 3
-#define V6	  (1u << (NET_PLACE_BITS - 1))
-static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "a place holds it");
+#define V6	  (1u << (NET_LOCAL_BITS - 1))
+static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "an index holds it");
 static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= V6,
-	      "a place holds an interface's number");
+	      "an index holds an interface's number");
 
-bool net_place_of(const ip_addr_t *local, u16_t *out)
+bool net_local_index_of(const ip_addr_t *local, u16_t *out)
 {
 	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
 		struct netif *netif = &net_here()->netifs[i];
@@ -33,13 +33,14 @@ bool net_place_of(const ip_addr_t *local, u16_t *out)
 	return false;
 }
 
-const ip_addr_t *net_place_ip(u16_t place)
+const ip_addr_t *net_local_index_ip(u16_t local_index)
 {
 	const struct netif *netif =
-		&net_here()->netifs[(place & (V6 - 1)) >> ADDR_BITS];
+		&net_here()->netifs[(local_index & (V6 - 1)) >> ADDR_BITS];
 
-	return place & V6 ? &netif->ip6_addr[place & ((1 << ADDR_BITS) - 1)]
-			  : &netif->ip_addr;
+	return local_index & V6
+		       ? &netif->ip6_addr[local_index & ((1 << ADDR_BITS) - 1)]
+		       : &netif->ip_addr;
 }
 
 void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone)
@@ -54,11 +55,11 @@ void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone)
 	}
 }
 
-ip_addr_t net_remote_unpack(const u32_t words[4], u16_t place, u8_t zone)
+ip_addr_t net_remote_unpack(const u32_t words[4], u16_t local_index, u8_t zone)
 {
 	ip_addr_t ip;
 
-	if (place & V6) {
+	if (local_index & V6) {
 		memset(&ip, 0, sizeof(ip));
 		memcpy(ip_2_ip6(&ip)->addr, words, 16);
 		ip6_addr_set_zone(ip_2_ip6(&ip), zone);
