@@ -20,5 +20,6 @@ git ls-files -z '*.[ch]' ':!asm/ctx_macros.h' | xargs -0r clang-format --dry-run
 git grep -lE '^#!/bin/(ba)?sh|^#!/usr/bin/env bash' | xargs -r shellcheck -x
 git ls-files -z '*.py' | xargs -0r pyflakes3
 tests/check_layers.sh .
+python3 -B tests/check_words.py .
 check_tree
 say "lint: ok"
