@@ -416,6 +416,7 @@ struct net_stack {
 	uint32_t rx_hash; /* net_demux_hash() of it */
 	uint8_t rx_flags;
 	bool rx_has_mss;   /* a handshake's: the option is there */
+	bool rx_ce;	   /* with ECN: a router has marked it */
 	bool isn_fixed;	   /* net_isn() returns isn */
 	bool rx_keep_cwnd; /* undo lwIP's change of cwnd: rx_cwnd */
 	uint32_t isn, rx_cwnd;

@@ -17,6 +17,15 @@ static bool is_marked(void)
 	return (tos & NET_ECN_FIELD) == NET_ECN_CE;
 }
 
+/*
+ * Notes that before the segment is checked: the frame with its IP header may be
+ * freed then, and the segment be a copy.
+ */
+static void note_mark(const struct net_conn *conn)
+{
+	net_here()->rx_ce = (conn->pcb.flags & NET_TF_ECN) && is_marked();
+}
+
 static bool has_data(const struct pbuf *p)
 {
 	return p->tot_len > TCPH_HDRLEN_BYTES((struct tcp_hdr *)p->payload);
@@ -87,6 +96,7 @@ static bool take_after_handshake(struct net_conn *conn, struct pbuf **p)
 		*p = NULL;
 		return false;
 	}
+	note_mark(conn);
 	return net_check_opened(conn, p);
 }
 
@@ -201,6 +211,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	if (conn && net_handshake_reopens(conn, tcp))
 		conn = NULL;
 	known = conn != NULL;
+	if (known)
+		note_mark(conn);
 	if (known && net_traced(conn))
 		net_trace_in(conn, p);
 	if (!(conn ? net_check_conn(conn, &p) : meet_stranger(&p, &conn))) {
@@ -210,6 +222,7 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			pbuf_free(p);
 		return;
 	}
+	tcp = p->payload; /* of a copy, if the frame could not be kept */
 	if (conn) {
 		net_count_in(conn, p);
 		before = conn->pcb.state;
@@ -226,7 +239,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 			return;
 		}
 		if (conn->pcb.flags & NET_TF_ECN)
-			net_ecn_input(conn, tcp, has_data(p), is_marked());
+			net_ecn_input(conn, tcp, has_data(p),
+				      net_here()->rx_ce);
 		if (is_ahead(conn, p)) {
 			net_here()->stats.out_of_order++;
 			if (net_traced(conn))

@@ -51,6 +51,7 @@ static struct glue_frame *pop(struct queue *queue)
 struct fake_frame {
 	struct glue_frame frame; /* first */
 	uint8_t *memory;
+	unsigned bytes;		    /* of memory */
 	struct glue_lender *lender; /* of the memory it refers to */
 	bool split;		    /* its segments are freed apart */
 };
@@ -65,7 +66,8 @@ static struct glue_frame *new_frame(unsigned len)
 
 	if (!fake || len > FRAME_ROOM)
 		abort();
-	fake->memory = malloc(len ? len : 1);
+	fake->bytes = len ? len : 1;
+	fake->memory = malloc(fake->bytes);
 	if (!fake->memory)
 		abort();
 	fake->frame.data = fake->memory;
@@ -74,6 +76,7 @@ static struct glue_frame *new_frame(unsigned len)
 	return &fake->frame;
 }
 
+/* Erases the bytes, so that a use after this finds others. */
 static void free_one(struct glue_frame *frame)
 {
 	struct fake_frame *fake = (void *)frame;
@@ -82,6 +85,7 @@ static void free_one(struct glue_frame *frame)
 	if (lender && --lender->frames[0] == 0)
 		lender->done(lender);
 	fake_frames_out--;
+	explicit_bzero(fake->memory, fake->bytes);
 	free(fake->memory);
 	free(fake);
 }

@@ -412,6 +412,19 @@ static void test_a_mark_is_echoed_until_cwr(void **state)
 	assert_int_equal(net_here()->stats.rx_ce, 2);
 }
 
+/* No frame may be held, so that data is copied and its frame freed. */
+static void test_cwr_in_a_frame_that_is_copied_ends_the_echo(void **state)
+{
+	connect_with(ASKS, 0);
+	fake_frames_spare = 0;
+	run_rounds(16);
+	say(0, ECT0, 0, "a");
+	say(0, CE, 0, "b");
+	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
+	say(PEER_CWR, ECT0, 0, "c");
+	assert_int_equal(next_segment().flags, PEER_ACK);
+}
+
 /* 6.1.5: marks outside the window and on bare ACKs are ignored. */
 static void test_marks_outside_the_window_are_not_echoed(void **state)
 {
@@ -643,6 +656,7 @@ int main(void)
 		ON(test_retransmitted_syn_asks_for_no_ecn),
 		ON(test_crossing_syns_disable_ecn),
 		T(test_a_mark_is_echoed_until_cwr),
+		T(test_cwr_in_a_frame_that_is_copied_ends_the_echo),
 		T(test_marks_outside_the_window_are_not_echoed),
 		T(test_mark_on_data_out_of_order_is_echoed),
 		T(test_unmarked_segments_are_predicted),
