@@ -1,6 +1,6 @@
 /*
  * TCP input: checks a segment, finds its connection or listener, and shows it
- * to lwIP.
+ * to lwIP, between the steps that come before and after that.
  */
 #include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
@@ -30,6 +30,8 @@ static bool has_data(const struct pbuf *p)
 {
 	return p->tot_len > TCPH_HDRLEN_BYTES((struct tcp_hdr *)p->payload);
 }
+
+/* ---- a segment of no connection ---- */
 
 /* Begins a half-open connection or drops the SYN. False: it needs a cookie. */
 static bool begin_half_open(struct net_listener *listener, const struct pbuf *p)
@@ -155,15 +157,7 @@ static bool take_stranger(struct pbuf **p, struct net_conn **conn)
 	return net_check_stranger(*p) && take_opening(p, conn);
 }
 
-/* Calls take_stranger(), then ends what was set for this segment alone. */
-static bool meet_stranger(struct pbuf **p, struct net_conn **conn)
-{
-	bool left = take_stranger(p, conn);
-
-	net_clients_unadmit();
-	net_here()->isn_fixed = false;
-	return left;
-}
+/* ---- a segment that lwIP may see ---- */
 
 /* Does a segment have data or a FIN that cannot be delivered yet? */
 static bool is_ahead(const struct net_conn *conn, const struct pbuf *p)
@@ -179,8 +173,42 @@ static bool is_ahead(const struct net_conn *conn, const struct pbuf *p)
 /* Is a connection that was shown to lwIP neither gone nor in TIME_WAIT? */
 static bool is_alive(const struct net_conn *conn)
 {
-	return conn && tcp_active_pcbs == &conn->pcb;
+	return tcp_active_pcbs == &conn->pcb;
 }
+
+/*
+ * Does what comes before lwIP. Returns the part of the segment that lwIP must
+ * see; NULL: none. Owns p.
+ */
+static struct pbuf *prepare_segment(struct net_conn *conn, struct pbuf *p)
+{
+	const struct tcp_hdr *tcp = p->payload;
+
+	net_count_in(conn, p);
+	if (conn->pcb.state == SYN_SENT) {
+		net_ts_answered(conn, tcp);
+		net_ecn_answered(&conn->pcb, tcp);
+		if (net_handshake_crossed(conn, tcp)) {
+			pbuf_free(p);
+			return NULL;
+		}
+	}
+	if (conn->pcb.flags & NET_TF_ECN)
+		net_ecn_input(conn, tcp, has_data(p), net_here()->rx_ce);
+	if (!is_ahead(conn, p))
+		return p;
+	net_here()->stats.out_of_order++;
+	if (net_traced(conn))
+		net_trace_in_was(conn, "out of order");
+	return net_ooseq_take(conn, p);
+}
+
+/* What a segment may change, as it was before lwIP saw the segment. */
+struct before {
+	enum tcp_state state;
+	bool watched, lingering;
+	uint32_t lastack, cwnd, snd_wnd, rcv_nxt;
+};
 
 /* lwIP has taken data in order: delivers what had come before its turn. */
 static void deliver_ahead(struct net_conn *conn, struct netif *inp)
@@ -191,15 +219,111 @@ static void deliver_ahead(struct net_conn *conn, struct netif *inp)
 		tcp_input(fin, inp);
 }
 
+/* Does what comes after lwIP for a connection that was, and is, open. */
+static void settle_open(struct net_conn *conn, const struct before *before)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+
+	if (pcb->nrtx && pcb->snd_wnd > before->snd_wnd)
+		net_persist_window_opened(pcb);
+	if (conn->repairing)
+		net_recovery_after_input(conn);
+	else
+		net_cwnd_slow_start(pcb, before->lastack, before->cwnd);
+	if (net_traced(conn))
+		net_trace_settle(conn);
+	net_count_phase(conn);
+	net_pcbs_take_back_open(conn);
+}
+
+/* Does what comes after lwIP, which may have freed the connection. */
+static void settle_segment(struct net_conn *conn, const struct before *before,
+			   struct netif *inp)
+{
+	if (is_alive(conn) && conn->pcb.rcv_sacks &&
+	    conn->pcb.rcv_nxt != before->rcv_nxt)
+		deliver_ahead(conn, inp);
+	/* Its FIN may be acknowledged; the waiter keeps it. */
+	if (before->lingering)
+		net_wake(conn->writer);
+	if (before->state < ESTABLISHED)
+		net_handshake_settle(before->state);
+	if (is_alive(conn) && before->state >= ESTABLISHED)
+		settle_open(conn, before);
+	else if ((is_alive(conn) || tcp_tw_pcbs == &conn->pcb) &&
+		 net_traced(conn))
+		net_trace_settle(conn);
+	net_pcbs_take_back();
+	if (before->watched)
+		net_conn_notify(conn); /* it has an owner, so it is there */
+}
+
+/* Passes a segment that was checked to its connection. Owns p. */
+static void deliver_segment(struct net_conn *conn, struct pbuf *p,
+			    struct netif *inp)
+{
+	struct before before;
+
+	p = prepare_segment(conn, p);
+	if (!p)
+		return;
+	before = (struct before){
+		.state = conn->pcb.state,
+		.watched = conn->watched,
+		.lingering = conn->lingering,
+		.lastack = conn->pcb.lastack,
+		.cwnd = conn->pcb.cwnd,
+		.snd_wnd = conn->pcb.snd_wnd,
+		.rcv_nxt = conn->pcb.rcv_nxt,
+	};
+	net_pcb_show(&conn->pcb);
+	tcp_input(p, inp);
+	settle_segment(conn, &before, inp);
+}
+
+/* ---- input ---- */
+
+/* A segment of a connection. Owns p. */
+static void input_known(struct net_conn *conn, struct pbuf *p,
+			struct netif *inp)
+{
+	if (net_traced(conn))
+		net_trace_in(conn, p);
+	note_mark(conn);
+	if (net_check_conn(conn, &p)) {
+		deliver_segment(conn, p, inp);
+		return;
+	}
+	if (net_traced(conn))
+		net_trace_in_was(conn, "refused");
+	pbuf_free(p);
+}
+
+/* A segment of no connection; it may make one. Owns p. */
+static void input_stranger(struct pbuf *p, struct netif *inp)
+{
+	struct net_conn *conn = NULL;
+	bool left = take_stranger(&p, &conn);
+
+	/* These were set for this segment alone. */
+	net_clients_unadmit();
+	net_here()->isn_fixed = false;
+	if (!left) {
+		if (p)
+			pbuf_free(p);
+	} else if (conn) {
+		deliver_segment(conn, p, inp);
+	} else {
+		tcp_input(p, inp); /* resets it */
+		net_pcbs_take_back();
+	}
+}
+
 /* ip4.c and ip6.c call this for each TCP segment; owns p. */
 void net_tcp_input(struct pbuf *p, struct netif *inp)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct net_conn *conn;
-	enum tcp_state before = CLOSED;
-	bool watched = false, known;
-	bool lingering = false;
-	uint32_t lastack = 0, cwnd = 0, wnd = 0, rcv_nxt = 0;
 
 	if (!net_check_header(p)) {
 		net_here()->stats.rx_bad_frame++;
@@ -208,76 +332,8 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 	}
 	net_here()->rx_flags = TCPH_FLAGS(tcp);
 	conn = net_demux_find_current(tcp);
-	if (conn && net_handshake_reopens(conn, tcp))
-		conn = NULL;
-	known = conn != NULL;
-	if (known)
-		note_mark(conn);
-	if (known && net_traced(conn))
-		net_trace_in(conn, p);
-	if (!(conn ? net_check_conn(conn, &p) : meet_stranger(&p, &conn))) {
-		if (known && net_traced(conn))
-			net_trace_in_was(conn, "refused");
-		if (p)
-			pbuf_free(p);
-		return;
-	}
-	tcp = p->payload; /* of a copy, if the frame could not be kept */
-	if (conn) {
-		net_count_in(conn, p);
-		before = conn->pcb.state;
-		watched = conn->watched;
-		lingering = conn->lingering;
-		lastack = conn->pcb.lastack;
-		cwnd = conn->pcb.cwnd;
-		if (before == SYN_SENT) {
-			net_ts_answered(conn, tcp);
-			net_ecn_answered(&conn->pcb, tcp);
-		}
-		if (before == SYN_SENT && net_handshake_crossed(conn, tcp)) {
-			pbuf_free(p);
-			return;
-		}
-		if (conn->pcb.flags & NET_TF_ECN)
-			net_ecn_input(conn, tcp, has_data(p),
-				      net_here()->rx_ce);
-		if (is_ahead(conn, p)) {
-			net_here()->stats.out_of_order++;
-			if (net_traced(conn))
-				net_trace_in_was(conn, "out of order");
-			p = net_ooseq_take(conn, p);
-			if (!p)
-				return;
-		}
-		wnd = conn->pcb.snd_wnd;
-		rcv_nxt = conn->pcb.rcv_nxt;
-		net_pcb_show(&conn->pcb);
-	}
-	tcp_input(p, inp);
-	if (is_alive(conn) && conn->pcb.rcv_sacks &&
-	    conn->pcb.rcv_nxt != rcv_nxt)
-		deliver_ahead(conn, inp);
-	if (lingering) /* its FIN may be acknowledged; the waiter keeps it */
-		net_wake(conn->writer);
-	if (before < ESTABLISHED) {
-		net_handshake_settle(before);
-		if (is_alive(conn) && net_traced(conn))
-			net_trace_settle(conn);
-	} else if (is_alive(conn)) {
-		if (conn->pcb.nrtx && conn->pcb.snd_wnd > wnd)
-			net_persist_window_opened(&conn->pcb);
-		if (conn->repairing)
-			net_recovery_after_input(conn);
-		else
-			net_cwnd_slow_start(&conn->pcb, lastack, cwnd);
-		if (net_traced(conn))
-			net_trace_settle(conn);
-		net_count_phase(conn);
-		net_pcbs_take_back_open(conn);
-	} else if (conn && tcp_tw_pcbs == &conn->pcb && net_traced(conn)) {
-		net_trace_settle(conn);
-	}
-	net_pcbs_take_back();
-	if (watched)
-		net_conn_notify(conn); /* it has an owner, so it is there */
+	if (conn && !net_handshake_reopens(conn, tcp))
+		input_known(conn, p, inp);
+	else
+		input_stranger(p, inp);
 }
