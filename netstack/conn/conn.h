@@ -32,6 +32,26 @@ net_conn_user_timeout(const struct net_conn *conn)
 /* ---- user_timeout.c ---- */
 /* Sets the user timeout; timeout_ms 0: none. Returns 0 or -ENOMEM. */
 int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms);
+/*
+ * Whether one is in force. It then replaces the number of keepalive probes,
+ * too.
+ */
+bool net_user_timeout_is_set(const struct net_conn *conn);
+/*
+ * Starts the user timeout: from now on the connection waits for its peer
+ * without progress.
+ */
+void net_user_timeout_begin(struct net_conn *conn);
+/*
+ * When the connection is given up, ns; CORO_FOREVER: it does not wait, or has
+ * no user timeout.
+ */
+int64_t net_user_timeout_due_ns(const struct net_conn *conn);
+/*
+ * Whether the user timeout has passed; lwIP's next tick then ends the
+ * connection.
+ */
+bool net_user_timeout_gives_up(struct net_conn *conn);
 
 /* ---- conn.c ---- */
 void net_conn_put(struct net_conn *conn);

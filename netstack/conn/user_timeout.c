@@ -1,12 +1,22 @@
 /*
- * Sets the user timeout of a connection (RFC 5482, for this side alone). Few
- * connections have one, so its state is in a larger net_conn_ext, which
+ * The user timeout (RFC 5482, for this side alone): how long a connection waits
+ * for its peer before it is given up, as Linux's TCP_USER_TIMEOUT.
+ *
+ * For data in flight the wait begins with its first retransmission; for data
+ * that a closed window holds back, when that is noticed, even if the peer
+ * answers each probe; for keepalive, with the last segment of the peer. Without
+ * a user timeout TCP's own bounds apply: twelve timeouts, and a peer that
+ * answers probes is never given up.
+ *
+ * Few connections have one, so its state is in a larger net_conn_ext, which
  * replaces the connection's own when a timeout is set.
  */
 #include "netstack/conn/conn.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* ---- setting it ---- */
 
 /* Replaces the connection's ext, which is freed. */
 static struct net_conn_user_timeout *make_timeout(struct net_conn *conn)
@@ -41,4 +51,84 @@ int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms)
 		return -ENOMEM;
 	timeout->timeout_ms = timeout_ms;
 	return 0;
+}
+
+/* ---- waiting ---- */
+
+/* Leaves out time in which the process did not run; wraps after 49 days. */
+static uint32_t now_ms(void)
+{
+	return (uint32_t)((net_here()->now_ns - net_here()->paused_ns) /
+			  1000000);
+}
+
+bool net_user_timeout_is_set(const struct net_conn *conn)
+{
+	const struct net_conn_user_timeout *timeout =
+		net_conn_user_timeout(conn);
+
+	return timeout && timeout->timeout_ms;
+}
+
+void net_user_timeout_begin(struct net_conn *conn)
+{
+	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
+
+	if (timeout)
+		timeout->since_ms = now_ms();
+}
+
+/* Does data wait for the peer? */
+static bool is_waiting(const struct tcp_pcb *pcb)
+{
+	if (pcb->state < ESTABLISHED)
+		return false;
+	return pcb->unacked ? pcb->nrtx != 0 : pcb->unsent && pcb->persist_cnt;
+}
+
+static int64_t data_due_ns(const struct net_conn_user_timeout *timeout,
+			   const struct tcp_pcb *pcb)
+{
+	int32_t left_ms;
+
+	if (!is_waiting(pcb))
+		return CORO_FOREVER;
+	left_ms = (int32_t)(timeout->since_ms + timeout->timeout_ms - now_ms());
+	return net_here()->now_ns + left_ms * INT64_C(1000000);
+}
+
+/*
+ * When a connection whose keepalives are not answered is given up: the number
+ * of probes does not count then, as in Linux.
+ */
+static int64_t keepalive_due_ns(const struct net_conn_user_timeout *timeout,
+				const struct tcp_pcb *pcb)
+{
+	if (!pcb->keep_cnt_sent || !ip_get_option(pcb, SOF_KEEPALIVE))
+		return CORO_FOREVER;
+	if (pcb->keep_cnt_sent == UINT8_MAX) /* lwIP counts no further */
+		return net_here()->now_ns;
+	return (int64_t)pcb->tmr * NET_TICK_NS +
+	       timeout->timeout_ms * INT64_C(1000000);
+}
+
+int64_t net_user_timeout_due_ns(const struct net_conn *conn)
+{
+	const struct net_conn_user_timeout *timeout =
+		net_conn_user_timeout(conn);
+	int64_t data_ns, keepalive_ns;
+
+	if (!net_user_timeout_is_set(conn))
+		return CORO_FOREVER;
+	data_ns = data_due_ns(timeout, &conn->pcb);
+	keepalive_ns = keepalive_due_ns(timeout, &conn->pcb);
+	return LWIP_MIN(data_ns, keepalive_ns);
+}
+
+bool net_user_timeout_gives_up(struct net_conn *conn)
+{
+	if (net_user_timeout_due_ns(conn) > net_here()->now_ns)
+		return false;
+	conn->pcb.nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+	return true;
 }

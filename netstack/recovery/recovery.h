@@ -229,23 +229,6 @@ void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);
 /* Whether data that the windows allow waits for the pacing timer. */
 bool net_pacing_holds(const struct net_conn *conn);
 
-/* ---- user_timeout.c ---- */
-/*
- * Starts the user timeout: from now on the connection waits for its peer
- * without progress.
- */
-void net_user_timeout_begin(struct net_conn *conn);
-/*
- * When the connection is given up, ns; CORO_FOREVER: it does not wait, or has
- * no user timeout.
- */
-int64_t net_user_timeout_due_ns(const struct net_conn *conn);
-/*
- * Whether the user timeout has passed; lwIP's next tick then ends the
- * connection.
- */
-bool net_user_timeout_gives_up(struct net_conn *conn);
-
 /* ---- persist.c ---- */
 /* The peer's window has opened after a timeout. */
 void net_persist_window_opened(struct tcp_pcb *pcb);

@@ -177,56 +177,10 @@ static int64_t ooseq_due(const struct tcp_pcb *pcb)
 	return pcb->rcv_sacks ? after_tmr(pcb, OOSEQ_MS) : CORO_FOREVER;
 }
 
-/* ---- the user timeout ---- */
-
-/*
- * When a connection whose keepalives are not answered is given up: its number
- * of probes does not count then, as in Linux.
- */
-static int64_t silence_due(const struct net_conn *conn)
-{
-	const struct net_conn_user_timeout *timeout =
-		net_conn_user_timeout(conn);
-	const struct tcp_pcb *pcb = &conn->pcb;
-
-	if (!timeout->timeout_ms || !pcb->keep_cnt_sent ||
-	    keepalive_due(pcb) == CORO_FOREVER)
-		return CORO_FOREVER;
-	if (pcb->keep_cnt_sent == UINT8_MAX) /* lwIP counts no further */
-		return net_here()->now_ns;
-	return (int64_t)pcb->tmr * NET_TICK_NS +
-	       timeout->timeout_ms * INT64_C(1000000);
-}
-
-static int64_t user_timeout_due(const struct net_conn *conn)
-{
-	int64_t due = net_user_timeout_due_ns(conn);
-
-	return LWIP_MIN(due, silence_due(conn));
-}
-
-static bool user_timeout_ends(struct net_conn *conn)
-{
-	if (net_user_timeout_gives_up(conn))
-		return true;
-	if (silence_due(conn) > net_here()->now_ns)
-		return false;
-	conn->pcb.nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
-	return true;
-}
-
-static bool counts_no_probes(const struct net_conn *conn)
-{
-	const struct net_conn_user_timeout *timeout =
-		net_conn_user_timeout(conn);
-
-	return timeout && timeout->timeout_ms;
-}
-
 /* Returns as many as lwIP can add up, if it must not count them. */
 u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 {
-	if (!counts_no_probes((const struct net_conn *)pcb))
+	if (!net_user_timeout_is_set((const struct net_conn *)pcb))
 		return pcb->keep_probes;
 	return (UINT32_MAX / 1000u - pcb->keep_idle_s) /
 	       LWIP_MAX(pcb->keep_intvl_s, 1u);
@@ -247,7 +201,7 @@ static int64_t due_at(struct net_conn *conn)
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
 	if (__builtin_expect(conn->ext->has_user_timeout, 0))
-		due = LWIP_MIN(due, user_timeout_due(conn));
+		due = LWIP_MIN(due, net_user_timeout_due_ns(conn));
 	return LWIP_MIN(repair, due);
 }
 
@@ -277,7 +231,8 @@ static void settle_keepalive(struct tcp_pcb *pcb)
 
 	if (ip_get_option(pcb, SOF_KEEPALIVE) &&
 	    pcb->keep_cnt_sent < pcb->keep_probes &&
-	    !counts_no_probes(net_conn_of(pcb)) && tcp_ticks - pcb->tmr > ticks)
+	    !net_user_timeout_is_set(net_conn_of(pcb)) &&
+	    tcp_ticks - pcb->tmr > ticks)
 		pcb->tmr = tcp_ticks - ticks;
 }
 
@@ -357,7 +312,7 @@ static uint8_t end_of(const struct net_conn *conn)
 
 	if (pcb->state == TIME_WAIT)
 		return NET_END_DONE;
-	if (pcb->nrtx >= TCP_MAXRTX && counts_no_probes(conn))
+	if (pcb->nrtx >= TCP_MAXRTX && net_user_timeout_is_set(conn))
 		return NET_END_USER_TIMEOUT;
 	if (pcb->nrtx >= TCP_MAXRTX)
 		return pcb->unacked ? NET_END_TIMEOUT : NET_END_WINDOW;
@@ -432,7 +387,7 @@ static void handle_due(struct coro_timer *timer)
 	if (ooseq_due(pcb) <= net_here()->now_ns)
 		net_ooseq_clear(conn);
 	net_pcb_show(pcb);
-	if ((conn->ext->has_user_timeout && user_timeout_ends(conn)) ||
+	if ((conn->ext->has_user_timeout && net_user_timeout_gives_up(conn)) ||
 	    net_recovery_timeout(conn) || net_persist_timeout(conn) ||
 	    tick_is_due(conn))
 		run_tick(conn);
