@@ -77,21 +77,11 @@ static bool unread_behind_fin(const struct net_conn *conn)
 	       (conn->pcb.state == FIN_WAIT_1 || conn->pcb.state == FIN_WAIT_2);
 }
 
-/*
- * Ends a connection at once. Its peer gets a RST, unless its SYN has not come
- * (RFC 9293 3.10.5).
- */
-static void abandon_conn(struct net_conn *conn, enum net_end why)
-{
-	net_here()->ending = why;
-	tcp_abandon(&conn->pcb, conn->pcb.state != SYN_SENT);
-}
-
 static void abort_for(struct net_conn *conn, enum net_end why)
 {
 	if (conn->pcb_live) {
 		conn->attached = false;
-		abandon_conn(conn, why);
+		net_conn_reset(conn, why);
 	}
 	disown(conn);
 }
@@ -192,7 +182,7 @@ void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 		conn->err = (int16_t)err;
 	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
-	abandon_conn(conn, why); /* waiters are woken, and may be gone */
+	net_conn_reset(conn, why); /* waiters are woken, and may be gone */
 	if (watch)
 		watch->fn(conn, watch);
 }

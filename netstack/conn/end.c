@@ -1,6 +1,6 @@
 /*
- * The reasons for which connections end: their names, and which one applies
- * when lwIP frees a pcb.
+ * Ends connections, for a reason; the names of the reasons, and which one
+ * applies when lwIP frees a pcb.
  */
 #include "netstack/conn/end.h"
 
@@ -32,6 +32,18 @@ static const struct {
 	[NET_END_UNACCEPTED] = {"unaccepted", "reset: nobody could take it"},
 	[NET_END_BROKEN] = {"broken", "reset: an assertion of lwIP failed"},
 };
+
+void net_conn_reset(struct net_conn *conn, enum net_end why)
+{
+	net_here()->ending = why;
+	tcp_abandon(&conn->pcb, conn->pcb.state != SYN_SENT);
+}
+
+/* lwIP ends a connection whose timeouts in a row have reached this number. */
+void net_conn_give_up(struct net_conn *conn)
+{
+	conn->pcb.nrtx = TCP_MAXRTX;
+}
 
 /*
  * Returns why a connection ends. If no call has set a reason, lwIP ends it by

@@ -28,6 +28,19 @@ enum net_end {
 	NET_ENDS
 };
 
+/*
+ * Ends a connection at once, for this reason. Its peer gets a RST, unless its
+ * SYN has not come (RFC 9293 3.10.5). lwIP has its pcb, and frees it; the
+ * connection may be freed with it.
+ */
+void net_conn_reset(struct net_conn *conn, enum net_end why);
+
+/*
+ * Gives up a connection whose peer does not answer: lwIP's next tick ends it,
+ * for the reason that tcp/timer.c finds in its state.
+ */
+void net_conn_give_up(struct net_conn *conn);
+
 /* The reason, while lwIP frees the connection's pcb. */
 enum net_end net_conn_end(const struct net_conn *conn);
 

@@ -129,6 +129,6 @@ bool net_user_timeout_gives_up(struct net_conn *conn)
 {
 	if (net_user_timeout_due_ns(conn) > net_here()->now_ns)
 		return false;
-	conn->pcb.nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+	net_conn_give_up(conn);
 	return true;
 }

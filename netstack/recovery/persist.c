@@ -116,10 +116,12 @@ static bool send_what_fits(struct net_conn *conn, uint32_t room)
  */
 bool net_persist_gives_up(struct tcp_pcb *pcb)
 {
-	if (!net_window_shut(pcb) || net_conn_of(pcb)->orphaned)
+	struct net_conn *conn = net_conn_of(pcb);
+
+	if (!net_window_shut(pcb) || conn->orphaned)
 		return pcb->nrtx >= TCP_MAXRTX;
 	if (pcb->persist_probe >= TCP_MAXRTX) {
-		pcb->nrtx = TCP_MAXRTX;
+		net_conn_give_up(conn);
 		return true;
 	}
 	pcb->persist_probe++;
@@ -146,7 +148,7 @@ bool net_persist_timeout(struct net_conn *conn)
 		return false;
 	if (pcb->persist_probe >= TCP_MAXRTX ||
 	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
-		pcb->nrtx = TCP_MAXRTX; /* lwIP's reason to give up */
+		net_conn_give_up(conn);
 		return true;
 	}
 	if (net_traced(conn))

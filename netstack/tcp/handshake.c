@@ -239,8 +239,7 @@ int net_handshake_open(const struct net_opening *opening,
 		net_event_refused(tcp, opening->listener->stopped
 					       ? "stopped"
 					       : "no-coroutine");
-		net_here()->ending = NET_END_UNACCEPTED;
-		tcp_abort(pcb);
+		net_conn_reset(conn, NET_END_UNACCEPTED);
 		return -ECONNABORTED;
 	}
 	*out = conn;

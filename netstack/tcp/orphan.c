@@ -64,8 +64,7 @@ bool net_orphan_recycle(void)
 	if (!oldest)
 		return false;
 	net_here()->stats.orphans_recycled++;
-	net_here()->ending = NET_END_ORPHAN;
-	tcp_abort(&oldest->pcb); /* sends RST; net_conn_pcb_freed() unlinks */
+	net_conn_reset(oldest, NET_END_ORPHAN); /* which unlinks it */
 	return true;
 }
 
