@@ -213,7 +213,7 @@ struct net_listener {
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };
 
-/* A queue of connections that have something to send: tcp/output.c. */
+/* A queue of connections that have something to send: conn/output_queue.c. */
 struct net_output {
 	struct net_conn **ring; /* NULL: not needed yet */
 	uint32_t mask, head, tail;

@@ -1,5 +1,5 @@
 /*
- * Connections: their memory, waiting, the output queue.
+ * Connections: their memory, waiting.
  */
 #include "netstack/conn/conn.h"
 
@@ -99,18 +99,6 @@ void net_conn_kill(struct net_conn *conn, int err)
 	if (!conn->err)
 		conn->err = (int16_t)err;
 	net_conn_wake_all(conn);
-}
-
-/* ---- output ---- */
-
-void net_conn_queue_output(struct net_conn *conn)
-{
-	struct net_output *queue = &net_here()->output;
-
-	if (conn->in_output)
-		return;
-	conn->in_output = true;
-	queue->ring[queue->tail++ & queue->mask] = conn;
 }
 
 /* ---- its timer ---- */

@@ -55,11 +55,6 @@ bool net_user_timeout_gives_up(struct net_conn *conn);
 
 /* ---- conn.c ---- */
 void net_conn_put(struct net_conn *conn);
-/*
- * Queues the connection for this round's output phase, or for the next in which
- * the port has room.
- */
-void net_conn_queue_output(struct net_conn *conn);
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);
 /* The two halves of net_conn_wait(), before and after the coroutine parks. */
@@ -81,6 +76,37 @@ static inline uint32_t *net_turn_of(uint32_t hash)
 	return &net_here()->tables->turns[hash >> 22];
 }
 static_assert(NET_TURNS == 1u << 10, "net_turn_of() keeps ten bits");
+
+/* ---- output_queue.c ---- */
+int net_output_init(unsigned max_conns);
+void net_output_fini(void);
+/* Whether the queue has room for one more connection. */
+bool net_output_has_room(void);
+/*
+ * Queues the connection for this round's output phase, or for the next in which
+ * the port has room.
+ */
+void net_conn_queue_output(struct net_conn *conn);
+/*
+ * Queues a connection that was removed from the shard's queue for its port,
+ * which accepts no frames. Returns false without memory.
+ */
+bool net_output_wait(struct net_conn *conn, struct net_port *port);
+/* Returns the connections that wait for a port to the shard's queue. */
+void net_output_resume(struct net_port *port);
+
+/* Removes the first connection of a queue that is not empty. */
+static inline struct net_conn *net_output_pop(struct net_output *queue)
+{
+	return queue->ring[queue->head++ & queue->mask];
+}
+
+/* Makes a queue that is empty begin at its first line again. */
+static inline void net_output_rewind(struct net_output *queue)
+{
+	if (queue->head == queue->tail)
+		queue->head = queue->tail = 0;
+}
 
 /* ---- names.c ---- */
 void net_names_fini(void);

@@ -1,61 +1,12 @@
 /*
  * The output phase: every connection that has something to send, in order.
  *
- * A queue is an array that is filled from its beginning whenever it is empty:
- * its first lines stay in the cache, and a connection needs no link. It has
- * room for every live connection, and for those that ended while they were
- * queued: net_output_has_room() is called before a connection is made.
- *
  * A port that accepts no more frames, because its peer does not read them, must
  * not cost the other ports anything. Connections that send by it wait in the
  * port's own queue, and return to the shard's queue when it accepts frames
  * again.
  */
 #include "netstack/tcp/tcp.h"
-
-#include <errno.h>
-
-int net_output_init(unsigned max_conns)
-{
-	struct net_output *queue = &net_here()->output;
-
-	queue->ring =
-		(void *)net_mem_map_table(2 * max_conns + 1, &queue->mask);
-	return queue->ring ? 0 : -ENOMEM;
-}
-
-static void close_queue(struct net_output *queue)
-{
-	net_mem_unmap_table(queue->ring, queue->mask);
-	*queue = (struct net_output){0};
-}
-
-void net_output_fini(void)
-{
-	close_queue(&net_here()->output);
-	for (unsigned i = 0; i < NET_MAX_LINKS; i++)
-		close_queue(&net_here()->ports[i].waiting);
-}
-
-static uint32_t length(const struct net_output *queue)
-{
-	return queue->tail - queue->head;
-}
-
-/*
- * Does the queue have an entry for each live connection, for each that is
- * queued, and for one more? Only a new connection makes the sum of the living
- * and of the dead that are queued grow.
- */
-bool net_output_has_room(void)
-{
-	uint64_t n = net_here()->n_conns;
-
-	n += length(&net_here()->output);
-	for (unsigned i = 0; i < net_here()->n_ports; i++)
-		n += length(&net_here()->ports[i].waiting);
-	return n <= net_here()->output.mask;
-}
 
 /* ---- ports that take no frames ---- */
 
@@ -80,33 +31,13 @@ static uint32_t all_ports(void)
 	return (uint32_t)((UINT64_C(1) << net_here()->n_ports) - 1);
 }
 
-/* Queues connections again that waited for a port. */
-static void take_back(struct net_output *waiting)
-{
-	struct net_output *queue = &net_here()->output;
-
-	while (waiting->head != waiting->tail)
-		queue->ring[queue->tail++ & queue->mask] =
-			waiting->ring[waiting->head++ & waiting->mask];
-	waiting->head = waiting->tail = 0;
-}
-
 /* If the connection's port is busy, queues it there; false if it is not. */
 static bool wait_for_port(struct net_conn *conn, uint32_t busy)
 {
 	struct net_port *port = conn->pcb_live ? net_conn_port(conn) : NULL;
-	struct net_output *waiting;
 
-	if (!port || !(busy & (UINT32_C(1) << (port - net_here()->ports))))
-		return false;
-	waiting = &port->waiting;
-	if (!waiting->ring)
-		waiting->ring = (void *)net_mem_map_table(
-			2 * net_here()->max_conns + 1, &waiting->mask);
-	if (!waiting->ring)
-		return false;
-	waiting->ring[waiting->tail++ & waiting->mask] = conn;
-	return true;
+	return port && busy & (UINT32_C(1) << (port - net_here()->ports)) &&
+	       net_output_wait(conn, port);
 }
 
 /* ---- the phase ---- */
@@ -136,18 +67,16 @@ void net_output_all(void)
 
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		if (!(busy & (UINT32_C(1) << i)))
-			take_back(&net_here()->ports[i].waiting);
+			net_output_resume(&net_here()->ports[i]);
 	last = queue->tail;
 	while (queue->head != last &&
 	       (busy = busy_ports(busy)) != all_ports()) {
-		struct net_conn *conn =
-			queue->ring[queue->head++ & queue->mask];
+		struct net_conn *conn = net_output_pop(queue);
 
 		if (__builtin_expect(busy != 0, 0) && wait_for_port(conn, busy))
 			continue;
 		conn->in_output = false;
 		output(conn);
 	}
-	if (queue->head == queue->tail)
-		queue->head = queue->tail = 0;
+	net_output_rewind(queue);
 }

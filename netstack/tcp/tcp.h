@@ -449,9 +449,6 @@ void net_timer_check(struct net_conn *conn); /* arms it if necessary */
 void net_timers_set_clock(void);
 
 /* ---- output.c ---- */
-int net_output_init(unsigned max_conns);
-void net_output_fini(void);
-bool net_output_has_room(void); /* for one more connection in its queue */
 void net_output_all(void);
 
 /* ---- random.c ---- */
