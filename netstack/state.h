@@ -288,13 +288,6 @@ struct net_no_port {
 };
 #define NET_NO_PORT_SLOTS 16u
 
-/* The key of the clients of one source at one port (conn/clients.c). */
-struct net_source_key {
-	uint64_t prefix; /* an IPv4 address, or the first half of an IPv6 one */
-	uint16_t port;
-	uint8_t family; /* 4 or 6; 0: none */
-};
-
 /*
  * How many connections whose ID was shown have ended, by their hash. It
  * distinguishes connections that used the same addresses and ports in turn
@@ -322,13 +315,6 @@ struct net_tables {
 	struct pbuf *looped[NET_LOOP_PKTS];
 };
 
-/*
- * Queues of half-open connections by their timeouts so far; the last one is for
- * SYN-ACKs that the port had no room for.
- */
-#define NET_HALF_OPEN_UNSENT 5
-#define NET_HALF_OPEN_QUEUES 6
-
 /* One for each shard that is open. */
 struct net_stack {
 	struct net_tables *tables;     /* owned; pointers below point into it */
@@ -342,9 +328,7 @@ struct net_stack {
 	ip6_addr_t gateway6;
 	bool has_gateway6;
 	bool adaptive;
-	bool woken;	  /* the kernel ends a sleep when frames arrive */
-	bool woken_early; /* the last sleep ended before its time */
-	bool listening_said;
+	bool woken; /* the kernel ends a sleep when frames arrive */
 	unsigned shard, n_shards;
 	bool draining;
 	int64_t drain_until_ns;
@@ -355,7 +339,6 @@ struct net_stack {
 	uint32_t now_us;      /* of this round, in units of 1,024 ns; wraps */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
-	int64_t next_yield_ns;
 	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
 	uint8_t timer_ctr;   /* lwIP's count of timer calls; it marks pcbs */
 	unsigned mtu;
@@ -378,15 +361,7 @@ struct net_stack {
 		struct net_conn *oldest, *newest;
 		unsigned n;
 	} orphans;
-	unsigned half_open;	/* not in n_conns; they share max_conns */
-	struct net_half_opens { /* tcp/half_open.c */
-		uint32_t *buckets;
-		uint32_t bucket_mask;
-		struct net_half_open_queue {
-			uint32_t oldest, newest;
-		} queues[NET_HALF_OPEN_QUEUES];
-		struct coro_timer timer;
-	} half_opens;
+	unsigned half_open; /* not in n_conns; they share max_conns */
 	unsigned ooseq_max; /* limit of frames; short of memory: of pbufs */
 	/* what the budget allows each connection now, in bytes */
 	uint32_t snd_max, rcv_limit;
@@ -427,10 +402,6 @@ struct net_stack {
 	struct net_neighbour *neighbours;
 	struct net_asked *asked;
 	struct net_asked6 *asked6;
-	unsigned arp_known; /* entries at the last count and added since */
-	int64_t arp_counted_ns;
-	int64_t error_due_ns; /* when one more ICMP error may be sent */
-	int64_t share_due_ns; /* when one more neighbour may be passed on */
 	struct net_path *paths;
 	bool paths_used; /* an entry was made */
 	bool predicts;	 /* tcp/predict.c */
@@ -447,8 +418,6 @@ struct net_stack {
 	struct net_loop loop;
 	uint8_t cc;	    /* of new connections: recovery/cc.c */
 	unsigned n_sources; /* this shard's entries in the table of clients */
-	/* counted for the segment that is being received; not held yet */
-	struct net_source_key admitted;
 	struct net_conn *in_lwip; /* lwIP works on it; or NULL */
 	struct net_conn *broken;  /* its assertion failed; or NULL */
 };

@@ -16,6 +16,7 @@
 #include "netstack/conn/conn.h"
 #include "netstack/conn/spin_priv.h"
 #include "netstack/program/program.h"
+#include "netstack/shard_var.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -30,10 +31,21 @@
 #define SOURCE_MIN    1024u /* default: at least this many a source */
 #define HALF_OPEN_MIN 64u
 
+/* The clients of one source at one port. */
+struct source_key {
+	uint64_t prefix; /* an IPv4 address, or the first half of an IPv6 one */
+	uint16_t port;
+	uint8_t family; /* 4 or 6; 0: none */
+};
+
+/* Counted for the segment that is being received; not held yet. */
+static NET_SHARD_VAR struct source_key admitted;
+#define admitted NET_SHARD(admitted)
+
 /* What one shard has of a source; under the lock of its bucket. */
 struct source {
 	struct source *next;
-	struct net_source_key key;
+	struct source_key key;
 	uint8_t shard;
 	uint32_t clients, half_open;
 };
@@ -55,9 +67,9 @@ static struct {
 
 /* ---- the table ---- */
 
-static struct net_source_key key_of(const ip_addr_t *ip, u16_t port)
+static struct source_key key_of(const ip_addr_t *ip, u16_t port)
 {
-	struct net_source_key key = {.port = port, .family = 4};
+	struct source_key key = {.port = port, .family = 4};
 
 	if (IP_IS_V6(ip)) {
 		key.family = 6;
@@ -68,7 +80,7 @@ static struct net_source_key key_of(const ip_addr_t *ip, u16_t port)
 	return key;
 }
 
-static unsigned bucket_of(const struct net_source_key *key)
+static unsigned bucket_of(const struct source_key *key)
 {
 	uint64_t a = key->prefix ^ table.hash_key[0];
 	uint64_t b =
@@ -91,14 +103,14 @@ static void unlock_bucket(unsigned bucket)
 		net_spin_unlock(&table.locks[bucket % LOCKS]);
 }
 
-static bool has_key(const struct source *s, const struct net_source_key *key)
+static bool has_key(const struct source *s, const struct source_key *key)
 {
 	return s->key.prefix == key->prefix && s->key.port == key->port &&
 	       s->key.family == key->family;
 }
 
 /* Returns where a source's row begins, or its chain's end. Needs the lock. */
-static struct source **row_of(unsigned bucket, const struct net_source_key *key)
+static struct source **row_of(unsigned bucket, const struct source_key *key)
 {
 	struct source **at = &table.buckets[bucket];
 
@@ -108,7 +120,7 @@ static struct source **row_of(unsigned bucket, const struct net_source_key *key)
 }
 
 /* Returns this shard's entry of the row, which is there. Needs the lock. */
-static struct source **own_of(unsigned bucket, const struct net_source_key *key)
+static struct source **own_of(unsigned bucket, const struct source_key *key)
 {
 	struct source **at = &table.buckets[bucket];
 	unsigned shard = net_here()->shard;
@@ -193,7 +205,7 @@ void net_listener_limits(const struct net_listener *listener,
 /* ---- counting ---- */
 
 /* Counts one connection less, half open or established. */
-static void uncount(const struct net_source_key *key, bool client)
+static void uncount(const struct source_key *key, bool client)
 {
 	unsigned bucket = bucket_of(key);
 	struct source **at, *s;
@@ -216,7 +228,7 @@ static void uncount(const struct net_source_key *key, bool client)
 
 /* May this source have one more? Needs the lock. */
 static enum net_admission judge_source(struct source *const *row,
-				       const struct net_source_key *key,
+				       const struct source_key *key,
 				       const struct net_limits *most,
 				       enum net_asks asks, struct source **own)
 {
@@ -248,7 +260,7 @@ static struct source *new_entry(void)
  * entry is made now. *counted is false if an entry is missing, or none is
  * admitted.
  */
-static enum net_admission count_half_open(const struct net_source_key *key,
+static enum net_admission count_half_open(const struct source_key *key,
 					  const struct net_limits *most,
 					  enum net_asks asks,
 					  struct source *spare, bool *counted)
@@ -280,7 +292,7 @@ static enum net_admission count_half_open(const struct net_source_key *key,
 static_assert(NET_MAX_SHARDS <= 256, "a shard's number is a byte");
 
 /* Like count_half_open(), with memory if it is needed. */
-static enum net_admission count_source(const struct net_source_key *key,
+static enum net_admission count_source(const struct source_key *key,
 				       const struct net_limits *most,
 				       enum net_asks asks, bool *counted)
 {
@@ -300,7 +312,7 @@ static enum net_admission count_source(const struct net_source_key *key,
 }
 
 /* Like count_source(), but counts nothing. */
-static enum net_admission peek_source(const struct net_source_key *key,
+static enum net_admission peek_source(const struct source_key *key,
 				      const struct net_limits *most)
 {
 	unsigned bucket = bucket_of(key);
@@ -321,7 +333,7 @@ static enum net_admission peek_source(const struct net_source_key *key,
 enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks)
 {
-	struct net_source_key key = key_of(ip, listener->addr.port);
+	struct source_key key = key_of(ip, listener->addr.port);
 	struct port *port = &table.ports[key.port];
 	enum net_admission admission;
 	struct net_limits most;
@@ -339,46 +351,46 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 		uncount(&key, false);
 		return NET_ADMIT_NOT;
 	}
-	net_here()->admitted = key;
+	admitted = key;
 	return NET_ADMIT;
 }
 
 void net_clients_unadmit(void)
 {
-	struct net_source_key key = net_here()->admitted;
+	struct source_key key = admitted;
 
 	if (!key.family)
 		return;
-	net_here()->admitted.family = 0;
+	admitted.family = 0;
 	uncount(&key, false);
 	add_count(&table.ports[key.port].taken, -1u);
 }
 
 bool net_clients_hold(void)
 {
-	bool counted = net_here()->admitted.family;
+	bool counted = admitted.family;
 
-	net_here()->admitted.family = 0;
+	admitted.family = 0;
 	return counted;
 }
 
 void net_clients_resume(const ip_addr_t *ip, u16_t port)
 {
-	net_here()->admitted = key_of(ip, port);
+	admitted = key_of(ip, port);
 }
 
 void net_client_half_open(struct net_conn *conn)
 {
-	if (!net_here()->admitted.family)
+	if (!admitted.family)
 		return;
-	conn->pcb.own_port = net_here()->admitted.port;
+	conn->pcb.own_port = admitted.port;
 	conn->counted_as = NET_COUNTED_HALF_OPEN;
-	net_here()->admitted.family = 0;
+	admitted.family = 0;
 }
 
 void net_client_established(struct net_conn *conn)
 {
-	struct net_source_key key;
+	struct source_key key;
 	unsigned bucket;
 	struct source *s;
 
@@ -397,7 +409,7 @@ void net_client_established(struct net_conn *conn)
 
 void net_client_forget(struct net_conn *conn)
 {
-	struct net_source_key key =
+	struct source_key key =
 		key_of(&conn->pcb.remote_ip, conn->pcb.own_port);
 	bool client = conn->counted_as == NET_COUNTED_CLIENT;
 

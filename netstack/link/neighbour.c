@@ -11,6 +11,7 @@
  */
 #include "netstack/link/link_priv.h"
 #include "netstack/program/events.h"
+#include "netstack/shard_var.h"
 
 #include <string.h>
 
@@ -93,27 +94,33 @@ static void answer_arp(const struct net_port *port, const struct netif *netif,
 	glue_tx(port->glue, frame);
 }
 
+/* Entries of ARP's table at the last count, and those added since. */
+static NET_SHARD_VAR unsigned arp_known;
+static NET_SHARD_VAR int64_t arp_counted_ns;
+#define arp_known      NET_SHARD(arp_known)
+#define arp_counted_ns NET_SHARD(arp_counted_ns)
+
 /*
  * May a neighbour that only asks be remembered? The table is counted ten times
  * a second, and entries that come in between are added.
  */
 static bool may_remember(void)
 {
-	if (net_here()->now_ns >= net_here()->arp_counted_ns) {
-		net_here()->arp_counted_ns = net_here()->now_ns + 100000000;
-		net_here()->arp_known = 0;
+	if (net_here()->now_ns >= arp_counted_ns) {
+		arp_counted_ns = net_here()->now_ns + 100000000;
+		arp_known = 0;
 		for (unsigned i = 0; i < ARP_TABLE_SIZE; i++) {
 			struct eth_addr *mac;
 			struct netif *netif;
 			ip4_addr_t *ip;
 
-			net_here()->arp_known += (unsigned)etharp_get_entry(
-				i, &ip, &netif, &mac);
+			arp_known += (unsigned)etharp_get_entry(i, &ip, &netif,
+								&mac);
 		}
 	}
-	if (net_here()->arp_known >= ARP_STRANGERS)
+	if (arp_known >= ARP_STRANGERS)
 		return false;
-	net_here()->arp_known++;
+	arp_known++;
 	return true;
 }
 

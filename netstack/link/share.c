@@ -11,6 +11,7 @@
  * on, and further ones count as refused neighbours.
  */
 #include "netstack/link/link_priv.h"
+#include "netstack/shard_var.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,9 @@
 
 #define SHARED_MAX	256u /* bytes of a frame; ARP has 42, ND little more */
 #define SHARES_A_SECOND 1000
+
+static NET_SHARD_VAR int64_t share_due_ns; /* when one more may be passed on */
+#define share_due_ns NET_SHARD(share_due_ns)
 
 struct shared {
 	unsigned link;
@@ -31,7 +35,7 @@ static bool may_share(void)
 {
 	struct net_stack *stack = net_here();
 
-	if (net_rate_take(&stack->share_due_ns, stack->now_ns,
+	if (net_rate_take(&share_due_ns, stack->now_ns,
 			  1000000000 / SHARES_A_SECOND, 1000000000))
 		return true;
 	stack->stats.neighbours_refused++;

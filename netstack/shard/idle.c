@@ -9,6 +9,7 @@
  * wake no thread: they nap as well.
  */
 #include "netstack/shard/shard.h"
+#include "netstack/shard_var.h"
 
 #include <sched.h>
 #include <time.h>
@@ -22,6 +23,12 @@
 #define ALONE_NS     3000 /* nobody else ran if a yield took less than this */
 #define HOG_NS	     1000000 /* a yield that took more was to no peer */
 #define WAKE_FDS     64	     /* of a link, at most */
+
+static NET_SHARD_VAR int64_t next_yield_ns;
+static NET_SHARD_VAR bool
+	woken_early; /* the last sleep ended before its time */
+#define next_yield_ns NET_SHARD(next_yield_ns)
+#define woken_early   NET_SHARD(woken_early)
 
 /* Does the kernel wake a sleep for everything that can come? */
 static bool watch_links(struct net_stack *stack)
@@ -65,18 +72,18 @@ static bool may_yield_core(const struct net_stack *stack)
  * want the core: while nobody does, we yield every 100 us; after a long yield,
  * we do not yield again for ten times its length.
  */
-static void yield_core(struct net_stack *stack)
+static void yield_core(void)
 {
 	int64_t began_ns = glue_now_ns(), took_ns;
 
-	if (began_ns < stack->next_yield_ns)
+	if (began_ns < next_yield_ns)
 		return;
 	sched_yield();
 	took_ns = glue_now_ns() - began_ns;
 	if (took_ns < ALONE_NS)
-		stack->next_yield_ns = began_ns + 100000;
+		next_yield_ns = began_ns + 100000;
 	else if (took_ns > HOG_NS)
-		stack->next_yield_ns = began_ns + 11 * took_ns;
+		next_yield_ns = began_ns + 11 * took_ns;
 }
 
 static void sleep_briefly(void)
@@ -104,8 +111,8 @@ static void sleep_until_event(struct net_stack *stack, int64_t last_ns)
 	int64_t now_ns = glue_now_ns(), until_ns = now_ns + NAP_NS;
 	bool sleeps = stack->woken && !sending(stack);
 
-	if (stack->woken_early || (!sleeps && !coro_fd_waiting(stack->sched))) {
-		stack->woken_early = false;
+	if (woken_early || (!sleeps && !coro_fd_waiting(stack->sched))) {
+		woken_early = false;
 		sleep_briefly();
 		return;
 	}
@@ -113,19 +120,19 @@ static void sleep_until_event(struct net_stack *stack, int64_t last_ns)
 		until_ns = LWIP_MIN(LWIP_MIN(now_ns + SLEEP_NS, last_ns),
 				    coro_sched_next_ns(stack->sched));
 	coro_sched_wait(stack->sched, until_ns);
-	stack->woken_early = glue_now_ns() < until_ns;
+	woken_early = glue_now_ns() < until_ns;
 }
 
 void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns)
 {
 	if (work) {
 		stack->empty_rounds = 0;
-		stack->woken_early = false;
+		woken_early = false;
 	} else if (stack->empty_rounds < SPIN_ROUNDS) {
 		stack->empty_rounds++;
 		if (stack->empty_rounds % YIELD_ROUNDS == YIELD_ROUNDS / 2 &&
 		    may_yield_core(stack))
-			yield_core(stack);
+			yield_core();
 		__builtin_ia32_pause();
 	} else if (may_yield_core(stack)) {
 		sleep_until_event(stack, until_ns);

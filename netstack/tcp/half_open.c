@@ -55,9 +55,13 @@ struct net_half_open {
 };
 static_assert(sizeof(struct net_half_open) <= 64, "a cache line each");
 
-static struct net_half_opens *table_here(void)
+#undef net_half_opens
+NET_SHARD_VAR struct net_half_open_table net_half_opens;
+#define net_half_opens NET_SHARD(net_half_opens)
+
+static struct net_half_open_table *table_here(void)
 {
-	return &net_here()->half_opens;
+	return &net_half_opens;
 }
 
 static inline struct net_half_open *record_at(uint32_t ref)
@@ -86,7 +90,9 @@ static inline u32_t rcv_wnd_of(const struct net_half_open *half)
 
 static uint32_t *bucket_of(uint32_t hash)
 {
-	return &table_here()->buckets[hash & table_here()->bucket_mask];
+	struct net_half_open_table *table = table_here();
+
+	return &table->buckets[hash & table->bucket_mask];
 }
 
 static bool is_record_of(const struct net_half_open *half,
@@ -143,10 +149,10 @@ static int64_t due_ns(const struct net_half_open *half)
 
 static void arm_timer(int64_t when_ns)
 {
-	if (!coro_timer_armed(&table_here()->timer) ||
-	    table_here()->timer.expires_ns > when_ns)
-		coro_timer_arm(net_here()->sched, &table_here()->timer,
-			       when_ns);
+	struct coro_timer *timer = &table_here()->timer;
+
+	if (!coro_timer_armed(timer) || timer->expires_ns > when_ns)
+		coro_timer_arm(net_here()->sched, timer, when_ns);
 }
 
 static void append_record(struct net_half_open *half)

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "netstack/recovery/recovery.h"
+#include "netstack/shard_var.h"
 
 /* ---- input.c ---- */
 /*
@@ -305,6 +306,24 @@ enum net_half_open_input {
 	NET_HALF_OPEN_TAKEN,  /* it has been dealt with */
 	NET_HALF_OPEN_OPENED, /* it has made a connection */
 };
+
+/*
+ * Queues of half-open connections by their timeouts so far; the last one is for
+ * SYN-ACKs that the port had no room for.
+ */
+#define NET_HALF_OPEN_UNSENT 5
+#define NET_HALF_OPEN_QUEUES 6
+
+/* The half-open connections of a shard. */
+extern NET_SHARD_VAR struct net_half_open_table {
+	uint32_t *buckets;
+	uint32_t bucket_mask;
+	struct net_half_open_queue {
+		uint32_t oldest, newest;
+	} queues[NET_HALF_OPEN_QUEUES];
+	struct coro_timer timer;
+} net_half_opens __attribute__((visibility("hidden")));
+#define net_half_opens NET_SHARD(net_half_opens)
 
 int net_half_open_init(void);
 void net_half_open_fini(void);

@@ -2,6 +2,7 @@
  * UDP input: checks a datagram, finds its socket and queues it there, or
  * answers that nobody listens.
  */
+#include "netstack/shard_var.h"
 #include "netstack/udp/udp.h"
 
 #include <string.h>
@@ -17,6 +18,8 @@
  * and then one by one (RFC 4443 2.4 f).
  */
 #define ERRORS_A_SECOND 100
+static NET_SHARD_VAR int64_t error_due_ns; /* when one more may be sent */
+#define error_due_ns NET_SHARD(error_due_ns)
 
 /* The checks that both paths make; *len: the payload's. RFC 768, RFC 8200. */
 static inline bool read_header(const struct udp_hdr *udp, unsigned room,
@@ -184,7 +187,7 @@ static struct pbuf *copy_current(const struct pbuf *p, unsigned len)
 static void refuse_current(struct pbuf *p)
 {
 	net_here()->stats.udp_no_socket++;
-	if (!net_rate_take(&net_here()->error_due_ns, net_here()->now_ns,
+	if (!net_rate_take(&error_due_ns, net_here()->now_ns,
 			   1000000000 / ERRORS_A_SECOND, 1000000000)) {
 		net_here()->stats.rx_refused++;
 		return;

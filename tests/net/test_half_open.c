@@ -171,12 +171,12 @@ static void test_records_are_found_in_long_chains(void **state)
 /* Two listeners have a record of the same client port, in the same bucket. */
 static void test_records_of_a_bucket_are_distinguished(void **state)
 {
-	uint32_t mask = net_here()->half_opens.bucket_mask, rcv[2];
+	uint32_t mask = net_half_opens.bucket_mask, rcv[2];
 	struct peer to[2] = {{1000, 7, 5, 0, 65535}, {1000, 8, 500, 0, 65535}};
 	struct net_listener *other;
 	struct segment s;
 
-	net_here()->half_opens.bucket_mask = 0;
+	net_half_opens.bucket_mask = 0;
 	assert_int_equal(net_listen(stack, &net_addr_any(8), 8, &other), 0);
 	net_listener_serve(other, echo_views, NULL);
 	serve(echo_views);
@@ -193,7 +193,7 @@ static void test_records_of_a_bucket_are_distinguished(void **state)
 		assert_int_equal(s.src, to[i].stack_port);
 	}
 	net_listener_close(other);
-	net_here()->half_opens.bucket_mask = mask;
+	net_half_opens.bucket_mask = mask;
 }
 
 /* Each record reserves a control block, which a dial must not take. */
