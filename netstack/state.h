@@ -32,7 +32,7 @@ struct net_conn_ext {
 	uint32_t challenged_ms;
 	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
 	uint16_t full_mss : 14;	       /* MSS before the path lowered it */
-	uint16_t counted : 1;	       /* counters since it began */
+	uint16_t has_counters : 1;     /* counters since it began */
 	uint16_t has_user_timeout : 1; /* it is a net_conn_user_timeout */
 };
 static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
@@ -69,7 +69,7 @@ static_assert(sizeof(struct net_counted) <= 176, "with a user timeout, three");
 
 /* The net_conn_ext of a connection with a user timeout: conn/user_timeout.c. */
 struct net_conn_user_timeout {
-	struct net_counted all; /* first; if not counted, only ext */
+	struct net_counted all; /* first; without counters, only ext */
 	uint32_t timeout_ms;	/* 0: it was removed */
 	uint32_t since_ms; /* since when it waits for the peer, if it does */
 };
@@ -91,7 +91,7 @@ struct net_conn {
 
 	union {
 		struct net_conn *link_next;    /* accept queue */
-		struct net_recovery *recovery; /* if `repairing` */
+		struct net_recovery *recovery; /* if `has_recovery` */
 	};
 	union {
 		struct net_listener *listener; /* until it is accepted */
@@ -130,9 +130,9 @@ struct net_conn {
 	bool served : 1;	 /* its handler has not returned */
 	uint8_t wants : 2;	 /* enum net_wants */
 	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
-	bool over : 1;		 /* in TIME_WAIT */
+	bool in_time_wait : 1;	 /* it has reached that state */
 	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
-	bool repairing : 1;	 /* it has recovery state: recovery/ */
+	bool has_recovery : 1;	 /* it has recovery state: recovery/ */
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	bool attached : 1;	 /* lwIP's events are for its owner */
 	uint8_t probe_shift : 3; /* doublings of the next probe's wait */

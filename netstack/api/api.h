@@ -8,9 +8,9 @@
 #include "netstack/program/program.h"
 
 /*
- * The body of a call on a connection for which NET_CONN_IS_ODD() is true. If
- * the connection belongs to another thread, it ends the program; if it is
- * traced, the sock trace records the call and its result.
+ * The body of a call on a connection for which NET_CONN_IS_FOREIGN_OR_TRACED()
+ * is true. If the connection belongs to another thread, it ends the program; if
+ * it is traced, the sock trace records the call and its result.
  */
 #define NET_CALL_TRACED(conn, name, bytes, call)                               \
 	do {                                                                   \

@@ -49,7 +49,7 @@ NET_COLD long shut_traced(struct net_conn *conn, enum net_shut how)
 
 int net_shutdown(struct net_conn *conn, enum net_shut how)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return (int)shut_traced(conn, how);
 	return shut_conn(conn, how);
 }
@@ -62,7 +62,8 @@ static void disown(struct net_conn *conn)
 	if (conn->n_views && !conn->served)
 		net_views_reclaim(conn);
 	net_conn_wake_all(conn);
-	if (!conn->over || !conn->pcb_live || !net_time_wait_check(conn))
+	if (!conn->in_time_wait || !conn->pcb_live ||
+	    !net_time_wait_check(conn))
 		net_conn_put(conn);
 }
 
@@ -139,7 +140,7 @@ NET_COLD long close_traced(struct net_conn *conn)
 
 void net_close(struct net_conn *conn)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		close_traced(conn);
 	else
 		close_if_open(conn);
@@ -165,7 +166,7 @@ bool net_stack_delivered(const struct net_stack *stack)
 
 void net_abort(struct net_conn *conn)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		abort_traced(conn);
 	else
 		abort_if_open(conn);
@@ -252,7 +253,7 @@ NET_COLD long close_wait_traced(struct net_conn *conn, int64_t deadline_ns)
 
 int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return (int)close_wait_traced(conn, deadline_ns);
 	return close_and_wait(conn, deadline_ns);
 }

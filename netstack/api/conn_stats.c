@@ -157,7 +157,7 @@ void net_conn_fill_stats(const struct net_conn *conn,
 
 	net_recovery_info(conn, &info);
 	*out = (struct net_conn_stats){
-		.counted = conn->ext->counted,
+		.counted = conn->ext->has_counters,
 		.state = (enum net_tcp_state)pcb->state,
 		.mss = pcb->mss,
 		.rtt_us = (uint32_t)(info.srtt_ns / 1000),

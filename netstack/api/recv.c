@@ -248,7 +248,7 @@ NET_COLD long receive_traced(struct net_conn *conn, void *buf, size_t len)
 
 long net_recv(struct net_conn *conn, void *buf, size_t len)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return receive_traced(conn, buf, len);
 	return receive(conn, buf, len);
 }
@@ -306,7 +306,7 @@ long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n);
 
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return receive_vectors_traced(conn, iov, n, total);
 	return receive_vectors(conn, iov, n, total);
 }
@@ -335,7 +335,7 @@ NET_COLD long receive_full_traced(struct net_conn *conn, void *buf, size_t len)
 
 long net_recv_full(struct net_conn *conn, void *buf, size_t len)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return receive_full_traced(conn, buf, len);
 	return receive_full(conn, buf, len);
 }
@@ -481,7 +481,7 @@ NET_COLD long receive_until_traced(struct net_conn *conn, void *buf, size_t len,
 long net_recv_until(struct net_conn *conn, void *buf, size_t len,
 		    const void *delim, size_t delim_len)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return receive_until_traced(conn, buf, len, delim, delim_len);
 	return receive_until(conn, buf, len, delim, delim_len);
 }

@@ -135,7 +135,7 @@ NET_COLD long writable_traced(struct net_conn *conn)
 
 long net_writable(struct net_conn *conn)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return writable_traced(conn);
 	return writable(conn);
 }
@@ -164,7 +164,7 @@ NET_COLD long send_traced(struct net_conn *conn, const void *buf, size_t len)
 
 long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return send_traced(conn, buf, len);
 	return send_some(conn, buf, len);
 }
@@ -193,7 +193,7 @@ NET_COLD long send_all_traced(struct net_conn *conn, const void *buf,
 
 long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return send_all_traced(conn, buf, len);
 	return net_send_every(conn, buf, len);
 }
@@ -258,7 +258,7 @@ long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n);
 
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return sendv_traced(conn, iov, n, total);
 	return send_checked(conn, iov, n, total);
 }
@@ -291,7 +291,7 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 {
 	long total = net_iov_bytes(iov, n);
 
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return sendv_all_traced(conn, iov, n, total);
 	return sendv_all(conn, iov, n, total);
 }

@@ -108,7 +108,7 @@ NET_COLD long owned_traced(struct net_conn *conn, const void *data, size_t len,
 long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 		    net_release release, void *arg)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return owned_traced(conn, data, len, release, arg);
 	return send_owned(conn, data, len, release, arg);
 }
@@ -203,7 +203,7 @@ NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
 __attribute__((noinline)) long net_send_view(struct net_conn *conn,
 					     struct net_view *view)
 {
-	if (NET_CONN_IS_ODD(conn))
+	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return view_traced(conn, view);
 	return send_view(conn, view);
 }

@@ -32,7 +32,7 @@ void net_conn_put(struct net_conn *conn)
 	    conn->ext->pollers || conn->served)
 		return;
 	net_rxq_clear(conn);
-	net_here()->n_counted -= conn->ext->counted;
+	net_here()->n_counted -= conn->ext->has_counters;
 	if (conn->ext != &net_conn_no_ext)
 		net_mem_free(net_conn_ext(conn));
 	if (conn->announced) {

@@ -390,7 +390,7 @@ static inline struct net_conn_ext *net_counts(const struct net_conn *conn)
 {
 	struct net_conn_ext *ext = (struct net_conn_ext *)conn->ext;
 
-	return ext->counted ? ext : NULL;
+	return ext->has_counters ? ext : NULL;
 }
 
 /* The further counters of such a connection. */
@@ -582,7 +582,7 @@ void net_client_forget(struct net_conn *conn); /* one that is counted */
 static inline void net_client_check(struct net_conn *conn)
 {
 	if (conn->counted_as && !conn->owned && !conn->served &&
-	    (!conn->pcb_live || conn->over))
+	    (!conn->pcb_live || conn->in_time_wait))
 		net_client_forget(conn);
 }
 

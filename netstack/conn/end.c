@@ -52,7 +52,7 @@ void net_conn_give_up(struct net_conn *conn)
  */
 enum net_end net_conn_end(const struct net_conn *conn)
 {
-	if (conn->over)
+	if (conn->in_time_wait)
 		return NET_END_DONE;
 	if (net_here()->ending)
 		return (enum net_end)net_here()->ending;

@@ -30,7 +30,7 @@ static struct net_conn_user_timeout *make_timeout(struct net_conn *conn)
 	if (!timeout)
 		return NULL;
 	memcpy(timeout, was,
-	       was->counted ? sizeof(struct net_counted) : sizeof(*was));
+	       was->has_counters ? sizeof(struct net_counted) : sizeof(*was));
 	timeout->all.ext.has_user_timeout = true;
 	if (was->pollers) /* the list's head moves */
 		was->pollers->pprev = &timeout->all.ext.pollers;

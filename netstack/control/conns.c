@@ -52,7 +52,7 @@ int64_t net_conn_age_ns(const struct net_conn *conn)
 {
 	uint32_t now = (uint32_t)(net_here()->now_ns >> 24);
 
-	return conn->ext->counted
+	return conn->ext->has_counters
 		       ? (int64_t)(now -
 				   net_counted_of(net_counts(conn))->began)
 				 << 24

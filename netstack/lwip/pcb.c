@@ -18,7 +18,7 @@ static void begin_counting(struct net_conn *conn)
 	if (!counted)
 		return;
 	counted->ext = net_conn_no_ext;
-	counted->ext.counted = true;
+	counted->ext.has_counters = true;
 	conn->ext = &counted->ext;
 	counted->sent_ns = counted->recv_ns = net_here()->now_ns;
 	counted->idle_ns = counted->phase_ns = net_here()->now_ns;

@@ -45,7 +45,7 @@ void net_die_shared(const char *what);
 	} while (0)
 
 /* Whether a connection is another thread's, or traced. */
-#define NET_CONN_IS_ODD(conn)                                                  \
+#define NET_CONN_IS_FOREIGN_OR_TRACED(conn)                                    \
 	__builtin_expect(                                                      \
 		!net_here()->sched ||                                          \
 			((conn) && (conn)->shard != net_here()->shard),        \
@@ -53,7 +53,7 @@ void net_die_shared(const char *what);
 
 #define NET_CHECK_CONN_IN(conn, call)                                          \
 	do {                                                                   \
-		if (NET_CONN_IS_ODD(conn))                                     \
+		if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))                       \
 			net_die_unless_traced(conn, call);                     \
 	} while (0)
 #define NET_CHECK_CONN(conn) NET_CHECK_CONN_IN(conn, __func__)

@@ -61,7 +61,7 @@ void net_cc_choose(struct net_conn *conn, unsigned number)
 	if (conn->cc == number)
 		return;
 	conn->cc = number & 3;
-	if (!conn->repairing)
+	if (!conn->has_recovery)
 		return;
 	net_cc_end(conn);
 	net_cc_begin(conn);

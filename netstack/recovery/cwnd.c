@@ -137,7 +137,7 @@ void net_recovery_restart(struct net_conn *conn)
 		return;
 	if (net_traced(conn))
 		net_trace_cwnd_why(conn, "idle");
-	if (!conn->repairing) {
+	if (!conn->has_recovery) {
 		conn->pcb.cwnd = decayed(&conn->pcb, conn->pcb.cwnd, n);
 		return;
 	}
@@ -155,7 +155,7 @@ void net_recovery_restart(struct net_conn *conn)
 void net_cwnd_grow_buffer(struct net_conn *conn, uint32_t cwnd)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	unsigned windows = conn->repairing ? conn->recovery->cc->buffer : 2;
+	unsigned windows = conn->has_recovery ? conn->recovery->cc->buffer : 2;
 	uint64_t want = LWIP_MIN((uint64_t)windows * cwnd,
 				 (uint64_t)net_here()->wmem_max);
 	uint32_t has = pcb->snd_buf + (pcb->snd_lbb - pcb->lastack);

@@ -94,8 +94,9 @@ static void fill_rates(const struct net_conn *conn, struct net_tcp_info *out)
 	double sample;
 
 	out->max_pacing_rate = or_unlimited(net_pacing_cap(conn));
-	out->pacing_rate = conn->repairing ? or_unlimited(net_pacing_rate(conn))
-					   : out->max_pacing_rate;
+	out->pacing_rate = conn->has_recovery
+				   ? or_unlimited(net_pacing_rate(conn))
+				   : out->max_pacing_rate;
 	if (!rate) {
 		out->absent |= NET_INFO_NO_RATE;
 		return;

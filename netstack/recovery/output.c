@@ -46,7 +46,7 @@ void net_conn_output_now(struct net_conn *conn)
 	if (__builtin_expect(conn->pcb.flags & (NET_TF_PATH | NET_TF_TRACED),
 			     0))
 		look_over(conn);
-	if (__builtin_expect(conn->repairing, 0))
+	if (__builtin_expect(conn->has_recovery, 0))
 		net_send_new(conn);
 	else
 		send_what_fits(conn);

@@ -172,5 +172,5 @@ void net_pacing_release(struct net_conn *conn)
 
 bool net_pacing_holds(const struct net_conn *conn)
 {
-	return conn->repairing && conn->recovery->pacing.held;
+	return conn->has_recovery && conn->recovery->pacing.held;
 }

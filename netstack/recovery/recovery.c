@@ -41,13 +41,13 @@ static bool make_recovery(struct net_conn *conn)
 {
 	struct net_recovery *rec;
 
-	if (conn->repairing)
+	if (conn->has_recovery)
 		return true;
 	rec = net_mem_calloc(1, sizeof(*rec));
 	if (!rec)
 		return false;
 	conn->recovery = rec;
-	conn->repairing = true;
+	conn->has_recovery = true;
 	TAILQ_INIT(&rec->lost);
 	TAILQ_INIT(&rec->resent);
 	rec->cwnd = conn->pcb.cwnd;
@@ -64,12 +64,12 @@ static bool make_recovery(struct net_conn *conn)
 
 void net_recovery_free(struct net_conn *conn)
 {
-	if (!conn->repairing)
+	if (!conn->has_recovery)
 		return;
 	net_cc_end(conn);
 	net_mem_free(conn->recovery);
 	conn->recovery = NULL;
-	conn->repairing = conn->probed = false;
+	conn->has_recovery = conn->probed = false;
 }
 
 /*
@@ -326,7 +326,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 
 	if (pcb->flags & TF_SACK)
 		net_sack_parse(pcb, hdr, optlen, ack);
-	if (!conn->repairing) {
+	if (!conn->has_recovery) {
 		bool wanted = ack->n_ranges || ack->ece ||
 			      (ack->duplicate && !(pcb->flags & TF_SACK));
 
@@ -417,7 +417,7 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 	}
 	resent = probed && conn->recovery->probe_resent;
 	take_odd(conn, hdr, optlen, &ack);
-	if (!conn->repairing) {
+	if (!conn->has_recovery) {
 		if (ack.acked)
 			net_recovery_advance(conn, ack.una);
 		return;
@@ -464,7 +464,7 @@ void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		return;
 	if (new && pcb->state >= ESTABLISHED)
 		pcb->snd_wl1 = hdr->seqno - 1;
-	if (conn->repairing ||
+	if (conn->has_recovery ||
 	    (pcb->unacked && pcb->state >= ESTABLISHED &&
 	     (may_sack(pcb, optlen) || (acked == 0 && p->tot_len == 0) ||
 	      net_ecn_is_echo(pcb, hdr))))
@@ -481,7 +481,7 @@ void net_recovery_acked(struct net_conn *conn)
 
 	if (net_here()->rx_keep_cwnd)
 		pcb->cwnd = net_here()->rx_cwnd;
-	cwnd = conn->repairing ? conn->recovery->cwnd : pcb->cwnd;
+	cwnd = conn->has_recovery ? conn->recovery->cwnd : pcb->cwnd;
 	if (cwnd > TCP_SND_BUF / 2 && cwnd < UINT32_C(1) << 30)
 		net_cwnd_grow_buffer(conn, cwnd);
 }
@@ -497,7 +497,7 @@ void net_recovery_after_input(struct net_conn *conn)
 			rec->event_us = net_now_us();
 		free_if_idle(conn);
 	}
-	if (conn->repairing && conn->recovery->reorder_armed)
+	if (conn->has_recovery && conn->recovery->reorder_armed)
 		net_timer_by(conn, net_recovery_due_ns(conn));
 }
 
@@ -529,7 +529,7 @@ static uint32_t probe_due_us(const struct net_conn *conn)
 /* Nothing is in flight or held back, and all losses are repaired. */
 static bool is_idle(const struct net_conn *conn)
 {
-	return conn->repairing && !conn->pcb.unacked &&
+	return conn->has_recovery && !conn->pcb.unacked &&
 	       conn->recovery->state == NET_RECOVERY_OPEN &&
 	       !conn->recovery->pacing.held;
 }

@@ -147,7 +147,7 @@ struct net_ack {
 /* NULL: no recovery state. */
 static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 {
-	return conn->repairing ? conn->recovery : NULL;
+	return conn->has_recovery ? conn->recovery : NULL;
 }
 
 /* Whether the oldest segment in flight ends beyond the peer's window. */
@@ -311,7 +311,7 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 	if (__builtin_expect(conn->pcb.cwnd > NET_CC_BULK * conn->pcb.mss ||
 				     conn->paced,
 			     0) &&
-	    !conn->repairing)
+	    !conn->has_recovery)
 		net_cc_engage(conn);
 }
 

@@ -94,14 +94,14 @@ void net_recovery_info(const struct net_conn *conn,
 		       struct net_recovery_info *out)
 {
 	*out = (struct net_recovery_info){
-		.cwnd_bytes =
-			conn->repairing ? conn->recovery->cwnd : conn->pcb.cwnd,
+		.cwnd_bytes = conn->has_recovery ? conn->recovery->cwnd
+						 : conn->pcb.cwnd,
 		.ssthresh_bytes = conn->pcb.ssthresh,
 		.retransmits = conn->ext->retransmits,
 	};
 	out->srtt_ns = (uint64_t)(conn->srtt_us >> 3) << 10;
 	out->rttvar_ns = (uint64_t)(conn->rttvar_us >> 2) << 10;
 	out->rto_ns = (uint64_t)net_rtt_rto_us(conn) << 10;
-	if (conn->repairing)
+	if (conn->has_recovery)
 		out->pacing_rate = (uint64_t)net_pacing_rate(conn);
 }

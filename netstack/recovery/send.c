@@ -11,7 +11,7 @@ enum cause { RTO, RACK, FAST };
 
 static enum cause current_cause(const struct net_conn *conn)
 {
-	if (!conn->repairing || conn->recovery->state == NET_RECOVERY_LOSS)
+	if (!conn->has_recovery || conn->recovery->state == NET_RECOVERY_LOSS)
 		return RTO;
 	return conn->pcb.flags & TF_SACK ? RACK : FAST;
 }
@@ -192,7 +192,7 @@ void net_send_repair(struct net_conn *conn)
 
 void net_recovery_output(struct net_conn *conn)
 {
-	if (__builtin_expect(conn->repairing, 0) &&
+	if (__builtin_expect(conn->has_recovery, 0) &&
 	    !TAILQ_EMPTY(&net_recovery_of(conn)->lost))
 		net_send_repair(conn);
 	else
@@ -251,13 +251,13 @@ uint32_t net_cwnd_shut(struct net_conn *conn)
 {
 	uint32_t window = conn->pcb.cwnd;
 
-	if (conn->repairing)
+	if (conn->has_recovery)
 		conn->pcb.cwnd = NET_CWND_SHUT;
 	return window;
 }
 
 void net_cwnd_open(struct net_conn *conn, uint32_t window)
 {
-	if (conn->pcb_live && conn->repairing)
+	if (conn->pcb_live && conn->has_recovery)
 		conn->pcb.cwnd = window;
 }

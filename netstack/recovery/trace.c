@@ -11,7 +11,7 @@
 /* lwIP's window is shut while a repair runs. */
 static uint32_t cwnd_of(const struct net_conn *conn)
 {
-	return conn->repairing ? conn->recovery->cwnd : conn->pcb.cwnd;
+	return conn->has_recovery ? conn->recovery->cwnd : conn->pcb.cwnd;
 }
 
 /* `was` is the window at the last look, whether it was reported or not. */
@@ -35,7 +35,7 @@ static void look_at_cwnd(struct net_conn *conn, struct net_trace *trace,
 	trace->cwnd_why = NULL;
 	if (!is_news(trace, why, was, ssthresh))
 		return;
-	if (!why && conn->repairing &&
+	if (!why && conn->has_recovery &&
 	    conn->recovery->state != NET_RECOVERY_OPEN)
 		why = "repairing";
 	if (!why)

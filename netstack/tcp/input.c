@@ -226,7 +226,7 @@ static void settle_open(struct net_conn *conn, const struct before *before)
 
 	if (pcb->nrtx && pcb->snd_wnd > before->snd_wnd)
 		net_persist_window_opened(pcb);
-	if (conn->repairing)
+	if (conn->has_recovery)
 		net_recovery_after_input(conn);
 	else
 		net_cwnd_slow_start(pcb, before->lastack, before->cwnd);

@@ -49,7 +49,7 @@ void net_orphan_leave(struct net_conn *conn)
 
 void net_orphan_enter(struct net_conn *conn)
 {
-	if (conn->orphaned || conn->over)
+	if (conn->orphaned || conn->in_time_wait)
 		return;
 	net_rxq_clear(conn); /* nobody reads it any more */
 	append_orphan(conn);

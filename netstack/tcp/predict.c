@@ -157,7 +157,7 @@ static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t bytes;
 
-	if (__builtin_expect(!conn->repairing, 1))
+	if (__builtin_expect(!conn->has_recovery, 1))
 		net_recovery_advance(conn, s->ack);
 	pcb->rto = LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL;
 	pcb->dupacks = 0;
@@ -247,8 +247,9 @@ static inline bool fin_is_expected(const struct net_conn *conn,
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	return is_usual(conn) && !conn->repairing && s->seq == pcb->rcv_nxt &&
-	       pcb->rcv_wnd && s->acked <= pcb->snd_nxt - pcb->lastack &&
+	return is_usual(conn) && !conn->has_recovery &&
+	       s->seq == pcb->rcv_nxt && pcb->rcv_wnd &&
+	       s->acked <= pcb->snd_nxt - pcb->lastack &&
 	       (s->acked || !pcb->unacked) &&
 	       (!pcb->unsent ||
 		TCP_SEQ_LEQ(s->ack, net_seg_begin(pcb->unsent)));
@@ -290,7 +291,7 @@ static inline bool is_last_ack(const struct net_conn *conn,
 	u16_t flags = NET_TF_TRACED | TF_ACK_DELAY | TF_RXCLOSED;
 
 	return pcb->state == LAST_ACK && (pcb->flags & flags) == TF_RXCLOSED &&
-	       !conn->attached && !conn->repairing && !pcb->unsent &&
+	       !conn->attached && !conn->has_recovery && !pcb->unsent &&
 	       s->seq == pcb->rcv_nxt && s->acked && s->ack == pcb->snd_nxt;
 }
 
@@ -350,7 +351,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	if (options)
 		net_ts_note(conn, s.seq, s.ts);
 	net_here()->rx_keep_cwnd = false;
-	if (__builtin_expect(conn->repairing, 0))
+	if (__builtin_expect(conn->has_recovery, 0))
 		pass_to_recovery(conn, p, &s, options);
 	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
@@ -365,7 +366,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	net_count_expected(conn, s.len, retired);
 	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
 		net_conn_queue_output(conn);
-	if (__builtin_expect(conn->repairing, 0))
+	if (__builtin_expect(conn->has_recovery, 0))
 		net_recovery_after_input(conn);
 	else
 		net_cwnd_slow_start(pcb, lastack, cwnd);

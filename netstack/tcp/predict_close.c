@@ -21,7 +21,7 @@ static bool may_close(const struct net_conn *conn)
 	       (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT) &&
 	       !pcb->unsent && pcb->snd_lbb == pcb->snd_nxt &&
 	       !(pcb->flags & (NET_TF_TRACED | TF_CLOSEPEND | TF_FIN)) &&
-	       !conn->repairing && !conn->rx_tail && used <= pcb->cwnd &&
+	       !conn->has_recovery && !conn->rx_tail && used <= pcb->cwnd &&
 	       used < pcb->snd_wnd;
 }
 

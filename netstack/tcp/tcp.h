@@ -30,7 +30,7 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p);
 static inline bool net_predict_runs(const struct net_conn *conn)
 {
 	return conn->pcb.state == ESTABLISHED && !conn->watched &&
-	       !conn->repairing;
+	       !conn->has_recovery;
 }
 /*
  * net_predict_next() queues p if it is the next data of the connection, right

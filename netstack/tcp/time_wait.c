@@ -309,7 +309,7 @@ bool net_time_wait_check(struct net_conn *conn)
 {
 	struct net_time_wait *all = &net_here()->time_wait;
 
-	conn->over = true;
+	conn->in_time_wait = true;
 	net_recovery_free(conn); /* there is nothing left to repair */
 	net_orphan_leave(conn);
 	net_client_check(conn);

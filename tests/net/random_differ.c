@@ -156,7 +156,7 @@ static void one(struct net_conn *conn)
 	FIELD(conn, wants);
 	FIELD(conn, challenged);
 	FIELD(conn, ticking);
-	FIELD(conn, repairing);
+	FIELD(conn, has_recovery);
 	FIELD(conn, probed);
 	FIELD(conn, probe_shift);
 	field("ahead", net_ooseq_bytes(conn));

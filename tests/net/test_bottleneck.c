@@ -107,7 +107,7 @@ static void test_bbr_passes_through_every_state(void **state)
 	connect_with(&path, "bbr", FOREVER);
 	for (unsigned i = 0; i < 1200; i++) {
 		bottleneck_run(&path, 10);
-		if (ours->repairing)
+		if (ours->has_recovery)
 			seen |= 1u << ours->recovery->bbr->state;
 	}
 	assert_int_equal(seen, (1u << (BBR_PROBE_RTT + 1)) - 1);
@@ -267,7 +267,7 @@ static void test_bbr_reduces_its_rate_at_five_percent_loss(void **state)
 		const struct net_bbr *bbr;
 
 		bottleneck_run(&path, 10);
-		if (!ours->repairing)
+		if (!ours->has_recovery)
 			continue;
 		bbr = ours->recovery->bbr;
 		gave_way |= bbr->full_bw_reached && bbr->state == BBR_CRUISE &&
@@ -351,9 +351,9 @@ static void test_idle_connection_frees_its_model_after_a_second(void **state)
 	memory = net_mem_live_bytes();
 	bottleneck_run(&path, 1000);
 	assert_int_equal(path.delivered, 500000);
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	bottleneck_run(&path, 1500);
-	assert_false(ours->repairing);
+	assert_false(ours->has_recovery);
 	assert_false(coro_timer_armed(&ours->timer));
 	assert_true(net_mem_live_bytes() <= memory);
 	net_send_all(ours, (uint8_t[MSS]){0}, MSS);
@@ -372,7 +372,7 @@ static void test_rate_is_kept_over_a_short_pause(void **state)
 	bottleneck_run(&path, 1100);
 	assert_int_equal(path.delivered, 500000);
 	bottleneck_run(&path, 300);
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	path.longest = 0;
 	for (unsigned i = 0; i < 30000; i += MSS)
 		net_send(ours, data, MSS);

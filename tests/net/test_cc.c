@@ -417,7 +417,7 @@ static void test_controller_may_change_with_segments_in_flight(void **state)
 	run_ms(RTT_MS);
 	take_sent(sent, 64);
 	ACK(20);
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	assert_string_equal(ours->recovery->cc->name, "bbr");
 	net_cc_choose(ours, (unsigned)net_cc_number("reno"));
 	assert_string_equal(ours->recovery->cc->name, "reno");

@@ -602,7 +602,7 @@ static void test_failed_allocation_is_survived(void **state)
 	net_mem_fail_after(1);
 	say(PEER_ECE, 0, 5, "");
 	net_mem_fail_after(0);
-	assert_false(ours->repairing);
+	assert_false(ours->has_recovery);
 	assert_int_equal(ours->pcb.ssthresh, 5 * MSS);
 	assert_int_equal(net_here()->stats.ecn_cuts, 1);
 }

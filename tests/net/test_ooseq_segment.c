@@ -165,7 +165,7 @@ static void test_sack_blocks_of_data_out_of_order_are_used(void **state)
 	options[2] = lwip_htonl(ahead_peer.rcv + 3 * 1460);
 	peer_send_raw(&s);
 	run_rounds(1);
-	assert_true(ahead_conn->repairing);
+	assert_true(ahead_conn->has_recovery);
 	ahead_expect_held(1);
 }
 
@@ -214,7 +214,7 @@ static void test_data_out_of_order_is_no_duplicate_ack(void **state)
 	for (uint32_t i = 0; i < 6; i++)
 		ahead_put(1000 + i * 600, 1500 + i * 600, 0);
 	run_rounds(2);
-	assert_false(ahead_conn->repairing);
+	assert_false(ahead_conn->has_recovery);
 	assert_int_equal(ahead_conn->pcb.dupacks, 0);
 	assert_int_equal(ahead_conn->pcb.nrtx, 0);
 }

@@ -320,10 +320,10 @@ static void test_idle_capped_connection_has_no_recovery_state(void **state)
 	net_send(ours, (uint8_t[MSS]){0}, MSS);
 	bottleneck_run(&path, 1500);
 	assert_int_equal(path.delivered, 2 * MSS);
-	assert_true(
-		ours->repairing); /* two seconds' worth of the rate has left */
+	assert_true(ours->has_recovery); /* two seconds' worth of the rate has
+					    left */
 	bottleneck_run(&path, 1000);
-	assert_false(ours->repairing);
+	assert_false(ours->has_recovery);
 	assert_false(coro_timer_armed(&ours->timer));
 	let_go();
 }
@@ -335,7 +335,7 @@ static void test_slow_start_is_paced_at_twice_the_window(void **state)
 
 	bottleneck_connect(&path, FOREVER);
 	bottleneck_run(&path, 250);
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	assert_true(stats().cwnd > 300 * MSS);
 	assert_int_equal(
 		(int)(stats().pacing_rate * 40 / 1000 * 10 / stats().cwnd),
@@ -356,7 +356,7 @@ static void test_short_round_trips_are_not_paced(void **state)
 	bottleneck_connect(&path, FOREVER);
 	bottleneck_run(&path, 20);
 	assert_true(stats().cwnd > 64 * MSS);
-	assert_false(ours->repairing);
+	assert_false(ours->has_recovery);
 	assert_int_equal(stats().pacing_rate, 0);
 	let_go();
 }
@@ -370,7 +370,7 @@ static void test_small_exchanges_are_not_paced(void **state)
 	for (unsigned i = 0; i < 50; i++) {
 		net_send(ours, (uint8_t[64]){0}, 64);
 		bottleneck_run(&path, 11);
-		assert_false(ours->repairing);
+		assert_false(ours->has_recovery);
 	}
 	let_go();
 }

@@ -194,7 +194,7 @@ static void test_hostile_blocks_change_nothing(void **state)
 	run_ms(RTT_MS / 2);
 	peer_expect_nothing();
 	assert_int_equal(info().retransmits, 0);
-	assert_false(ours->repairing); /* none was accepted as a block */
+	assert_false(ours->has_recovery); /* none was accepted as a block */
 }
 
 static void test_partially_sacked_segment_is_not_marked(void **state)

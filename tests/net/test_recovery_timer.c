@@ -359,7 +359,7 @@ static void test_idle_connection_has_no_armed_timer(void **state)
 	ACK(3);
 	run_ms(100);
 	assert_false(coro_timer_armed(&ours->timer));
-	assert_false(ours->repairing); /* and no recovery state was needed */
+	assert_false(ours->has_recovery); /* and no recovery state was needed */
 }
 
 static void test_recovery_state_is_freed_after_acks_without_loss(void **state)
@@ -369,7 +369,7 @@ static void test_recovery_state_is_freed_after_acks_without_loss(void **state)
 	repair_connect(true, 1);
 	take_sent(sent, 8);
 	ms_until_sent(sent, 100);
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	ack_raw(base + 1, 0, NULL);
 	for (unsigned i = 0; i < 3; i++) {
 		run_ms(600);
@@ -379,7 +379,7 @@ static void test_recovery_state_is_freed_after_acks_without_loss(void **state)
 			;
 		ack_raw(ours->pcb.snd_nxt, 0, NULL);
 	}
-	assert_false(ours->repairing);
+	assert_false(ours->has_recovery);
 	assert_int_equal(info().retransmits, 1);
 }
 
@@ -391,12 +391,12 @@ static void test_recovery_state_is_freed_on_an_idle_connection(void **state)
 	take_sent(sent, 8);
 	ms_until_sent(sent, 100);
 	ms_until_sent(sent, 1000); /* a timeout: a loss, and a window of one */
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	ack_raw(ours->pcb.snd_nxt, 0, NULL);
 	run_ms(300);
-	assert_true(ours->repairing);
+	assert_true(ours->has_recovery);
 	run_ms(1000);
-	assert_false(ours->repairing);
+	assert_false(ours->has_recovery);
 	assert_false(coro_timer_armed(&ours->timer));
 }
 

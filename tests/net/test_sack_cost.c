@@ -80,7 +80,7 @@ static void test_sack_blocks_that_mark_nothing_are_cheap(void **state)
 			edges[2 * k + 1] = edges[2 * k] + 1;
 		}
 		ack_raw(ours->pcb.lastack, 4, edges);
-		assert_true(ours->repairing);
+		assert_true(ours->has_recovery);
 		assert_true(ours->recovery->sack_steps <= NET_SACK_STEPS);
 		assert_int_equal(count_sacked(), 0);
 	}
