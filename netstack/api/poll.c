@@ -1,5 +1,6 @@
 /*
- * Waiting for several things at once.
+ * Waiting for several things at once, for a descriptor, or for a function that
+ * blocks.
  *
  * A net_poll() that has to wait allocates one block with a node for each item,
  * since the caller's shared stack may be used by another coroutine meanwhile. A
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include <coronet/coro_chan.h>
+#include <coronet/coro_io.h>
 
 #define ALL_EVENTS (NET_READABLE | NET_WRITABLE | NET_PEER_CLOSED)
 
@@ -291,4 +293,20 @@ int net_poll(struct net_poll_item *items, unsigned n, int64_t deadline_ns)
 	if (ready == -ETIMEDOUT && deadline_ns <= net_here()->now_ns)
 		return 0;
 	return ready;
+}
+
+/* ---- the kernel ---- */
+
+int net_fd_wait(int fd, int events, int64_t deadline_ns)
+{
+	struct net_stack *stack = net_here();
+
+	if (stack->sched && net_stack_stopping(stack))
+		return -ECANCELED;
+	return coro_fd_wait(fd, events, deadline_ns);
+}
+
+int net_offload(coro_fn fn, void *arg, void **result, int64_t deadline_ns)
+{
+	return coro_offload_until(fn, arg, result, deadline_ns);
 }

@@ -1,5 +1,5 @@
 /*
- * Connections: their memory, waiting.
+ * Connections: their memory, waiting, and waking those that wait.
  */
 #include "netstack/conn/conn.h"
 
@@ -91,6 +91,29 @@ int net_conn_wait(struct net_conn *conn, struct coro **slot,
 	err = deadline_ns == CORO_FOREVER ? coro_park()
 					  : coro_park_until(deadline_ns);
 	return net_conn_wait_end(conn, slot, err);
+}
+
+/* ---- waking ---- */
+
+void net_poller_wake(struct net_poller *poller)
+{
+	if (poller->woken)
+		return;
+	poller->woken = true;
+	coro_unpark(poller->co);
+}
+
+void net_poll_wake(struct net_poll_node *nodes, unsigned events)
+{
+	for (; nodes; nodes = nodes->next)
+		if (nodes->events & events)
+			net_poller_wake(nodes->poller);
+}
+
+void net_poll_wake_all(void)
+{
+	for (struct net_poller *p = net_here()->pollers; p; p = p->next)
+		net_poller_wake(p);
 }
 
 /* Makes every call blocked on it return, with err. */

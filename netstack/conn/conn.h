@@ -117,7 +117,7 @@ void net_name_forget(struct net_conn *conn); /* for one that may have a name */
 const char *net_name_in(const struct net_stack *stack,
 			const struct net_conn *conn);
 
-/* ---- wake.c ---- */
+/* ---- conn.c: waking ---- */
 /* One thing that a net_poll() waits for. */
 struct net_poll_node {
 	struct net_poll_node *next, **pprev; /* pprev NULL: in no list */
