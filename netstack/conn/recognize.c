@@ -43,7 +43,7 @@ net_conn_recognize(uintptr_t word, char *text, size_t len)
 	    !(conn->owned || conn->served))
 		return false;
 	net_recognized = conn;
-	addr = net_peer_addr(conn);
+	net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port, &addr);
 	net_addr_format(&addr, peer, sizeof(peer));
 	if (conn->served)
 		snprintf(text, len, "handler %s, peer %s",

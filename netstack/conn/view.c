@@ -80,8 +80,9 @@ __attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
 __attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
 {
 	char peer[NET_ADDR_TEXT_MAX];
-	struct net_addr addr = net_peer_addr(conn);
+	struct net_addr addr;
 
+	net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port, &addr);
 	net_here()->stats.views_reclaimed += conn->n_views;
 	net_log_seldom_of(
 		NET_COMPONENT_API,

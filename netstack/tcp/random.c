@@ -86,7 +86,7 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 {
 	if (net_here()->isn_fixed)
 		return net_here()->isn;
-	return (u32_t)(net_clock_ns() / 4000) +
+	return (u32_t)(glue_now_ns() / 4000) +
 	       (u32_t)net_tuple_hash(local_ip, local_port, remote_ip,
 				     remote_port);
 }
