@@ -2,12 +2,8 @@
  * Bulk transfer in Gbit/s between two coronet processes over memif, on two
  * CPUs, with each kind of send call. In one direction, the server discards; in
  * both, it echoes. bench-bulk-loop measures the cost in the stack alone.
- *
- * Usage: bench-bulk [--mtu N] [--seconds N] [--size BYTES] [--runs N]
- *                   [--streams N]
  */
 #include <errno.h>
-#include <getopt.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "netstack/options/opt.h"
 #include "tests/bench/bulk.h"
 
 #define WARM_NS INT64_C(500000000)
@@ -33,11 +30,12 @@ struct shared {
 	double gbit_s;
 };
 
-static struct {
+static struct conf {
 	unsigned mtu, streams, runs;
+	size_t size;
 	double seconds;
 	char path[64];
-} conf = {.mtu = 1500, .runs = 1, .seconds = 2};
+} conf;
 
 static struct shared *shared;
 
@@ -159,59 +157,66 @@ static void measure(unsigned streams, bool echo, enum how how)
 	free(each);
 }
 
-static bool parse(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"mtu", 1, NULL, 'm'},	   {"seconds", 1, NULL, 's'},
-		{"size", 1, NULL, 'z'},	   {"runs", 1, NULL, 'r'},
-		{"streams", 1, NULL, 'n'}, {0},
-	};
-	int c;
+#define AT(member) OPT_AT(struct conf, member)
 
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		switch (c) {
-		case 'm':
-			conf.mtu = (unsigned)atoi(optarg);
-			break;
-		case 's':
-			conf.seconds = atof(optarg);
-			break;
-		case 'z':
-			bulk.size = (size_t)atol(optarg);
-			break;
-		case 'r':
-			conf.runs = (unsigned)atoi(optarg);
-			break;
-		case 'n':
-			conf.streams = (unsigned)atoi(optarg);
-			break;
-		default:
-			return false;
-		}
-	return bulk.size && bulk.size <= BULK_MAX && conf.runs;
+static const struct opt rows[] = {
+	{"mtu", OPT_NUMBER, AT(mtu), "BYTES", "1500", 576, 9000,
+	 .help = "Largest IP packet"},
+	{"seconds", OPT_SECONDS_FP, AT(seconds), "SECONDS", "2",
+	 OPT_NS_PER_S / 10, OPT_DAY_NS, .help = "Duration of a run"},
+	{"size", OPT_NUMBER, AT(size), "BYTES", "65536", 1, BULK_MAX,
+	 .help = "Bytes that are handed over at once"},
+	{"runs", OPT_NUMBER, AT(runs), "N", "1", 1, 1000,
+	 .help = "Runs, of which the median is shown"},
+	{"streams", OPT_NUMBER, AT(streams), "N", NULL, 1, 1000,
+	 .help = "Measure this number of streams alone (default: 1, and 64)"},
+};
+
+OPT_SET(bulk_opts, rows, 0x100, NULL)
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opt_begin(state);
+		opt_set_defaults(rows, OPT_COUNT(rows), &conf);
+		return 0;
+	case ARGP_KEY_ARG:
+		opt_refuse_argument(state, arg);
+	default:
+		return bulk_opts_parse(key, arg, state);
+	}
 }
 
 static void measure_all(unsigned only_streams)
 {
 	for (int echo = 0; echo < 2; echo++)
-		for (int how = 0; how < HOWS; how++)
-			for (unsigned streams = 1; streams <= 64; streams *= 64)
-				if (!only_streams || only_streams == streams)
-					measure(streams, echo, (enum how)how);
+		for (enum how how = COPIED; how < HOWS; how++) {
+			measure(only_streams ? only_streams : 1, echo, how);
+			if (!only_streams)
+				measure(64, echo, how);
+		}
 }
 
 static uint8_t block[BULK_MAX];
 
 int main(int argc, char **argv)
 {
+	static const struct argp argp = {
+		.options = bulk_opts_options,
+		.parser = parse_key,
+		.help_filter = bulk_opts_help,
+		.doc = "Measures bulk transfer between two coronet processes "
+		       "over memif.",
+	};
 	unsigned streams;
 
+	if (argp_parse(&argp, argc, argv, 0, NULL, &conf))
+		return OPT_EXIT_USAGE;
 	bulk = (struct bulk){.to = "10.9.0.1",
 			     .from = "10.9.1.9",
 			     .block = block,
-			     .size = 65536};
-	if (!parse(argc, argv))
-		return 2;
+			     .size = conf.size};
 	streams = conf.streams;
 	snprintf(conf.path, sizeof(conf.path), "/tmp/bench-bulk.%d", getpid());
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,

@@ -2,8 +2,7 @@
  * The cost of bulk transfer in the stack alone: both ends of each stream are on
  * one stack, over a port that returns every frame. Measures the CPU time of
  * both ends, which depends little on a busy machine; no checksums, no second
- * process. Usage: bench-bulk-loop [-m MIB] [-s BYTES] [STREAMS...]; BYTES are
- * handed over at once. A few MiB are for callgrind, which counts instructions.
+ * process. See --help.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "netstack/options/opt.h"
 #include "netstack/shard/shard.h"
 #include "tests/bench/array_port.h"
 #include "tests/bench/bulk.h"
@@ -23,7 +23,11 @@ enum how { COPIED, GIVEN, ECHOED, HOWS };
 static const char *const how_names[HOWS] = {"copied", "given", "echoed"};
 
 static uint8_t block[BULK_MAX];
-static unsigned mib = 512;
+static struct conf {
+	unsigned mib;
+	size_t size;
+	unsigned n_runs, streams[16]; /* of each run */
+} conf;
 static uint64_t received;
 
 /* ---- the port ---- */
@@ -139,10 +143,10 @@ static void run(enum how how, unsigned streams)
 	net_listener_serve(listener, bulk_serve, NULL);
 	for (unsigned i = 0; i < streams; i++)
 		net_spawn(bulk.stack, "send", bulk_send, NULL);
-	transfer((uint64_t)mib << 18);
+	transfer((uint64_t)conf.mib << 18);
 	begun_s = cpu_s();
-	waiting = transfer((uint64_t)mib << 20);
-	ns = (cpu_s() - begun_s) * 1e9 / mib / 1024;
+	waiting = transfer((uint64_t)conf.mib << 20);
+	ns = (cpu_s() - begun_s) * 1e9 / conf.mib / 1024;
 	printf("%4u streams, %s: %6.1f ns of CPU a KiB, %.0f frames wait\n",
 	       streams, how_names[how], ns, waiting);
 	fflush(stdout);
@@ -150,43 +154,66 @@ static void run(enum how how, unsigned streams)
 	array_port_free();
 }
 
-static unsigned number(const char *text, unsigned most)
-{
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
+#define AT(member)  OPT_AT(struct conf, member)
+#define STREAMS_MAX 1000u
 
-	if (*end || end == text || n == 0 || n > most) {
-		fprintf(stderr,
-			"bench-bulk-loop: '%s' is no number from 1 to %u, as "
-			"in: bench-bulk-loop -m 512 -s 65536 1 64\n",
-			text, most);
-		exit(2);
+static const struct opt rows[] = {
+	{"mib", OPT_NUMBER, AT(mib), "MIB", "512", 1, 1u << 16,
+	 .help = "MiB per run; a few are for callgrind, which counts "
+		 "instructions",
+	 .letter = 'm'},
+	{"size", OPT_NUMBER, AT(size), "BYTES", "65536", 1, BULK_MAX,
+	 .help = "Bytes that are handed over at once", .letter = 's'},
+};
+
+OPT_SET(loop_opts, rows, 0x100, NULL)
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	uint64_t n;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opt_begin(state);
+		opt_set_defaults(rows, OPT_COUNT(rows), &conf);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (conf.n_runs == OPT_COUNT(conf.streams) ||
+		    opt_parse_number(arg, 1, STREAMS_MAX, &n) < 0)
+			opt_refuse_or_exit(state, "STREAMS", arg,
+					   "at most 16 numbers from 1 to 1000",
+					   "1 64");
+		conf.streams[conf.n_runs++] = (unsigned)n;
+		return 0;
+	default:
+		return loop_opts_parse(key, arg, state);
 	}
-	return (unsigned)n;
 }
 
 int main(int argc, char **argv)
 {
-	int opt;
+	static const struct argp argp = {
+		.options = loop_opts_options,
+		.parser = parse_key,
+		.args_doc = "[STREAMS...]",
+		.help_filter = loop_opts_help,
+		.doc = "Measures bulk transfer in the stack alone, over "
+		       "STREAMS connections in each run (default: 1, and 64).",
+	};
 
+	if (argp_parse(&argp, argc, argv, 0, NULL, &conf))
+		return OPT_EXIT_USAGE;
 	bulk = (struct bulk){.to = "10.9.0.2",
 			     .block = block,
-			     .size = 65536,
+			     .size = conf.size,
 			     .received = &received};
-	while ((opt = getopt(argc, argv, "m:s:")) == 'm' || opt == 's')
-		if (opt == 'm')
-			mib = number(optarg, 1u << 16);
-		else
-			bulk.size = number(optarg, BULK_MAX);
-	if (opt != -1)
-		return 2;
 	for (enum how how = COPIED; how < HOWS; how++) {
-		if (optind == argc) {
+		if (conf.n_runs == 0) {
 			run(how, 1);
 			run(how, 64);
 		}
-		for (int i = optind; i < argc; i++)
-			run(how, number(argv[i], 1000));
+		for (unsigned i = 0; i < conf.n_runs; i++)
+			run(how, conf.streams[i]);
 	}
 	return 0;
 }

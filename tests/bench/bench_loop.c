@@ -1,14 +1,8 @@
 /*
  * The cost of one echo in the stack alone: netstack/ and coro/ over a port that
  * forges requests and discards answers. No DPDK, no second process; CPU time,
- * which depends little on a busy machine. Usage: bench-loop [-r REQUESTS] [-t
- * SHARDS] [-c] [-s] [-e copies|posix] [CONNS...]; shards are threads with
- * clients of their own; without connections, opening with many listeners as
- * well. With -c each request has a connection of its own, with -s clients offer
- * timestamps. With -e the echo is not by views but by net_recv() and
- * net_send(), or by read() and write() of libcoronet-sockets
- * (bench-loop-sockets has those). Few requests are for callgrind, which counts
- * instructions.
+ * which depends little on a busy machine. Without arguments it also measures
+ * opening with many listeners. See --help.
  */
 #include <netinet/in.h>
 #include <pthread.h>
@@ -22,6 +16,7 @@
 
 #include <coronet/net.h>
 
+#include "netstack/options/opt.h"
 #include "netstack/shard/shard.h"
 #include "tests/bench/array_port.h"
 #include "tests/bytes.h"
@@ -41,9 +36,13 @@ struct flow {
 	uint8_t step; /* enum step, with -c */
 };
 
-static unsigned requests = 3000000, n_threads = 1;
-static enum { VIEWS, COPIES, POSIX } how;
-static bool once;	 /* a request a connection */
+static struct conf {
+	unsigned requests, n_threads;
+	enum { VIEWS, COPIES, POSIX } how;
+	bool once; /* a request a connection */
+	bool timestamps;
+	unsigned n_runs, conns[16]; /* of each run */
+} conf;
 static unsigned options; /* bytes of a segment: 0, or a timestamp's */
 static uint8_t header[54 + 12];
 static pthread_barrier_t barrier;
@@ -145,7 +144,7 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 {
 	unsigned n = 0, seen = 0;
 
-	if (once)
+	if (conf.once)
 		return receive_once(frames, max);
 
 	while (n < max && seen++ < n_conns) {
@@ -213,7 +212,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 		unsigned len =
 			(data[16] << 8 | data[17]) - 20u - (data[46] >> 4) * 4u;
 
-		if (once) {
+		if (conf.once) {
 			take_answer(&flows[i], get32(data + 38), len, data[47]);
 		} else if (data[47] & SYN) {
 			flows[i].rcv = get32(data + 38) + 1;
@@ -284,7 +283,7 @@ static void serve(struct net_stack *stack)
 	struct net_listener *listener;
 
 #ifdef WITH_SOCKETS
-	if (how == POSIX) {
+	if (conf.how == POSIX) {
 		unsigned conns = n_conns;
 
 		net_spawn(stack, "accept", accept_posix, NULL);
@@ -296,7 +295,8 @@ static void serve(struct net_stack *stack)
 #endif
 	if (net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
 		exit(1);
-	net_listener_serve(listener, how == COPIES ? echo_copied : echo, NULL);
+	net_listener_serve(listener, conf.how == COPIES ? echo_copied : echo,
+			   NULL);
 }
 
 static void round_and_replies(struct net_stack *stack)
@@ -372,7 +372,7 @@ static void pin(unsigned shard)
 {
 	cpu_set_t set;
 
-	if (n_threads == 1)
+	if (conf.n_threads == 1)
 		return;
 	CPU_ZERO(&set);
 	CPU_SET(shard % (unsigned)sysconf(_SC_NPROCESSORS_ONLN), &set);
@@ -394,15 +394,15 @@ static void *run_shard(void *arg)
 	serve(stack);
 	listen_besides(stack, work->listeners - 1);
 	begun_s = cpu_s();
-	if (!once)
+	if (!conf.once)
 		open_all(stack);
 	work->opened_ns = (cpu_s() - begun_s) * 1e9 / work->conns;
-	for (from = answers; answers - from < requests / 4;)
+	for (from = answers; answers - from < conf.requests / 4;)
 		round_and_replies(stack);
 	pthread_barrier_wait(&barrier);
 	work->from_s = seconds(CLOCK_MONOTONIC);
 	begun_s = cpu_s();
-	for (from = answers; answers - from < requests;)
+	for (from = answers; answers - from < conf.requests;)
 		round_and_replies(stack);
 	work->echo_ns = (cpu_s() - begun_s) * 1e9 / (double)(answers - from);
 	work->to_s = seconds(CLOCK_MONOTONIC);
@@ -417,20 +417,20 @@ static void report(const struct work *work)
 {
 	double opened_ns = 0, echo_ns = 0, rate = 0;
 
-	for (unsigned i = 0; i < n_threads; i++) {
-		opened_ns += work[i].opened_ns / n_threads;
-		echo_ns += work[i].echo_ns / n_threads;
-		rate += requests / (work[i].to_s - work[i].from_s);
+	for (unsigned i = 0; i < conf.n_threads; i++) {
+		opened_ns += work[i].opened_ns / conf.n_threads;
+		echo_ns += work[i].echo_ns / conf.n_threads;
+		rate += conf.requests / (work[i].to_s - work[i].from_s);
 	}
-	if (once) {
+	if (conf.once) {
 		printf("%9u connections at a time: %6.1f ns to connect, ask "
 		       "once and close; shards: %u, %.0f a second together\n",
-		       work->conns, echo_ns, n_threads, rate);
+		       work->conns, echo_ns, conf.n_threads, rate);
 		return;
 	}
 	printf("%9u connections: %6.1f ns an echo; opened with %5u listeners "
 	       "in %6.1f ns each; shards: %u, %.0f echoes a second together\n",
-	       work->conns, echo_ns, work->listeners, opened_ns, n_threads,
+	       work->conns, echo_ns, work->listeners, opened_ns, conf.n_threads,
 	       rate);
 	fflush(stdout);
 }
@@ -445,12 +445,12 @@ static void run(unsigned conns, unsigned listeners)
 	opts.links[opts.n_links++] = "ring:bench";
 	net_addr_parse_prefix("10.0.0.1/8", &opts.addrs[opts.n_addrs++]);
 	opts.poll = NET_POLL_BUSY;
-	opts.shards = n_threads;
+	opts.shards = conf.n_threads;
 	opts.max_conns = 1 << 21;
-	pthread_barrier_init(&barrier, NULL, n_threads);
+	pthread_barrier_init(&barrier, NULL, conf.n_threads);
 	if (net_program_open(&opts) < 0)
 		exit(1);
-	for (unsigned i = 0; i < n_threads; i++) {
+	for (unsigned i = 0; i < conf.n_threads; i++) {
 		work[i] = (struct work){.shard = i,
 					.conns = conns,
 					.listeners = listeners,
@@ -459,68 +459,79 @@ static void run(unsigned conns, unsigned listeners)
 			pthread_create(&threads[i], NULL, run_shard, &work[i]);
 	}
 	run_shard(&work[0]);
-	for (unsigned i = 1; i < n_threads; i++)
+	for (unsigned i = 1; i < conf.n_threads; i++)
 		pthread_join(threads[i], NULL);
 	net_program_close();
 	pthread_barrier_destroy(&barrier);
 	report(work);
 }
 
-static unsigned number(const char *text)
-{
-	char *end;
-	unsigned long n = strtoul(text, &end, 10);
+#define AT(member) OPT_AT(struct conf, member)
+#define CONNS_MAX  10000000u
 
-	if (*end || end == text || n == 0 || n > 10000000) {
-		fprintf(stderr,
-			"bench-loop: '%s' is no number from 1 to 10,000,000, "
-			"as in: bench-loop -r 100000 64\n",
-			text);
-		exit(2);
-	}
-	return (unsigned)n;
-}
-
-static int handler(const char *text)
-{
-	if (strcmp(text, "copies") == 0)
-		return COPIES;
+static const struct opt rows[] = {
+	{"requests", OPT_NUMBER, AT(requests), "N", "3000000", 1, CONNS_MAX,
+	 .help = "Requests per shard; few are for callgrind, which counts "
+		 "instructions",
+	 .letter = 'r'},
+	{"threads", OPT_NUMBER, AT(n_threads), "N", "1", 1, NET_MAX_SHARDS,
+	 .help = "Shards, which are threads with clients of their own",
+	 .letter = 't'},
+	{"once", OPT_FLAG, AT(once),
+	 .help = "Give each request a connection of its own", .letter = 'c'},
+	{"timestamps", OPT_FLAG, AT(timestamps),
+	 .help = "Let clients offer timestamps", .letter = 's'},
 #ifdef WITH_SOCKETS
-	if (strcmp(text, "posix") == 0)
-		return POSIX;
-#endif
-	fprintf(stderr, "bench-loop: -e '%s': expected copies%s\n", text,
-#ifdef WITH_SOCKETS
-		" or posix"
+	{"echo", OPT_CHOICE, AT(how), "views|copies|posix", "views",
+	 .help = "Echo by views, by net_recv() and net_send(), or by read() "
+		 "and write() of libcoronet-sockets",
+	 .letter = 'e'},
 #else
-		" (bench-loop-sockets knows posix, too)"
+	{"echo", OPT_CHOICE, AT(how), "views|copies", "views",
+	 .help = "Echo by views, or by net_recv() and net_send(); "
+		 "bench-loop-sockets also has posix",
+	 .letter = 'e'},
 #endif
-	);
-	exit(2);
+};
+
+OPT_SET(loop_opts, rows, 0x100, NULL)
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+	uint64_t n;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		opt_begin(state);
+		opt_set_defaults(rows, OPT_COUNT(rows), &conf);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (conf.n_runs == OPT_COUNT(conf.conns) ||
+		    opt_parse_number(arg, 1, CONNS_MAX, &n) < 0)
+			opt_refuse_or_exit(
+				state, "CONNS", arg,
+				"at most 16 numbers from 1 to 10000000", "64");
+		conf.conns[conf.n_runs++] = (unsigned)n;
+		return 0;
+	default:
+		return loop_opts_parse(key, arg, state);
+	}
 }
 
 int main(int argc, char **argv)
 {
-	int opt;
+	static const struct argp argp = {
+		.options = loop_opts_options,
+		.parser = parse_key,
+		.args_doc = "[CONNS...]",
+		.help_filter = loop_opts_help,
+		.doc = "Measures an echo in the stack alone, over CONNS "
+		       "connections for each run.",
+	};
 
-	while ((opt = getopt(argc, argv, "r:t:cse:")) != -1 && opt != '?')
-		if (opt == 'e')
-			how = handler(optarg);
-		else if (opt == 'r')
-			requests = number(optarg);
-		else if (opt == 't')
-			n_threads = number(optarg);
-		else if (opt == 'c')
-			once = true;
-		else
-			options = 12;
-	if (opt != -1)
-		return 2;
-	if (n_threads > NET_MAX_SHARDS) {
-		fprintf(stderr, "bench-loop: -t %u: at most %d shards\n",
-			n_threads, NET_MAX_SHARDS);
-		return 2;
-	}
+	if (argp_parse(&argp, argc, argv, 0, NULL, &conf))
+		return OPT_EXIT_USAGE;
+	options = conf.timestamps ? 12 : 0;
 	memcpy(header, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0", 14);
 	header[14] = 0x45;
 	header[22] = 64;
@@ -530,14 +541,14 @@ int main(int argc, char **argv)
 	header[46] = (uint8_t)((20 + options) / 4 << 4);
 	memcpy(header + 54, "\1\1\10\12", 4);
 	put16(header + 48, 65535);
-	if (optind == argc) {
+	if (conf.n_runs == 0) {
 		run(64, 1);
 		run(1000, 1);
 		run(100000, 1);
 		run(100000, 100);
 		run(100000, 10000);
 	}
-	for (int i = optind; i < argc; i++)
-		run(number(argv[i]), 1);
+	for (unsigned i = 0; i < conf.n_runs; i++)
+		run(conf.conns[i], 1);
 	return 0;
 }
