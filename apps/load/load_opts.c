@@ -7,6 +7,8 @@
 
 #define DEFAULT_SIZE	  64
 #define DEFAULT_BULK_SIZE 16384
+#define SIZE_TEXT	  OPT_NUMBER_TEXT(DEFAULT_SIZE)
+#define BULK_SIZE_TEXT	  OPT_NUMBER_TEXT(DEFAULT_BULK_SIZE)
 #define S		  OPT_NS_PER_S
 #define AT(member)	  OPT_AT(struct load_opts, member)
 
@@ -43,9 +45,10 @@ static const struct opt rows[] = {
 	{"conns", OPT_NUMBER, AT(conns), "N", "64", 1, 10000000,
 	 .help = "Number of connections at a time"},
 	{"size", OPT_NUMBER, AT(size), "BYTES", NULL, 1, 16 << 20,
-	 .help = "Bytes per request (default 64), or per write in bulk mode "
-		 "(default 16384)",
-	 .example = "64"},
+	 .help = "Bytes per request (default " SIZE_TEXT
+		 "), or per write in bulk "
+		 "mode (default " BULK_SIZE_TEXT ")",
+	 .example = SIZE_TEXT},
 	{"verify", OPT_FLAG, AT(verify), .arg = NULL,
 	 .help = "Send bytes that identify their connection and position, and "
 		 "check them when they come back"},

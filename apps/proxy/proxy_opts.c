@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <string.h>
 
-#define S	 OPT_NS_PER_S
-#define MOST	 2000000 /* clients */
-#define AT(what) OPT_AT(struct proxy_opts, what)
+#define S	     OPT_NS_PER_S
+#define CLIENTS_MAX  2000000
+#define DEFAULT_PORT 8080 /* of every address */
+#define PORT_TEXT    OPT_NUMBER_TEXT(DEFAULT_PORT)
+#define AT(what)     OPT_AT(struct proxy_opts, what)
 
 /* ---- addresses ---- */
 
@@ -72,9 +74,9 @@ static const struct opt rows[] = {
 	 .expected = "an address and a port", .example = "10.9.0.1:8080",
 	 .help = "Accept clients here (repeatable)", .fixed = true},
 	{"port", OPT_NUMBER, AT(port), "PORT", NULL, 1, 65535,
-	 .example = "8080",
-	 .help = "Accept clients at this port of every address (default 8080 "
-		 "if there is no --listen)",
+	 .example = PORT_TEXT,
+	 .help = "Accept clients at this port of every address "
+		 "(default " PORT_TEXT " if there is no --listen)",
 	 .fixed = true},
 	{"to", OPT_CUSTOM, .arg = "[NAME=]ADDRESS:PORT[,KEY=VALUE...]",
 	 .read = add_backend, .example = "10.9.0.2:80",
@@ -107,15 +109,17 @@ static const struct opt rows[] = {
 	{"idle-timeout", OPT_SECONDS, AT(idle_timeout_ns), "SECONDS", "300", 0,
 	 OPT_DAY_NS,
 	 .help = "Reset sessions that are idle this long; 0: never"},
-	{"max-clients", OPT_NUMBER, AT(max_clients), "N", "100000", 1, MOST,
-	 .help = "Maximum number of clients at a time", .fixed = true},
+	{"max-clients", OPT_NUMBER, AT(max_clients), "N", "100000", 1,
+	 CLIENTS_MAX, .help = "Maximum number of clients at a time",
+	 .fixed = true},
 	{"max-clients-per-source", OPT_NUMBER, AT(max_source), "N", NULL, 1,
-	 MOST, .example = "1024",
+	 CLIENTS_MAX, .example = "1024",
 	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64; "
 		 "more are refused (default: half of --max-clients, at least "
 		 "1024)",
 	 .fixed = true},
-	{"max-half-open", OPT_NUMBER, AT(max_half_open), "N", "4096", 1, MOST,
+	{"max-half-open", OPT_NUMBER, AT(max_half_open), "N", "4096", 1,
+	 CLIENTS_MAX,
 	 .help = "Maximum number of clients whose PROXY header is incomplete; "
 		 "beyond it the oldest is reset",
 	 .fixed = true},
@@ -136,7 +140,7 @@ static int check_opts(void *base, struct opt_error *error)
 		return opt_refuse(error, "--to", NULL, "a backend",
 				  "--to 10.9.0.2:80");
 	if (opts->n_listens == 0 && opts->port == 0)
-		opts->port = 8080;
+		opts->port = DEFAULT_PORT;
 	if (opts->max_source == 0)
 		opts->max_source = opts_source_limit(opts->max_clients);
 	if (opts->health_interval_ns && opts->health_interval_ns < S / 100)

@@ -81,6 +81,10 @@ typedef int opt_read_fn(const struct opt *opt, const char *text, void *base,
  * error->text set. */
 typedef int opt_check_fn(void *base, struct opt_error *error);
 
+/* A number that a macro defines, as text: for a default that help mentions. */
+#define OPT_NUMBER_TEXT(number)	 OPT_NUMBER_TEXT_(number)
+#define OPT_NUMBER_TEXT_(number) #number
+
 struct opt_member {
 	size_t offset, bytes;
 };
