@@ -27,8 +27,8 @@ static u16_t choose_port(const ip_addr_t *ip)
 	for (unsigned i = 0; i < net_port_count(); i++) {
 		u16_t port = net_ephemeral_next(&search);
 
-		if (!net_udp_is_taken(ip, port) &&
-		    !net_udp_is_taken(NULL, port))
+		if (!net_udp_is_taken(ip, port, false) &&
+		    !net_udp_is_taken(NULL, port, false))
 			return port;
 	}
 	return 0;
@@ -55,7 +55,8 @@ int net_udp_open(struct net_stack *stack, const struct net_addr *local,
 	port = local->port;
 	if (port == 0)
 		port = choose_port(local->family ? &ip : NULL);
-	if (port == 0 || net_udp_is_taken(local->family ? &ip : NULL, port))
+	if (port == 0 || net_udp_is_taken(local->family ? &ip : NULL, port,
+					  opts && opts->shared))
 		return -EADDRINUSE;
 	udp = net_udp_new(opts);
 	if (!udp)
@@ -182,6 +183,33 @@ void net_udp_set_read_deadline(struct net_udp *udp, int64_t deadline_ns)
 	NET_CHECK_UDP(udp);
 	if (udp)
 		udp->read_deadline = deadline_ns;
+}
+
+int net_udp_set_opts(struct net_udp *udp, const struct net_udp_opts *opts)
+{
+	NET_CHECK_UDP(udp);
+	if (!udp || !udp->owned)
+		return -EBADF;
+	if (!opts)
+		return -EINVAL;
+	net_udp_configure(udp, opts);
+	return 0;
+}
+
+void net_udp_set_watch(struct net_udp *udp, struct net_udp_watch *watch)
+{
+	NET_CHECK_UDP(udp);
+	net_check_shared(watch, "net_udp_set_watch: the watch");
+	if (udp && udp->owned)
+		udp->watch = watch;
+}
+
+int net_udp_error(struct net_udp *udp, bool take)
+{
+	NET_CHECK_UDP(udp);
+	if (!udp || !udp->owned)
+		return -EBADF;
+	return take ? net_udp_take_error(udp) : udp->err;
 }
 
 int net_udp_cancel(struct net_udp *udp)

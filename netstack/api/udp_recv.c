@@ -27,7 +27,7 @@ static int wait_readable(struct net_udp *udp)
 	while (err == 0 && !udp->rx_head) {
 		err = net_udp_take_error(udp);
 		if (err == 0)
-			err = wait_begin(udp);
+			err = udp->watch ? -EAGAIN : wait_begin(udp);
 		if (err < 0)
 			return err;
 		err = coro_park_at("net_udp_recv", udp->read_deadline);
@@ -120,4 +120,30 @@ long net_udp_recv(struct net_udp *udp, void *buf, size_t len,
 	}
 	net_pbuf_free(p);
 	return (long)n;
+}
+
+int net_udp_peek(struct net_udp *udp, struct net_datagram *out)
+{
+	int err;
+
+	NET_CHECK_UDP(udp);
+	err = net_udp_enter(udp);
+	if (err == 0 && !udp->rx_head)
+		err = -EAGAIN;
+	if (err == 0)
+		net_udp_describe(udp->rx_head, out);
+	return err;
+}
+
+int net_udp_discard(struct net_udp *udp)
+{
+	int err;
+
+	NET_CHECK_UDP(udp);
+	err = net_udp_enter(udp);
+	if (err == 0 && !udp->rx_head)
+		err = -EAGAIN;
+	if (err == 0)
+		net_pbuf_free(net_udp_unqueue(udp));
+	return err;
 }

@@ -31,8 +31,9 @@ static unsigned room_to(const ip_addr_t *remote)
 
 /* ---- where it goes ---- */
 
+/* any: another peer than the one it is connected to, as well. */
 static int find_peer(const struct net_udp *udp, const struct net_addr *peer,
-		     struct net_udp_path *path)
+		     bool any, struct net_udp_path *path)
 {
 	int err;
 
@@ -47,8 +48,9 @@ static int find_peer(const struct net_udp *udp, const struct net_addr *peer,
 	if (err < 0)
 		return err;
 	path->remote_port = peer->port;
-	if (udp->remote_port && (udp->remote_port != peer->port ||
-				 !ip_addr_eq(&udp->remote, &path->remote)))
+	if (!any && udp->remote_port &&
+	    (udp->remote_port != peer->port ||
+	     !ip_addr_eq(&udp->remote, &path->remote)))
 		return -EISCONN;
 	return 0;
 }
@@ -77,9 +79,10 @@ static int find_local(const struct net_udp *udp, const struct net_addr *local,
 }
 
 static int find_path(const struct net_udp *udp, const struct net_addr *peer,
-		     const struct net_addr *local, struct net_udp_path *path)
+		     bool any, const struct net_addr *local,
+		     struct net_udp_path *path)
 {
-	int err = find_peer(udp, peer, path);
+	int err = find_peer(udp, peer, any, path);
 
 	if (err == 0)
 		err = find_local(udp, local, path);
@@ -111,7 +114,7 @@ __attribute__((noinline)) static int wait_for_room(struct net_udp *udp)
 	int err;
 
 	udp->stats.tx_busy++;
-	if (!coro_self())
+	if (!coro_self() || udp->watch)
 		return -EAGAIN;
 	if (net_here()->draining)
 		return -ECANCELED;
@@ -176,7 +179,8 @@ int net_udp_send_batch(struct net_udp *udp,
 		else if (d->len > UINT16_MAX)
 			err = -EMSGSIZE;
 		else
-			err = find_path(udp, &d->peer, &d->local, &out.path);
+			err = find_path(udp, &d->peer, false, &d->local,
+					&out.path);
 		out.len = (unsigned)d->len;
 		if (err == 0)
 			err = send_one(udp, &out);
@@ -185,13 +189,11 @@ int net_udp_send_batch(struct net_udp *udp,
 	return sent ? (int)sent : err;
 }
 
-static long send_vectors(struct net_udp *udp, const struct net_addr *peer,
-			 const struct iovec *iov, unsigned n,
-			 struct net_extbuf *ext)
+static long send_vectors(struct net_udp *udp, const struct net_addr *local,
+			 const struct net_addr *peer, bool any, struct out *out)
 {
 	int err = send_enter(udp);
-	long total = net_iov_bytes(iov, n);
-	struct out out = {.iov = iov, .n = n, .ext = ext};
+	long total = net_iov_bytes(out->iov, out->n);
 
 	if (err < 0)
 		return err;
@@ -201,10 +203,10 @@ static long send_vectors(struct net_udp *udp, const struct net_addr *peer,
 		udp->stats.tx_too_big++;
 		return -EMSGSIZE;
 	}
-	out.len = (unsigned)total;
-	err = find_path(udp, peer, NULL, &out.path);
+	out->len = (unsigned)total;
+	err = find_path(udp, peer, any, local, &out->path);
 	if (err == 0)
-		err = send_one(udp, &out);
+		err = send_one(udp, out);
 	return err < 0 ? err : total;
 }
 
@@ -212,16 +214,29 @@ long net_udp_send(struct net_udp *udp, const struct net_addr *peer,
 		  const void *buf, size_t len)
 {
 	struct iovec iov = {(void *)(uintptr_t)buf, len};
+	struct out out = {.iov = &iov, .n = 1};
 
 	NET_CHECK_UDP(udp);
-	return send_vectors(udp, peer, &iov, 1, NULL);
+	return send_vectors(udp, NULL, peer, false, &out);
 }
 
 long net_udp_sendv(struct net_udp *udp, const struct net_addr *peer,
 		   const struct iovec *iov, unsigned n)
 {
+	struct out out = {.iov = iov, .n = n};
+
 	NET_CHECK_UDP(udp);
-	return send_vectors(udp, peer, iov, n, NULL);
+	return send_vectors(udp, NULL, peer, false, &out);
+}
+
+long net_udp_sendv_from(struct net_udp *udp, const struct net_addr *local,
+			const struct net_addr *peer, const struct iovec *iov,
+			unsigned n)
+{
+	struct out out = {.iov = iov, .n = n};
+
+	NET_CHECK_UDP(udp);
+	return send_vectors(udp, local, peer, true, &out);
 }
 
 long net_udp_send_owned(struct net_udp *udp, const struct net_addr *peer,
@@ -229,20 +244,20 @@ long net_udp_send_owned(struct net_udp *udp, const struct net_addr *peer,
 			void *arg)
 {
 	struct iovec iov = {(void *)(uintptr_t)data, len};
-	struct net_extbuf *ext;
+	struct out out = {.iov = &iov, .n = 1};
 	long n;
 
 	NET_CHECK_UDP(udp);
 	if (!release || (!data && len))
 		return -EINVAL;
 	net_check_shared(data, "the buffer of net_udp_send_owned()");
-	ext = net_extbuf_open(release, arg);
-	if (!ext) {
+	out.ext = net_extbuf_open(release, arg);
+	if (!out.ext) {
 		release(arg);
 		return -ENOMEM;
 	}
-	n = send_vectors(udp, peer, &iov, 1, ext);
-	net_extbuf_put(ext);
+	n = send_vectors(udp, NULL, peer, false, &out);
+	net_extbuf_put(out.ext);
 	return n;
 }
 
@@ -254,6 +269,6 @@ long net_udp_room(struct net_udp *udp, const struct net_addr *peer)
 	NET_CHECK_UDP(udp);
 	err = net_udp_enter(udp);
 	if (err == 0)
-		err = find_peer(udp, peer, &path);
+		err = find_peer(udp, peer, true, &path);
 	return err < 0 ? err : (long)room_to(&path.remote);
 }

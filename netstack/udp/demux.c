@@ -85,6 +85,30 @@ struct net_udp *net_udp_find_connected(const ip_addr_t *local, u16_t local_port,
 	return udp;
 }
 
+static bool have_same_local(const struct net_udp *a, const struct net_udp *b)
+{
+	return IP_GET_TYPE(&a->local) == IP_GET_TYPE(&b->local) &&
+	       ip_addr_eq(&a->local, &b->local);
+}
+
+/* Of those that share an address and port, one by the hash of the 4-tuple. */
+__attribute__((cold, noinline)) static struct net_udp *
+choose_shared(struct net_udp *first, uint32_t hash)
+{
+	struct net_udp *udp, *chosen = NULL;
+	unsigned n = 0;
+
+	for (udp = first; udp; udp = udp->hash_next)
+		n += have_same_local(udp, first);
+	n = n ? hash % n : 0;
+	for (udp = first; udp; udp = udp->hash_next)
+		if (have_same_local(udp, first) && n-- == 0) {
+			chosen = udp;
+			break;
+		}
+	return chosen;
+}
+
 /* A socket at the very address comes before one of its family or of all. */
 static struct net_udp *find_bound(const ip_addr_t *ip, u16_t port)
 {
@@ -94,7 +118,7 @@ static struct net_udp *find_bound(const ip_addr_t *ip, u16_t port)
 		if (IP_IS_ANY_TYPE_VAL(udp->local) ||
 		    (IP_GET_TYPE(&udp->local) == IP_GET_TYPE(ip) &&
 		     ip_addr_isany_val(udp->local)))
-			any = udp;
+			any = any ? any : udp;
 		else if (ip_addr_eq(&udp->local, ip))
 			return udp;
 	return any;
@@ -108,16 +132,24 @@ struct net_udp *net_udp_find(const ip_addr_t *local, u16_t local_port,
 	if (!net_udps.n)
 		return NULL;
 	udp = net_udp_find_connected(local, local_port, remote, remote_port);
-	return udp ? udp : find_bound(local, local_port);
+	if (udp)
+		return udp;
+	udp = find_bound(local, local_port);
+	if (__builtin_expect(udp && udp->shared, 0))
+		udp = choose_shared(udp, net_demux_hash(local, local_port,
+							remote, remote_port));
+	return udp;
 }
 
-bool net_udp_is_taken(const ip_addr_t *ip, u16_t port)
+bool net_udp_is_taken(const ip_addr_t *ip, u16_t port, bool shared)
 {
 	const struct net_udp *udp = net_udps.ports[port];
 
 	for (; udp; udp = udp->hash_next) {
 		bool all = IP_IS_ANY_TYPE_VAL(udp->local);
 
+		if (shared && udp->shared)
+			continue;
 		if (!ip	  ? all || ip_addr_isany_val(udp->local)
 		    : all ? ip_addr_isany(ip)
 			  : ip_addr_eq(&udp->local, ip))

@@ -151,11 +151,12 @@ static void put_headers(uint8_t *at, const struct udp_hdr *udp)
 
 	if (ip_current_is_v6()) {
 		memset(at, 0, IP6_HLEN);
+		memcpy(at, ip6_current_header(), 8);
 		memcpy(at + 8, ip_2_ip6(ip_current_src_addr())->addr, 16);
 		memcpy(at + 24, ip_2_ip6(ip_current_dest_addr())->addr, 16);
 		end += IP6_HLEN;
 	} else {
-		memset(at, 0, IP_HLEN);
+		memcpy(at, ip4_current_header(), IP_HLEN);
 		memcpy(at + 12, &ip_2_ip4(ip_current_src_addr())->addr, 4);
 		memcpy(at + 16, &ip_2_ip4(ip_current_dest_addr())->addr, 4);
 		end += IP_HLEN;

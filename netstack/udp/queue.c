@@ -98,7 +98,10 @@ void net_udp_queue(struct net_udp *udp, struct pbuf *p)
 	if (udp->rx_head) {
 		udp->rx_tail->next = p;
 		udp->rx_tail = p;
-		return; /* who waits was woken by the first one */
+		/* The first one has woken all others that wait. */
+		if (udp->watch)
+			udp->watch->fn(udp, udp->watch);
+		return;
 	}
 	udp->rx_head = udp->rx_tail = p;
 	load(udp);
@@ -183,11 +186,19 @@ void net_udp_describe(const struct pbuf *p, struct net_datagram *out)
 	out->peer.port = lwip_ntohs(udp->src);
 	out->local.port = lwip_ntohs(udp->dest);
 	if (p->flags & NET_UDP_IS_V6) { /* they are the header's last fields */
+		const uint8_t *ip = end - IP6_HLEN;
+
+		out->tos = (uint8_t)(ip[0] << 4 | ip[1] >> 4);
+		out->ttl = ip[7];
 		out->peer.family = out->local.family = 6;
 		out->peer.prefix_len = out->local.prefix_len = 128;
 		memcpy(out->peer.ip, end - 32, 16);
 		memcpy(out->local.ip, end - 16, 16);
 	} else {
+		const uint8_t *ip = end - IP_HLEN;
+
+		out->tos = ip[1];
+		out->ttl = ip[8];
 		out->peer.family = out->local.family = 4;
 		out->peer.prefix_len = out->local.prefix_len = 32;
 		memcpy(out->peer.ip, end - 8, 4);

@@ -6,6 +6,16 @@
 
 #include <string.h>
 
+void net_udp_configure(struct net_udp *udp, const struct net_udp_opts *opts)
+{
+	udp->ttl = opts && opts->ttl ? opts->ttl : IP_DEFAULT_TTL;
+	udp->tos = opts ? opts->tos : 0;
+	udp->rx_max = opts && opts->rx_datagrams ? opts->rx_datagrams
+						 : NET_UDP_DATAGRAMS;
+	udp->rx_max_bytes =
+		opts && opts->rx_bytes ? opts->rx_bytes : NET_UDP_BYTES;
+}
+
 struct net_udp *net_udp_new(const struct net_udp_opts *opts)
 {
 	struct net_udp *udp = net_mem_calloc(1, sizeof(*udp));
@@ -13,12 +23,8 @@ struct net_udp *net_udp_new(const struct net_udp_opts *opts)
 	if (!udp)
 		return NULL;
 	udp->shard = (uint8_t)net_here()->shard;
-	udp->ttl = opts && opts->ttl ? opts->ttl : IP_DEFAULT_TTL;
-	udp->tos = opts ? opts->tos : 0;
-	udp->rx_max = opts && opts->rx_datagrams ? opts->rx_datagrams
-						 : NET_UDP_DATAGRAMS;
-	udp->rx_max_bytes =
-		opts && opts->rx_bytes ? opts->rx_bytes : NET_UDP_BYTES;
+	net_udp_configure(udp, opts);
+	udp->shared = opts && opts->shared;
 	udp->read_deadline = CORO_FOREVER;
 	udp->owned = true;
 	udp->next = net_udps.all;
@@ -41,6 +47,8 @@ void net_udp_put(struct net_udp *udp)
 void net_udp_wake(struct net_udp *udp, unsigned events)
 {
 	net_wake(udp->reader);
+	if (udp->watch)
+		udp->watch->fn(udp, udp->watch);
 	if (__builtin_expect(udp->pollers != NULL, 0))
 		net_poll_wake(udp->pollers, events);
 }
@@ -64,6 +72,7 @@ void net_udp_disown(struct net_udp *udp)
 {
 	unsigned held = net_udp_unhold_all(udp);
 
+	udp->watch = NULL;
 	if (held && net_here()->sched)
 		report_held(udp, held);
 	net_udp_queue_clear(udp);

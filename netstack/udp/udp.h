@@ -34,12 +34,14 @@ struct net_udp {
 	bool owned : 1;	      /* the program has its handle */
 	bool cancelled : 1;
 	bool loaded : 1; /* in the shard's list of sockets with datagrams */
+	bool shared : 1; /* others may have the same address and port */
 	int err;	 /* for the next call that finds no datagram; or 0 */
 	struct pbuf *rx_head, *rx_tail;
 	unsigned rx_queued, rx_queued_bytes, rx_max, rx_max_bytes;
 	struct coro *reader;
 	unsigned waiters; /* coroutines blocked in a call on it */
 	struct net_poll_node *pollers;
+	struct net_udp_watch *watch; /* or NULL */
 	int64_t read_deadline;
 	struct net_udp_held *held; /* NULL: none yet; owned */
 	unsigned n_held, held_room;
@@ -83,9 +85,9 @@ struct net_udp *net_udp_find_connected(const ip_addr_t *local, u16_t local_port,
 				       u16_t remote_port);
 /*
  * Whether an unconnected socket excludes another one at this address and port;
- * ip NULL: at every address.
+ * ip NULL: at every address. shared: those that share theirs do not.
  */
-bool net_udp_is_taken(const ip_addr_t *ip, u16_t port);
+bool net_udp_is_taken(const ip_addr_t *ip, u16_t port, bool shared);
 /* Notes that a datagram was sent, and returns whether one was lately. */
 void net_udp_note_sent(const ip_addr_t *local, u16_t local_port,
 		       const ip_addr_t *remote, u16_t remote_port);
@@ -95,6 +97,8 @@ bool net_udp_was_sent(const ip_addr_t *local, u16_t local_port,
 /* ---- socket.c ---- */
 /* A socket that is in no table yet; NULL: no memory. */
 struct net_udp *net_udp_new(const struct net_udp_opts *opts);
+/* Sets all of them except `shared`; opts NULL: the defaults. */
+void net_udp_configure(struct net_udp *udp, const struct net_udp_opts *opts);
 /* Frees a socket once nobody uses it: an owner, a waiter, a poller. */
 void net_udp_put(struct net_udp *udp);
 /* Takes it out of all tables and wakes all who wait; the owner is gone. */

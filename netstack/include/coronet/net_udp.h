@@ -37,6 +37,7 @@ struct net_udp_opts {
 	unsigned rx_bytes;     /* of their payloads; default 1 MiB */
 	uint8_t ttl;	       /* IPv4's TTL, IPv6's hop limit; default 64 */
 	uint8_t tos;	       /* IPv4's TOS, IPv6's traffic class */
+	bool shared;	       /* see net_udp_open() */
 };
 
 /* A socket's default limits. */
@@ -52,7 +53,9 @@ struct net_udp_opts {
  * goes to the socket that is connected to its source, otherwise to the socket
  * at its destination's address, otherwise to that of every address. A datagram
  * that finds no socket is answered with ICMP's "port unreachable", at most 100
- * times a second.
+ * times a second. Sockets with opts->shared do not exclude each other: they
+ * share their address and port, and all datagrams of a peer's port go to the
+ * same one of them, as long as none is opened or closed.
  * opts: copied; NULL: the defaults. *out is owned by the caller, who gives it
  * to net_udp_close().
  *
@@ -98,6 +101,8 @@ struct net_datagram {
 	size_t len;
 	struct net_addr peer;  /* the source, or the destination */
 	struct net_addr local; /* the stack's address and port on it */
+	uint8_t ttl, tos;      /* as received (hop limit, traffic class);
+				  calls that send ignore them */
 	void *owner;	       /* private */
 };
 
@@ -137,6 +142,24 @@ void net_udp_release(struct net_udp *udp, struct net_datagram *datagrams,
  */
 long net_udp_recv(struct net_udp *udp, void *buf, size_t len,
 		  struct net_datagram *info);
+
+/*
+ * Returns the datagram that net_udp_recv() would take, without taking it.
+ * out->data points to its bytes until the next call on the socket, or until the
+ * calling coroutine waits or the stack's loop goes on; out->owner is NULL. Does
+ * not block. Returns 0, or -EAGAIN: there is none.
+ */
+int net_udp_peek(struct net_udp *udp, struct net_datagram *out);
+
+/* Discards that datagram. Does not block. Returns 0 or -EAGAIN. */
+int net_udp_discard(struct net_udp *udp);
+
+/*
+ * Returns the error that the next call would return once, such as
+ * -ECONNREFUSED, or 0; take: that call does not return it any more. Does not
+ * block.
+ */
+int net_udp_error(struct net_udp *udp, bool take);
 
 /*
  * Sends n datagrams in order, copying their bytes. A peer of family 0 is the
@@ -182,6 +205,15 @@ long net_udp_sendv(struct net_udp *udp, const struct net_addr *peer,
 		   const struct iovec *iov, unsigned n);
 
 /*
+ * The same from an address of the stack's: as in net_udp_send_batch(), local's
+ * port is ignored, and NULL or family 0 means the socket's own. Unlike the
+ * others, this call also sends from a connected socket to another peer.
+ */
+long net_udp_sendv_from(struct net_udp *udp, const struct net_addr *local,
+			const struct net_addr *peer, const struct iovec *iov,
+			unsigned n);
+
+/*
  * Like net_udp_send(), but without copying the bytes where the link permits it:
  * the stack owns the buffer until it calls release(arg), once the frame has
  * left. Like for net_send_owned(), release is called exactly once, also if the
@@ -208,6 +240,31 @@ long net_udp_room(struct net_udp *udp, const struct net_addr *peer);
  * already blocked keeps the deadline that it began with. NULL is ignored.
  */
 void net_udp_set_read_deadline(struct net_udp *udp, int64_t deadline_ns);
+
+/*
+ * Changes a socket's limits, TTL and TOS; 0 means the default, and `shared` is
+ * ignored. Datagrams that wait stay in the queue, even if they exceed the new
+ * limits. Does not block. Returns 0, -EBADF or -EINVAL (opts is NULL).
+ */
+int net_udp_set_opts(struct net_udp *udp, const struct net_udp_opts *opts);
+
+/*
+ * A callback in place of a coroutine, as struct net_watch is for connections:
+ * fn is called on the shard's thread, outside any coroutine, after a datagram
+ * was queued or ICMP has reported an error. It may receive and send, but not
+ * close the socket. Calls that would block return -EAGAIN.
+ */
+struct net_udp_watch {
+	void (*fn)(struct net_udp *udp, struct net_udp_watch *watch);
+};
+
+/*
+ * Sets the socket's watch; NULL removes it. watch: borrowed until the socket is
+ * closed or its watch is replaced or removed; on a shared stack it ends the
+ * process with a message. No coroutine may be blocked on the socket. fn is not
+ * called for earlier events. A udp of NULL is ignored.
+ */
+void net_udp_set_watch(struct net_udp *udp, struct net_udp_watch *watch);
 
 /*
  * Makes calls that are blocked on the socket return -ECANCELED now, and every
