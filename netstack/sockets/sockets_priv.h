@@ -33,7 +33,9 @@
 #include <coronet/net.h>
 #include <coronet/net_sockets.h>
 
+#include "netstack/sockets/kernel.h"
 #include "netstack/sockets/real.h"
+#include "netstack/sockets/touch.h"
 
 #define NET_HOOK __attribute__((visibility("default")))
 
@@ -485,19 +487,6 @@ static inline void net_await_clients(int fd)
 		net_whole.late->await_clients(fd);
 }
 
-/* ---- touch.c ---- */
-
-/*
- * Returns how many of the bytes can be accessed, before the first page that is
- * missing.
- */
-size_t net_touch(uintptr_t memory, size_t bytes, bool write);
-/*
- * In a handler of SIGSEGV or SIGBUS: returns true if net_touch() caused the
- * signal; net_touch() then returns.
- */
-bool net_touch_failed(void *context);
-
 /* The same in a whole program; otherwise all bytes, without a check. */
 static inline size_t net_reachable(const void *memory, size_t bytes, bool write)
 {
@@ -666,27 +655,6 @@ long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
 /* Returns 1 with *result, or 0 if the kernel handles the request. */
 int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
 		   long *result);
-
-/* ---- kernel.c ---- */
-
-/*
- * In a coroutine, blocks until the kernel's descriptor is ready, unless it is
- * O_NONBLOCK. Returns 0, or an error for the call to return.
- */
-long net_kernel_wait(int fd, int events);
-/*
- * The same for calls that fail at once if the descriptor is no socket, or does
- * not listen.
- */
-long net_kernel_wait_socket(int fd, int events);
-long net_kernel_wait_accept(int fd);
-/* These set errno, as the calls that they replace. */
-ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags);
-ssize_t net_kernel_write(int fd, const void *buf, size_t len);
-ssize_t net_kernel_writev(int fd, const struct iovec *iov, int n);
-ssize_t net_kernel_sendmsg(int fd, const struct msghdr *msg, int flags);
-ssize_t net_kernel_sendfile(int out, int in, off_t *offset, size_t count);
-int net_kernel_connect(int fd, const struct sockaddr *sa, socklen_t len);
 
 /* The result of a POSIX call: r, or -1 with errno set. */
 static inline long net_result(long r)
