@@ -248,14 +248,14 @@ int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {{&net_argp, 0, NULL, 0},
 						     {0}};
-	static const struct argp argp = {
-		run_opts_options,
-		parse_key,
-		"PROGRAM [ARGUMENT...]",
-		"Runs a program with its TCP sockets on a stack of its own.",
-		children,
-		run_opts_help,
-		NULL};
+	static const struct argp argp = {run_opts_options,
+					 parse_key,
+					 "PROGRAM [ARGUMENT...]",
+					 "Runs a program with its TCP and UDP "
+					 "sockets on a stack of its own.",
+					 children,
+					 run_opts_help,
+					 NULL};
 	int at = find_program(&argp, argc, argv), words;
 
 	opts_set_version("coronet-run");

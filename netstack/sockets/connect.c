@@ -1,7 +1,7 @@
 /*
  * bind() and connect(), which decide whether a socket is the stack's.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/dgram.h"
 #include "netstack/sockets/polling.h"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ bool net_sock_is_fresh(int fd)
 	return fresh;
 }
 
-static int adopt_fd(int fd, bool v6, struct net_sock **out)
+static int adopt_fd(int fd, bool v6, bool dgram, struct net_sock **out)
 {
 	int flags = net_real()->fcntl(fd, F_GETFL), err = net_sockets_open();
 	struct net_sock *sock;
@@ -59,7 +59,10 @@ static int adopt_fd(int fd, bool v6, struct net_sock **out)
 	sock->nonblock = flags >= 0 && flags & O_NONBLOCK;
 	net_sock_opts_load(sock, fd);
 	net_sock_hold(sock);
-	err = net_fd_set_sock(fd, sock);
+	if (dgram)
+		err = net_dgram_new(sock, fd);
+	if (err == 0)
+		err = net_fd_set_sock(fd, sock);
 	net_sock_put(sock); /* gone, if it has no descriptor */
 	if (err < 0)
 		return err;
@@ -71,19 +74,41 @@ static int adopt_fd(int fd, bool v6, struct net_sock **out)
 int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		   struct net_sock **out)
 {
-	int saved = errno, err;
+	int saved = errno, err = 0;
 	bool v6;
 
-	if (!net_may_wait())
+	if (!net_may_wait() ||
+	    !(to_bind ? net_ours_to_bind(addr) : net_ours_to_connect(addr)))
 		return 0;
-	if (!(to_bind ? net_ours_to_bind(addr) : net_ours_to_connect(addr)) ||
-	    !is_fresh_tcp(fd, &v6)) {
-		errno = saved;
-		return 0;
-	}
-	err = adopt_fd(fd, v6, out);
+	if (net_dgram_is_fresh(fd, &v6))
+		err = adopt_fd(fd, v6, true, out);
+	else if (is_fresh_tcp(fd, &v6))
+		err = adopt_fd(fd, v6, false, out);
 	errno = saved;
 	return err;
+}
+
+int net_sock_release(int fd, struct net_sock *sock)
+{
+	bool port_given = !sock->dgram || sock->dgram->port_given;
+	bool bound = !sock->dgram || sock->dgram->bound;
+	struct sockaddr_storage local;
+	socklen_t len = sizeof(local);
+	struct net_addr addr = sock->local;
+	int err;
+
+	net_addr_to_sockaddr(&addr, sock->v6, (struct sockaddr *)&local, &len);
+	net_epoll_release(fd, sock);
+	net_fd_forget(fd, "connect");
+	if (!bound)
+		return 0;
+	err = net_real()->bind(fd, (struct sockaddr *)&local, len);
+	if (err < 0 && errno == EADDRINUSE && !port_given) {
+		/* The stack's choice is taken there: the kernel chooses. */
+		((struct sockaddr_in *)&local)->sin_port = 0;
+		err = net_real()->bind(fd, (struct sockaddr *)&local, len);
+	}
+	return err < 0 ? -errno : 0;
 }
 
 /* Gives the number to a socket that nobody else has. */
@@ -127,7 +152,7 @@ int net_sock_adopt_listener(int fd)
 	    !net_ours_to_bind(&addr))
 		return 1;
 	backlog = backlog_of(fd);
-	err = adopt_fd(fd, sa.ss_family == AF_INET6, &sock);
+	err = adopt_fd(fd, sa.ss_family == AF_INET6, false, &sock);
 	if (err < 0)
 		return err;
 	sock->local = addr;
@@ -144,7 +169,10 @@ long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 
 	if (err < 0)
 		return err;
-	if (sock->state != NET_SOCK_BOUND || sock->local.family)
+	if (sock->dgram && (sa->sa_family == AF_INET6) == sock->v6)
+		return net_dgram_bind(sock, &addr);
+	if (!sock->dgram &&
+	    (sock->state != NET_SOCK_BOUND || sock->local.family))
 		return -EINVAL;
 	if ((sa->sa_family == AF_INET6) != sock->v6)
 		return -EAFNOSUPPORT;
@@ -278,6 +306,8 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 	long err;
 
 	switch ((enum net_sock_state)sock->state) {
+	case NET_SOCK_DGRAM:
+		return net_dgram_connect(sock, sa, to);
 	case NET_SOCK_LISTENING:
 		return -EISCONN;
 	case NET_SOCK_CLOSED:
@@ -314,6 +344,8 @@ long net_sock_disconnect(struct net_sock *sock)
 {
 	int64_t until = 0;
 
+	if (sock->dgram)
+		return net_dgram_disconnect(sock);
 	if (sock->state == NET_SOCK_LISTENING)
 		net_sock_unlisten(sock);
 	if (sock->state == NET_SOCK_CONNECTING)

@@ -434,6 +434,25 @@ void net_epoll_adopt(int fd, struct net_sock *sock)
 	}
 }
 
+void net_epoll_release(int fd, struct net_sock *sock)
+{
+	for (struct net_epoll *set = net_sockets_here()->epolls; set;
+	     set = set->next) {
+		struct member *m = find_member(set, fd);
+
+		if (!m || m->sock != sock || net_fds[set->epfd].epoll != set)
+			continue;
+		if (net_real()->epoll_ctl(set->epfd, EPOLL_CTL_ADD, fd,
+					  &m->event) < 0)
+			continue; /* it goes with the socket */
+		queue_remove(m);
+		net_node_remove(&m->node);
+		m->sock = NULL;
+		set->kernels++;
+		set_wake(set); /* a call that waits has to watch it */
+	}
+}
+
 /* ---- epoll_wait ---- */
 
 static int take_own(struct net_epoll *set, struct epoll_event *events, int max)

@@ -1,7 +1,7 @@
 /*
  * The events of a socket, as poll() reports them, and notification of waiters.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/dgram.h"
 
 #include <sys/poll.h>
 
@@ -62,6 +62,8 @@ unsigned net_sock_events(struct net_sock *sock)
 		       (sock->err ? POLLERR : 0);
 	case NET_SOCK_LISTENING:
 		return sock->lst->n ? READABLE : 0;
+	case NET_SOCK_DGRAM:
+		return net_dgram_events(sock);
 	case NET_SOCK_CLOSED:
 		return POLLNVAL;
 	}

@@ -329,6 +329,14 @@ static bool by_name(long number, const long a[6], long *result)
 	case SYS_sendmsg:
 		*result = sendmsg(fd, (void *)a[1], (int)a[2]);
 		return true;
+	case SYS_recvmmsg:
+		*result = recvmmsg(fd, (struct mmsghdr *)a[1], (unsigned)a[2],
+				   (int)a[3], (struct timespec *)a[4]);
+		return true;
+	case SYS_sendmmsg:
+		*result = sendmmsg(fd, (struct mmsghdr *)a[1], (unsigned)a[2],
+				   (int)a[3]);
+		return true;
 	case SYS_execve:
 		*result = execve((char *)a[0], (char **)a[1], (char **)a[2]);
 		return true;

@@ -34,6 +34,8 @@ static __attribute__((noinline)) ssize_t read_further(int fd, void *buf,
 	if (net_fd_needs_baton(fd))
 		return NET_WITH_BATON(read, fd, (long)buf, (long)len);
 	err = net_fd_sock(fd, &sock, "read");
+	if (net_fd_is_lost((int)err))
+		err = -EBADF;
 	if (err < 0)
 		return net_result(err);
 	err = net_kernel_wait(fd, POLLIN);
@@ -57,6 +59,8 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return NET_WITH_BATON(readv, fd, (long)iov, n);
+	if (net_fd_is_lost(whose))
+		whose = -EBADF;
 	if (whose)
 		return net_result(whose < 0 ? whose
 				  : n < 0 || n > IOV_MAX
@@ -74,6 +78,8 @@ NET_HOOK ssize_t recv(int fd, void *buf, size_t len, int flags)
 
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return NET_WITH_BATON(recv, fd, (long)buf, (long)len, flags);
+	if (net_fd_is_lost(whose))
+		whose = -EBADF;
 	if (whose)
 		return recv_one(sock, whose, buf, len, flags);
 	return net_kernel_recv(fd, buf, len, flags);

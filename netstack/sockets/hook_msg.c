@@ -1,7 +1,7 @@
 /*
  * Hooks of the calls that read and write messages, with their addresses.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/dgram.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -13,19 +13,33 @@ void __chk_fail(void) __attribute__((noreturn)); /* the C library's */
 
 /* ---- reading ---- */
 
-static ssize_t recv_one(struct net_sock *sock, int whose, void *buf, size_t len,
-			int flags)
+static long recv_from(struct net_sock *sock, struct iovec *iov, int flags,
+		      struct sockaddr *sa, socklen_t *sa_len)
 {
-	struct iovec iov = {buf, len};
+	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 1};
+	long n;
 
-	return net_result(
-		whose < 0 ? whose
-			  : net_read_done(net_sock_recv(sock, &iov, 1, flags)));
+	if (!sock->dgram) {
+		if (sa && sa_len)
+			*sa_len = 0; /* a stream's bytes come without */
+		return net_sock_recv(sock, iov, 1, flags);
+	}
+	if (sa) {
+		if (!sa_len || !net_can_write(sa_len, sizeof(*sa_len)))
+			return -EFAULT;
+		msg.msg_name = sa;
+		msg.msg_namelen = *sa_len;
+	}
+	n = net_dgram_recvmsg(sock, &msg, flags);
+	if (n >= 0 && sa)
+		*sa_len = msg.msg_namelen;
+	return n;
 }
 
 NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 			  __SOCKADDR_ARG sa, socklen_t *sa_len)
 {
+	struct iovec iov = {buf, len};
 	struct net_sock *sock;
 	int whose = WHOSE(fd, &sock);
 	long err;
@@ -33,11 +47,14 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return NET_WITH_BATON(recvfrom, fd, (long)buf, (long)len, flags,
 				      (long)sa.__sockaddr__, (long)sa_len);
-	if (whose) {
-		if (whose > 0 && sa.__sockaddr__ && sa_len)
-			*sa_len = 0; /* a stream's bytes come without */
-		return recv_one(sock, whose, buf, len, flags);
-	}
+	if (net_fd_is_lost(whose))
+		whose = -EBADF;
+	if (whose)
+		return net_result(
+			whose < 0 ? whose
+				  : net_read_done(recv_from(sock, &iov, flags,
+							    sa.__sockaddr__,
+							    sa_len)));
 	err = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
 		      ? 0
 		      : net_kernel_wait_socket(fd, POLLIN);
@@ -46,11 +63,39 @@ NET_HOOK ssize_t recvfrom(int fd, void *buf, size_t len, int flags,
 					      sa.__sockaddr__, sa_len);
 }
 
+NET_HOOK ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room,
+				int flags, __SOCKADDR_ARG sa,
+				socklen_t *sa_len);
+NET_HOOK ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room,
+				int flags, __SOCKADDR_ARG sa, socklen_t *sa_len)
+{
+	if (len > room)
+		__chk_fail();
+	return recvfrom(fd, buf, len, flags, sa, sa_len);
+}
+
 static long check_msg(const struct msghdr *msg)
 {
 	if (!net_can_read(msg, sizeof(*msg)))
 		return -EFAULT;
 	return msg->msg_iovlen > IOV_MAX ? -EMSGSIZE : 0;
+}
+
+static long recv_msg(struct net_sock *sock, struct msghdr *msg, int flags)
+{
+	long n = check_msg(msg);
+
+	if (n < 0)
+		return n;
+	if (sock->dgram)
+		return net_dgram_recvmsg(sock, msg, flags);
+	n = net_sock_recv(sock, msg->msg_iov, msg->msg_iovlen, flags);
+	if (n >= 0) {
+		msg->msg_namelen = 0;
+		msg->msg_controllen = 0;
+		msg->msg_flags = 0;
+	}
+	return n;
 }
 
 NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
@@ -61,18 +106,12 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return NET_WITH_BATON(recvmsg, fd, (long)msg, flags);
-	if (whose) {
-		n = whose < 0 ? whose : check_msg(msg);
-		if (n == 0)
-			n = net_read_done(net_sock_recv(
-				sock, msg->msg_iov, msg->msg_iovlen, flags));
-		if (n >= 0) {
-			msg->msg_namelen = 0;
-			msg->msg_controllen = 0;
-			msg->msg_flags = 0;
-		}
-		return net_result(n);
-	}
+	if (net_fd_is_lost(whose))
+		whose = -EBADF;
+	if (whose)
+		return net_result(
+			whose < 0 ? whose
+				  : net_read_done(recv_msg(sock, msg, flags)));
 	n = flags & (MSG_DONTWAIT | MSG_ERRQUEUE)
 		    ? 0
 		    : net_kernel_wait_socket(fd, POLLIN);
@@ -114,6 +153,11 @@ NET_HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags,
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return (int)NET_WITH_BATON(recvmmsg, fd, (long)msgs, n, flags,
 					   (long)timeout);
+	if (net_fd_is_lost(whose))
+		whose = -EBADF;
+	if (whose > 0 && sock->dgram)
+		return (int)net_result(net_read_done(
+			net_dgram_recvmmsg(sock, msgs, n, flags, timeout)));
 	if (whose)
 		return whose < 0 ? (int)net_result(whose)
 				 : recv_each(fd, msgs, n, flags);
@@ -128,27 +172,56 @@ NET_HOOK int recvmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags,
 	return taken;
 }
 
-NET_HOOK ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room,
-				int flags, __SOCKADDR_ARG sa,
-				socklen_t *sa_len);
-NET_HOOK ssize_t __recvfrom_chk(int fd, void *buf, size_t len, size_t room,
-				int flags, __SOCKADDR_ARG sa, socklen_t *sa_len)
-{
-	if (len > room)
-		__chk_fail();
-	return recvfrom(fd, buf, len, flags, sa, sa_len);
-}
-
 /* ---- writing ---- */
 
-static ssize_t send_one(struct net_sock *sock, int whose, const void *buf,
-			size_t len, int flags)
+static bool read_name(const void *name, socklen_t len, struct net_addr *out)
 {
-	struct iovec iov = {(void *)buf, len};
+	return name && len <= sizeof(struct sockaddr_storage) &&
+	       net_can_read(name, len) &&
+	       net_addr_from_sockaddr(name, len, out) == 0;
+}
 
-	return net_result(
-		whose < 0 ? whose
-			  : net_done(net_sock_send(sock, &iov, 1, flags)));
+/*
+ * Whose a socket is that sends to an address, which decides that for a UDP
+ * socket that is still undecided.
+ */
+static int whose_to(int fd, const void *name, socklen_t len, const char *call,
+		    struct net_sock **sock)
+{
+	int whose = net_fd_sock(fd, sock, call);
+	struct net_addr to;
+	bool v6;
+
+	if (__builtin_expect(!name, 1) || whose < 0)
+		return whose;
+	if (whose)
+		return (*sock)->dgram && !(*sock)->dgram->has_passed &&
+				       read_name(name, len, &to) &&
+				       net_dgram_may_leave(*sock, &to)
+			       ? net_sock_release(fd, *sock)
+			       : 1;
+	if (!net_may_wait() || !read_name(name, len, &to) ||
+	    !net_ours_to_connect(&to) || !net_dgram_is_fresh(fd, &v6))
+		return 0;
+	return net_sock_adopt(fd, &to, false, sock);
+}
+
+/* A UDP socket may become the stack's in the call. */
+static bool send_needs_baton(int fd, const void *name, socklen_t len)
+{
+	struct net_addr to;
+	bool v6;
+
+	return net_fd_needs_baton(fd) ||
+	       (name && net_needs_baton() && read_name(name, len, &to) &&
+		net_dgram_is_fresh(fd, &v6));
+}
+
+static long send_msg(struct net_sock *sock, const struct msghdr *msg, int flags)
+{
+	return sock->dgram ? net_dgram_sendmsg(sock, msg, flags)
+			   : net_sock_send(sock, msg->msg_iov, msg->msg_iovlen,
+					   flags);
 }
 
 NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
@@ -160,14 +233,18 @@ NET_HOOK ssize_t sendto(int fd, const void *buf, size_t len, int flags,
 			     .msg_iov = &iov,
 			     .msg_iovlen = 1};
 	struct net_sock *sock;
-	int whose = WHOSE(fd, &sock);
+	int whose;
 
-	if (whose && sa.__sockaddr__ && !net_can_read(sa.__sockaddr__, sa_len))
-		return net_result(-EFAULT);
-	if (whose < 0 && net_fd_needs_baton(fd))
-		return NET_WITH_BATON(send, fd, (long)buf, (long)len, flags);
+	if (send_needs_baton(fd, msg.msg_name, sa_len))
+		return NET_WITH_BATON(sendto, fd, (long)buf, (long)len, flags,
+				      (long)sa.__sockaddr__, sa_len);
+	whose = whose_to(fd, msg.msg_name, sa_len, "sendto", &sock);
+	if (whose > 0 && msg.msg_name && !net_can_read(msg.msg_name, sa_len))
+		whose = -EFAULT;
 	if (whose)
-		return send_one(sock, whose, buf, len, flags);
+		return net_result(
+			whose < 0 ? whose
+				  : net_done(send_msg(sock, &msg, flags)));
 	if (!net_in_coroutine())
 		return net_real()->sendto(fd, buf, len, flags, sa.__sockaddr__,
 					  sa_len);
@@ -203,37 +280,41 @@ static bool hands_over_own(const struct msghdr *msg)
 	return false;
 }
 
+/* The address of a message, which may be anywhere. */
+static const void *name_of(const struct msghdr *msg, socklen_t *len)
+{
+	*len = 0;
+	if (!msg || !net_fds || !net_can_read(msg, sizeof(*msg)))
+		return NULL;
+	*len = msg->msg_namelen;
+	return msg->msg_name;
+}
+
 NET_HOOK ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
 {
 	struct net_sock *sock;
-	int whose = WHOSE(fd, &sock);
+	socklen_t len;
+	const void *name = name_of(msg, &len);
+	int whose;
 	long n;
 
-	if (whose < 0 && net_fd_needs_baton(fd))
+	if (send_needs_baton(fd, name, len))
 		return NET_WITH_BATON(sendmsg, fd, (long)msg, flags);
+	whose = whose_to(fd, name, len, "sendmsg", &sock);
 	if (whose) {
 		n = whose < 0 ? whose : check_msg(msg);
 		return net_result(n < 0 ? n
-					: net_done(net_sock_send(
-						  sock, msg->msg_iov,
-						  msg->msg_iovlen, flags)));
+					: net_done(send_msg(sock, msg, flags)));
 	}
 	if (msg->msg_controllen && net_fds && hands_over_own(msg))
 		return net_result(-EOPNOTSUPP);
 	return net_kernel_sendmsg(fd, msg, flags);
 }
 
-NET_HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+static int send_each(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 {
 	unsigned done = 0;
 
-	if (!net_fds || !net_sockets_ours(fd)) {
-		for (unsigned i = 0; net_fds && i < n; i++)
-			if (msgs[i].msg_hdr.msg_controllen &&
-			    hands_over_own(&msgs[i].msg_hdr))
-				return (int)net_result(-EOPNOTSUPP);
-		return net_real()->sendmmsg(fd, msgs, n, flags);
-	}
 	for (; done < n; done++) {
 		ssize_t len = sendmsg(fd, &msgs[done].msg_hdr, flags);
 
@@ -242,4 +323,27 @@ NET_HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 		msgs[done].msg_len = (unsigned)len;
 	}
 	return done || n == 0 ? (int)done : -1;
+}
+
+NET_HOOK int sendmmsg(int fd, struct mmsghdr *msgs, unsigned n, int flags)
+{
+	struct net_sock *sock;
+	socklen_t len = 0;
+	const void *name = n ? name_of(&msgs[0].msg_hdr, &len) : NULL;
+	int whose;
+
+	if (send_needs_baton(fd, name, len))
+		return (int)NET_WITH_BATON(sendmmsg, fd, (long)msgs, n, flags);
+	whose = whose_to(fd, name, len, "sendmmsg", &sock);
+	if (whose > 0 && sock->dgram)
+		return (int)net_result(
+			net_done(net_dgram_sendmmsg(sock, msgs, n, flags)));
+	if (whose)
+		return whose < 0 ? (int)net_result(whose)
+				 : send_each(fd, msgs, n, flags);
+	for (unsigned i = 0; net_fds && i < n; i++)
+		if (msgs[i].msg_hdr.msg_controllen &&
+		    hands_over_own(&msgs[i].msg_hdr))
+			return (int)net_result(-EOPNOTSUPP);
+	return net_real()->sendmmsg(fd, msgs, n, flags);
 }

@@ -2,7 +2,7 @@
  * Hooks of socket() to close(), and of the calls that copy and change
  * descriptors.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/dgram.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -43,11 +43,12 @@ static bool address_needs_baton(int fd, const struct sockaddr *sa,
 				socklen_t len)
 {
 	struct net_addr addr;
+	bool v6;
 
 	return net_fd_needs_baton(fd) ||
 	       (net_needs_baton() &&
 		net_addr_from_sockaddr(sa, len, &addr) == 0 &&
-		net_sock_is_fresh(fd));
+		(net_sock_is_fresh(fd) || net_dgram_is_fresh(fd, &v6)));
 }
 
 /* A server that has gone to the background. */
@@ -84,18 +85,16 @@ NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 }
 
 /*
- * A socket bound to any address connects to one of the kernel's: it is the
- * kernel's after all, and is bound there.
+ * Whether a socket bound to any address connects to one of the kernel's: it is
+ * the kernel's after all, and is bound there.
  */
-static int give_to_kernel(int fd, struct net_sock *sock)
+static bool is_kernels_after_all(const struct net_sock *sock,
+				 const struct net_addr *addr)
 {
-	struct sockaddr_storage local;
-	socklen_t len = sizeof(local);
-
-	net_addr_to_sockaddr(&sock->local, sock->v6, (struct sockaddr *)&local,
-			     &len);
-	net_fd_forget(fd, "connect");
-	return net_real()->bind(fd, (struct sockaddr *)&local, len);
+	if (sock->dgram)
+		return net_dgram_may_leave(sock, addr);
+	return sock->state == NET_SOCK_BOUND && sock->local.family &&
+	       net_addr_is_any(&sock->local) && !net_ours_to_connect(addr);
 }
 
 /* Others need not wait for that. */
@@ -128,11 +127,10 @@ NET_HOOK int connect(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 		return (int)net_result(net_done(net_sock_disconnect(sock)));
 	if (whose < 0)
 		return (int)net_result(whose);
-	if (whose && sock->state == NET_SOCK_BOUND && sock->local.family &&
-	    net_addr_is_any(&sock->local) && !net_ours_to_connect(&addr)) {
-		if (give_to_kernel(fd, sock) < 0)
-			return -1;
-		whose = 0;
+	if (whose && is_kernels_after_all(sock, &addr)) {
+		whose = net_sock_release(fd, sock);
+		if (whose < 0)
+			return (int)net_result(whose);
 	}
 	if (whose == 0)
 		return connect_kernel(fd, sa.__sockaddr__, len);

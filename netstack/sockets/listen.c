@@ -194,6 +194,8 @@ long net_sock_listen(struct net_sock *sock, int backlog)
 {
 	struct net_sock_port *port;
 
+	if (sock->dgram)
+		return -EOPNOTSUPP;
 	if (sock->state == NET_SOCK_LISTENING)
 		return 0; /* the backlog stays what it was */
 	if (sock->state != NET_SOCK_BOUND || !sock->local.family)
@@ -267,6 +269,8 @@ long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return -EINVAL;
+	if (sock->dgram)
+		return -EOPNOTSUPP;
 	for (;;) {
 		long err;
 

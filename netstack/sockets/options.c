@@ -5,7 +5,7 @@
  * checks values and returns those that have no effect here. An option that is
  * not in these lists is refused (ENOPROTOOPT) rather than ignored.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/dgram.h"
 
 #include <limits.h>
 #include <linux/tcp.h>
@@ -321,6 +321,8 @@ static bool comes_too_late(const struct net_sock *sock, int name)
 long net_sock_setopt(struct net_sock *sock, int fd, int level, int name,
 		     const void *value, socklen_t len)
 {
+	if (sock->dgram)
+		return net_dgram_setopt(sock, fd, level, name, value, len);
 	if (level == IPPROTO_TCP && name == TCP_CONGESTION)
 		return value && net_can_read(value, len)
 			       ? set_congestion(sock, value, len)
@@ -503,6 +505,8 @@ long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
 	long err = level == IPPROTO_IP || level == IPPROTO_IPV6 ? -ENOPROTOOPT
 								: -EOPNOTSUPP;
 
+	if (sock->dgram)
+		return net_dgram_getopt(sock, fd, level, name, value, len);
 	if (!value || !len || !net_can_write(len, sizeof(*len)))
 		return -EFAULT;
 	if ((int)*len < 0)
@@ -540,6 +544,8 @@ int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
 		*result = -EFAULT;
 	} else if (sock->state == NET_SOCK_LISTENING) {
 		*result = -EINVAL;
+	} else if (sock->dgram) {
+		*result = net_dgram_ioctl(sock, request, arg);
 	} else {
 		net_conn_stats(sock->conn, &stats);
 		*(int *)arg = (int)(request == FIONREAD

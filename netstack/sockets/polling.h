@@ -33,6 +33,8 @@ bool net_epoll_is_ready(int fd);
 bool net_epoll_add_node(int fd, struct net_sock_node *node);
 /* A descriptor of the kernel has become a socket of the stack. */
 void net_epoll_adopt(int fd, struct net_sock *sock);
+/* The reverse: such a socket is about to become the kernel's. */
+void net_epoll_release(int fd, struct net_sock *sock);
 void net_epoll_wake(struct net_epoll *set); /* the stack stops */
 void net_epoll_put(struct net_epoll *set);  /* one descriptor fewer */
 void net_epoll_hold(struct net_epoll *set);

@@ -3,9 +3,9 @@
  *
  * Layers: hook_*.c are the calls that programs make, and turn results into
  * errno; below them a call goes to a socket of the stack (stream.c, connect.c,
- * listen.c, options.c), which returns a negative errno, or to the kernel
- * (kernel.c). poll.c and epoll.c wait for both. All of them use only public
- * calls of the stack.
+ * listen.c, options.c; UDP: dgram*.c), which returns a negative errno, or to
+ * the kernel (kernel.c). poll.c and epoll.c wait for both. All of them use only
+ * public calls of the stack.
  *
  * A connection here always has a watch (net_set_watch()), so that no call on it
  * blocks. Waiting is done in wait.c alone, the only place where it matters that
@@ -124,6 +124,7 @@ enum net_sock_state {
 	NET_SOCK_CONNECTED,
 	NET_SOCK_FAILED, /* to connect: err, until it is reported */
 	NET_SOCK_LISTENING,
+	NET_SOCK_DGRAM,	 /* UDP, connected or not (dgram.h) */
 	NET_SOCK_CLOSED, /* no descriptor; a call still waits */
 };
 
@@ -159,6 +160,7 @@ struct net_sock {
 	struct net_watch watch;	       /* first */
 	struct net_conn *conn;	       /* owned; NULL: none */
 	struct net_sock_listener *lst; /* owned, while it listens */
+	struct net_dgram *dgram;       /* owned; NULL: TCP */
 	uint8_t state;		       /* enum net_sock_state */
 	bool nonblock;		       /* O_NONBLOCK */
 	bool v6;		       /* AF_INET6 */
@@ -446,6 +448,13 @@ static inline bool net_calling(void)
 	       net_caller.state == NET_CALLING && !coro_self();
 }
 
+/* Whether a socket was closed while a call awaited the baton: on its number,
+ * the kernel's call might wait, and nobody else would get the baton. */
+static inline bool net_fd_is_lost(int whose)
+{
+	return whose == 0 && net_calling();
+}
+
 /* Whether a call may block its caller. */
 static inline bool net_may_wait(void)
 {
@@ -591,6 +600,11 @@ bool net_sock_is_fresh(int fd);
  */
 int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		   struct net_sock **out);
+/*
+ * Makes a socket that is bound to every address the kernel's, bound there.
+ * Returns 0 or an error of the kernel's bind().
+ */
+int net_sock_release(int fd, struct net_sock *sock);
 /*
  * Makes a listening socket of the kernel the stack's, under its number, if it
  * is bound to an address of the stack. Returns 0, 1 (it stays the kernel's) or

@@ -4,7 +4,7 @@
  * While a call waits, only the caller's own arguments are kept: they may lie on
  * a shared stack, and only their coroutine reads them.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/dgram.h"
 #include "netstack/sockets/polling.h"
 
 #include <limits.h>
@@ -202,6 +202,8 @@ long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 {
 	size_t total;
 
+	if (sock->dgram)
+		return net_dgram_recv(sock, iov, n, flags);
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return flags & MSG_OOB ? -EINVAL : -EAGAIN;
 	if (sock->state != NET_SOCK_CONNECTED) {
@@ -237,7 +239,9 @@ long net_sock_read(struct net_sock *sock, void *buf, size_t len)
 
 	if (sock->state != NET_SOCK_CONNECTED || len == 0 ||
 	    sock->opts.recv_low > 1)
-		return net_sock_recv(sock, &iov, 1, 0);
+		return sock->dgram && len == 0
+			       ? 0
+			       : net_sock_recv(sock, &iov, 1, 0);
 	for (;;) {
 		long n = is_reachable(sock, &iov, 1, 0)
 				 ? net_recv(sock->conn, buf, len)
@@ -332,6 +336,8 @@ long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 {
 	int64_t until = 0;
 
+	if (sock->dgram)
+		return net_dgram_send(sock, iov, n, flags);
 	if (flags & (MSG_OOB | MSG_FASTOPEN))
 		return -EOPNOTSUPP;
 	while (sock->state == NET_SOCK_CONNECTING && !sock->nonblock &&
@@ -450,6 +456,8 @@ long net_sock_shutdown(struct net_sock *sock, int how)
 
 	if (how < SHUT_RD || how > SHUT_RDWR)
 		return -EINVAL;
+	if (sock->dgram)
+		return net_dgram_shutdown(sock, how);
 	if (sock->state == NET_SOCK_LISTENING) {
 		if (how == SHUT_WR)
 			return 0;
@@ -493,6 +501,8 @@ void net_sock_close(struct net_sock *sock)
 	sock->conn = NULL;
 	if (listening)
 		net_sock_unlisten(sock);
+	if (sock->dgram)
+		net_dgram_close(sock);
 	if (sock->helper)
 		coro_cancel(sock->helper);
 	if (conn && sock->opts.linger.on && sock->opts.linger.seconds == 0)
@@ -527,6 +537,8 @@ long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
 	if (!sa || !len || !net_can_write(len, sizeof(*len)) ||
 	    ((int)*len > 0 && !net_can_write(sa, 1)))
 		return -EFAULT;
+	if (sock->dgram)
+		return net_dgram_name(sock, peer, sa, len);
 	if (!peer && sock->state == NET_SOCK_BOUND && sock->local.family &&
 	    sock->local.port == 0)
 		net_sock_choose_port(sock);

@@ -214,6 +214,7 @@ void net_sock_free(struct net_sock *sock)
 	if (sock->next)
 		sock->next->pprev = sock->pprev;
 	free(sock->lst);
+	free(sock->dgram);
 	free(sock);
 }
 

@@ -7,11 +7,11 @@
  * coroutine and not the thread. In other threads and outside coroutines it is
  * the C library's own. docs/unchanged.md lists the calls and the differences.
  *
- * TCP sockets (AF_INET, AF_INET6, SOCK_STREAM) whose address is the stack's are
- * connections of the stack; all others, and every other descriptor, are the
- * kernel's. bind() and connect() decide. The number of a descriptor comes from
- * the kernel, so it is unique, counts against RLIMIT_NOFILE, and exec closes it
- * if it is marked close-on-exec.
+ * TCP and UDP sockets (AF_INET, AF_INET6) whose address is the stack's are the
+ * stack's; all others, and every other descriptor, are the kernel's. bind(),
+ * connect() and, for UDP, the destination of the first datagram decide. The
+ * number of a descriptor comes from the kernel, so it is unique, counts against
+ * RLIMIT_NOFILE, and exec closes it if it is marked close-on-exec.
  *
  * A socket of the stack belongs to the thread that made it. In another thread
  * each call on it fails with EPERM, and a line is logged; in a child after
@@ -39,7 +39,8 @@ extern "C" {
 /*
  * Sets which addresses are the stack's: prefixes such as
  * "10.9.0.0/16,fd00::/64", separated by commas; "" for none. A socket that is
- * connected or bound to an address in one of them is the stack's. For a server
+ * connected or bound to an address in one of them, or sends its first datagram
+ * to one, is the stack's. For a server
  * on 0.0.0.0 to be the stack's, the list needs 0.0.0.0/32. A prefix has at
  * least one bit, so 0.0.0.0/0 is refused.
  *

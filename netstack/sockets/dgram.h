@@ -1,0 +1,106 @@
+/*
+ * UDP sockets of the stack under the kernel's numbers.
+ *
+ * A socket becomes the stack's when bind(), connect() or the first datagram
+ * names an address of the stack's side. One that is bound to every address, and
+ * over which no datagram has passed yet, becomes the kernel's again when it
+ * sends or connects to an address of the kernel's side.
+ */
+#pragma once
+
+#include <sys/socket.h>
+
+#include <coronet/net_udp.h>
+
+#include "netstack/sockets/sockets_priv.h"
+
+/* A socket's part that only UDP has; the rest is in struct net_sock. */
+struct net_dgram {
+	struct net_udp_watch watch; /* first */
+	struct net_sock *sock;
+	struct net_udp *udp; /* owned; NULL: not open */
+	struct net_addr at;  /* where it is opened; port 0: not yet chosen */
+	bool bound;	     /* by bind() */
+	bool port_given;     /* to bind() */
+	bool connected;
+	bool to_port_0;	 /* connected to it: nothing can be sent */
+	bool has_passed; /* a datagram, in either direction */
+	bool pktinfo, recv_ttl, recv_tos, recv_err;	  /* IP_PKTINFO ... */
+	bool pktinfo6, recv_hops, recv_tclass, recv_err6; /* IPV6_... */
+	uint8_t ttl, hops, tos, tclass; /* ttl, hops: 0: the stack's default */
+	unsigned rx_bytes;		/* SO_RCVBUF; 0: the stack's default */
+};
+
+/* ---- dgram.c ---- */
+
+/* Whether fd is a UDP socket that was neither bound nor connected. */
+bool net_dgram_is_fresh(int fd, bool *v6);
+/* Makes a new socket one of UDP. Returns 0 or -ENOMEM. */
+int net_dgram_new(struct net_sock *sock, int fd);
+/* Opens it, if it is not open, at a port that the stack chooses. */
+int net_dgram_open(struct net_sock *sock);
+/* Whether it may become the kernel's, in order to reach an address. */
+bool net_dgram_may_leave(const struct net_sock *sock,
+			 const struct net_addr *to);
+long net_dgram_bind(struct net_sock *sock, const struct net_addr *addr);
+long net_dgram_connect(struct net_sock *sock, const struct sockaddr *sa,
+		       const struct net_addr *to);
+long net_dgram_disconnect(struct net_sock *sock);
+long net_dgram_shutdown(struct net_sock *sock, int how);
+void net_dgram_close(struct net_sock *sock);
+long net_dgram_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
+		    socklen_t *len);
+unsigned net_dgram_events(struct net_sock *sock);
+
+/* ---- dgram_recv.c ---- */
+
+/* Receives one datagram; msg: readable and writable. */
+long net_dgram_recvmsg(struct net_sock *sock, struct msghdr *msg, int flags);
+/* Returns how many messages were received. The caller checks n. */
+long net_dgram_recvmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
+			int flags, struct timespec *timeout);
+long net_dgram_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
+		    int flags);
+
+/* ---- dgram_cmsg.c ---- */
+
+/* Writes what the program wants to know about a datagram, into the room. */
+void net_dgram_put_control(const struct net_sock *sock,
+			   const struct net_datagram *datagram,
+			   struct msghdr *msg);
+/* The same about an error of the peer's, for MSG_ERRQUEUE. */
+void net_dgram_put_error(const struct net_sock *sock, int err,
+			 const struct net_addr *peer, struct msghdr *msg);
+
+/* What a message's control data says about sending it. */
+struct net_dgram_control {
+	struct net_addr local; /* family 0: not said */
+	int ttl, tos;	       /* below 0: not said */
+};
+/* Returns 0 or -EINVAL. */
+int net_dgram_get_control(const struct net_sock *sock, const struct msghdr *msg,
+			  struct net_dgram_control *out);
+
+/* ---- dgram_send.c ---- */
+
+/* msg: readable. */
+long net_dgram_sendmsg(struct net_sock *sock, const struct msghdr *msg,
+		       int flags);
+long net_dgram_send(struct net_sock *sock, const struct iovec *iov, size_t n,
+		    int flags);
+long net_dgram_sendmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
+			int flags);
+
+/* ---- dgram_opts.c ---- */
+
+/* Reads the options that have an effect from the kernel's socket. */
+void net_dgram_opts_load(struct net_sock *sock, int fd);
+/* The options of the socket for a family; 0: both. */
+struct net_udp_opts net_dgram_udp_opts(const struct net_sock *sock,
+				       unsigned family);
+long net_dgram_setopt(struct net_sock *sock, int fd, int level, int name,
+		      const void *value, socklen_t len);
+long net_dgram_getopt(struct net_sock *sock, int fd, int level, int name,
+		      void *value, socklen_t *len);
+/* For FIONREAD and SIOCOUTQ. */
+long net_dgram_ioctl(struct net_sock *sock, unsigned long request, int *value);

@@ -1,0 +1,180 @@
+/*
+ * UDP: sending.
+ */
+#include "netstack/sockets/dgram.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+
+/* Until a link that had no room is tried again. */
+#define ROOM_NS 20000
+
+/* A message, checked. */
+struct letter {
+	const struct iovec *iov;
+	size_t n;
+	struct net_addr peer; /* family 0: the connected one */
+	struct net_dgram_control control;
+};
+
+static long check_bytes(const struct msghdr *msg)
+{
+	if (msg->msg_iovlen > IOV_MAX)
+		return -EMSGSIZE;
+	if (!net_can_read(msg->msg_iov, msg->msg_iovlen * sizeof(struct iovec)))
+		return -EFAULT;
+	for (size_t i = 0, total = 0; i < msg->msg_iovlen; i++) {
+		const struct iovec *iov = &msg->msg_iov[i];
+
+		if (iov->iov_len > UINT16_MAX ||
+		    (total += iov->iov_len) > UINT16_MAX)
+			return -EMSGSIZE;
+		if (!net_can_read(iov->iov_base, iov->iov_len))
+			return -EFAULT;
+	}
+	return 0;
+}
+
+static long check_peer(const struct net_sock *sock, const struct msghdr *msg,
+		       struct net_addr *out)
+{
+	const struct net_dgram *d = sock->dgram;
+	long err;
+
+	*out = (struct net_addr){0};
+	if (!msg->msg_name || msg->msg_namelen == 0) {
+		if (!d->connected)
+			return -EDESTADDRREQ;
+		return d->to_port_0 ? -EINVAL : 0;
+	}
+	if (msg->msg_namelen > sizeof(struct sockaddr_storage))
+		return -EINVAL;
+	if (!net_can_read(msg->msg_name, msg->msg_namelen))
+		return -EFAULT;
+	err = net_addr_from_sockaddr(msg->msg_name, msg->msg_namelen, out);
+	if (err < 0)
+		return err;
+	if (out->family == 6 && !sock->v6)
+		return -EAFNOSUPPORT;
+	if (out->port == 0)
+		return -EINVAL;
+	return out->family == 4 && sock->v6_only ? -ENETUNREACH : 0;
+}
+
+static long check_letter(const struct net_sock *sock, const struct msghdr *msg,
+			 int flags, struct letter *out)
+{
+	long err;
+
+	if (flags & (MSG_OOB | MSG_MORE))
+		return -EOPNOTSUPP;
+	err = check_bytes(msg);
+	if (err == 0)
+		err = check_peer(sock, msg, &out->peer);
+	if (err == 0)
+		err = net_dgram_get_control(sock, msg, &out->control);
+	if (err == 0 && sock->wr_shut)
+		err = -EPIPE;
+	out->iov = msg->msg_iov;
+	out->n = msg->msg_iovlen;
+	return err;
+}
+
+/* TTL and TOS are those of the family; a message's own hold for it alone. */
+static void set_fields(struct net_sock *sock, const struct letter *letter)
+{
+	const struct net_dgram_control *control = &letter->control;
+	unsigned family =
+		letter->peer.family ? letter->peer.family : sock->remote.family;
+	struct net_udp_opts opts = net_dgram_udp_opts(sock, family);
+
+	if (control->ttl >= 0)
+		opts.ttl = (uint8_t)control->ttl;
+	if (control->tos >= 0)
+		opts.tos = (uint8_t)control->tos;
+	net_udp_set_opts(sock->dgram->udp, &opts);
+}
+
+static long send_letter(struct net_sock *sock, const struct letter *letter)
+{
+	struct net_dgram *d = sock->dgram;
+	long n = net_dgram_open(sock);
+
+	if (n < 0)
+		return n;
+	set_fields(sock, letter);
+	n = net_udp_sendv_from(d->udp, &letter->control.local,
+			       letter->peer.family ? &letter->peer : NULL,
+			       letter->iov, (unsigned)letter->n);
+	if (n >= 0)
+		d->has_passed = true;
+	if (n == -EADDRNOTAVAIL && letter->control.local.family)
+		return -EINVAL; /* what Linux returns for IP_PKTINFO */
+	return n == -EHOSTUNREACH ? -ENETUNREACH : n;
+}
+
+/* Waits a little, at most until SO_SNDTIMEO. Returns 0 or an error. */
+static long wait_for_room(struct net_sock *sock, int64_t *until)
+{
+	int64_t now = net_deadline_in(0), timeout = sock->opts.send_timeout_ns;
+	int64_t pause = 0;
+	long err;
+
+	if (*until == 0)
+		*until = timeout < 0 ? CORO_FOREVER : net_deadline_in(timeout);
+	if (now >= *until)
+		return -EAGAIN;
+	err = net_sock_wait(sock, &sock->writable, ROOM_NS, &pause);
+	return err == -EAGAIN ? 0 : err;
+}
+
+long net_dgram_sendmsg(struct net_sock *sock, const struct msghdr *msg,
+		       int flags)
+{
+	struct letter letter;
+	int64_t until = 0;
+	long n;
+
+	if (sock->state == NET_SOCK_CLOSED)
+		return -EBADF;
+	n = check_letter(sock, msg, flags, &letter);
+	if (n < 0)
+		return n;
+	for (;;) {
+		n = send_letter(sock, &letter);
+		if (n != -EAGAIN || sock->nonblock || flags & MSG_DONTWAIT)
+			return n;
+		n = wait_for_room(sock, &until);
+		if (n < 0)
+			return n;
+	}
+}
+
+long net_dgram_send(struct net_sock *sock, const struct iovec *iov, size_t n,
+		    int flags)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+			     .msg_iovlen = n};
+
+	return net_dgram_sendmsg(sock, &msg, flags);
+}
+
+long net_dgram_sendmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
+			int flags)
+{
+	unsigned done = 0;
+	long err = 0;
+
+	net_sock_hold(sock);
+	for (; done < n; done++) {
+		err = net_can_write(&msgs[done], sizeof(msgs[done]))
+			      ? net_dgram_sendmsg(sock, &msgs[done].msg_hdr,
+						  flags)
+			      : -EFAULT;
+		if (err < 0)
+			break;
+		msgs[done].msg_len = (unsigned)err;
+	}
+	net_sock_put(sock);
+	return done || err >= 0 ? (long)done : err;
+}
