@@ -23,7 +23,7 @@ struct net_dgram {
 	bool bound;	     /* by bind() */
 	bool port_given;     /* to bind() */
 	bool connected;
-	bool to_port_0;	 /* connected to it: nothing can be sent */
+	bool to_port_0;	 /* connected to it: nobody gets what is sent */
 	bool has_passed; /* a datagram, in either direction */
 	bool pktinfo, recv_ttl, recv_tos, recv_err;	  /* IP_PKTINFO ... */
 	bool pktinfo6, recv_hops, recv_tclass, recv_err6; /* IPV6_... */

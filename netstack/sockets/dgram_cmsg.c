@@ -243,8 +243,10 @@ int net_dgram_get_control(const struct net_sock *sock, const struct msghdr *msg,
 		    (c->cmsg_level == IPPROTO_IPV6 && sock->v6)) {
 			if (!get_one(c, out))
 				return -EINVAL;
-		} else if (c->cmsg_level == SOL_SOCKET ||
-			   c->cmsg_level == IPPROTO_UDP) {
+		} else if (c->cmsg_level == IPPROTO_UDP ||
+			   (c->cmsg_level == SOL_SOCKET &&
+			    c->cmsg_type != SCM_RIGHTS &&
+			    c->cmsg_type != SCM_CREDENTIALS)) {
 			return -EINVAL; /* among them UDP_SEGMENT */
 		}
 	}

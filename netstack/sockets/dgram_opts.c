@@ -244,7 +244,11 @@ long net_dgram_getopt(struct net_sock *sock, int fd, int level, int name,
 	    (level != SOL_SOCKET ||
 	     (name != SO_TYPE && name != SO_DOMAIN && name != SO_PROTOCOL &&
 	      name != SO_ACCEPTCONN)))
-		return -ENOPROTOOPT;
+		return level == SOL_SOCKET || level == IPPROTO_IP ||
+				       level == IPPROTO_IPV6 ||
+				       level == IPPROTO_UDP
+			       ? -ENOPROTOOPT
+			       : -EOPNOTSUPP;
 	return net_real()->getsockopt(fd, level, name, value, len) < 0 ? -errno
 								       : 0;
 }

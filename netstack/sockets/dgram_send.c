@@ -38,15 +38,11 @@ static long check_bytes(const struct msghdr *msg)
 static long check_peer(const struct net_sock *sock, const struct msghdr *msg,
 		       struct net_addr *out)
 {
-	const struct net_dgram *d = sock->dgram;
 	long err;
 
 	*out = (struct net_addr){0};
-	if (!msg->msg_name || msg->msg_namelen == 0) {
-		if (!d->connected)
-			return -EDESTADDRREQ;
-		return d->to_port_0 ? -EINVAL : 0;
-	}
+	if (!msg->msg_name || msg->msg_namelen == 0)
+		return sock->dgram->connected ? 0 : -EDESTADDRREQ;
 	if (msg->msg_namelen > sizeof(struct sockaddr_storage))
 		return -EINVAL;
 	if (!net_can_read(msg->msg_name, msg->msg_namelen))
@@ -108,9 +104,20 @@ static long send_letter(struct net_sock *sock, const struct letter *letter)
 			       letter->iov, (unsigned)letter->n);
 	if (n >= 0)
 		d->has_passed = true;
-	if (n == -EADDRNOTAVAIL && letter->control.local.family)
-		return -EINVAL; /* what Linux returns for IP_PKTINFO */
+	if (n == -EADDRNOTAVAIL && letter->control.local.family == 6)
+		return -EINVAL; /* as Linux does for IPV6_PKTINFO */
+	if (n == -EADDRNOTAVAIL && letter->control.local.family == 4)
+		return -ENETUNREACH; /* and for IP_PKTINFO */
 	return n == -EHOSTUNREACH ? -ENETUNREACH : n;
+}
+
+static long total_of(const struct letter *letter)
+{
+	size_t total = 0;
+
+	for (size_t i = 0; i < letter->n; i++)
+		total += letter->iov[i].iov_len;
+	return (long)total;
 }
 
 /* Waits a little, at most until SO_SNDTIMEO. Returns 0 or an error. */
@@ -140,6 +147,8 @@ long net_dgram_sendmsg(struct net_sock *sock, const struct msghdr *msg,
 	n = check_letter(sock, msg, flags, &letter);
 	if (n < 0)
 		return n;
+	if (sock->dgram->to_port_0 && !letter.peer.family)
+		return total_of(&letter);
 	for (;;) {
 		n = send_letter(sock, &letter);
 		if (n != -EAGAIN || sock->nonblock || flags & MSG_DONTWAIT)

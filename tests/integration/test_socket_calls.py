@@ -22,7 +22,7 @@ from test_run import KERNELS, KERNELS6, OURS, OURS6, bring_up, without_leaks
 
 RESET = struct.pack("ii", 1, 0)
 GROUPS = ["new", "connect", "listen", "stream", "end", "faults", "poll", "epoll", "options",
-          "descriptors", "signals", "threads"]
+          "descriptors", "signals", "threads", "datagrams", "datagram options", "datagram faults"]
 # label: (the kernel, the stack), with the reasons in docs/unchanged.md
 DIFFERENCES = {
     "splice: to the socket": ("3", "-1 EPIPE"),
@@ -36,6 +36,7 @@ DIFFERENCES = {
     "O_ASYNC: SIGIO": ("1", "0"),
     "connected: TCP_NODELAY: at first": ("0", "1"),
     "listening: TCP_NODELAY: at first": ("0", "1"),
+    "UDP: IP_RECVERR: recvmsg": ("3", "0"),
 }
 for STATE, NAME in itertools.product(("connected", "listening"),
                                      ("SO_TIMESTAMP", "SO_ZEROCOPY", "IP_RECVERR")):
@@ -52,12 +53,21 @@ class Peer:
         self.port = self.listener.getsockname()[1]
         with socket.create_server(("::", 0), family=socket.AF_INET6) as refuses:
             self.closed_port = refuses.getsockname()[1]
+        self.datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+        self.datagrams.bind(("::", self.port))
         threading.Thread(target=self.accept, daemon=True).start()
+        threading.Thread(target=self.echo, daemon=True).start()
 
     def accept(self):
         while True:
             sock = self.listener.accept()[0]
             threading.Thread(target=self.obey, args=(sock,), daemon=True).start()
+
+    def echo(self):
+        with contextlib.suppress(OSError):
+            while True:
+                data, source = self.datagrams.recvfrom(1 << 16)
+                self.datagrams.sendto(data, source)
 
     def obey(self, sock):
         sock.settimeout(WAIT_MAX_S)
@@ -119,6 +129,7 @@ class Peer:
 
     def close(self):
         self.listener.close()
+        self.datagrams.close()
 
 
 def words_of(env, peer, groups):
@@ -166,7 +177,7 @@ def on_the_stack(env, peer, groups):
 
 def groups_of(env):
     """Without arguments all, except that ASan's own hooks fault where the kernel says EFAULT."""
-    return env.args or (GROUPS if not env.sanitized else [*set(GROUPS) - {"faults"}])
+    return env.args or (GROUPS if not env.sanitized else [*set(GROUPS) - {"faults", "datagram faults"}])
 
 
 def compare(env, turns=3):

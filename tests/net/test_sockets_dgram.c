@@ -144,7 +144,7 @@ static void connect_step(void)
 	FAILS(getpeername(fd, (struct sockaddr *)&in, &len), ENOTCONN);
 	FAILS(send(fd, "x", 1, 0), EDESTADDRREQ);
 	assert_int_equal(connect_to(fd, "10.0.0.2", 0), 0);
-	FAILS(send(fd, "x", 1, 0), EINVAL);
+	assert_int_equal(send(fd, "x", 1, 0), 1); /* nowhere, as on Linux */
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&in, &len), 0);
 	assert_int_equal(ntohl(in.sin_addr.s_addr), 0x0a000001);
 }
@@ -334,8 +334,7 @@ static void options_step(void)
 	assert_int_equal(get_option(fd, IPPROTO_IP, IP_MTU), 1500);
 	assert_int_equal(get_option(fd, SOL_SOCKET, SO_TYPE), SOCK_DGRAM);
 	assert_int_equal(get_option(fd, SOL_SOCKET, SO_PROTOCOL), IPPROTO_UDP);
-	assert_int_equal(get_option(fd, IPPROTO_TCP, TCP_NODELAY),
-			 -ENOPROTOOPT);
+	assert_int_equal(get_option(fd, IPPROTO_TCP, TCP_NODELAY), -EOPNOTSUPP);
 	assert_int_equal(
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)),
 		0);

@@ -215,7 +215,7 @@ static void answer_step(void)
 	((struct in_pktinfo *)CMSG_DATA(c))->ipi_spec_dst.s_addr =
 		htonl(0x0a00004d);
 	msg.msg_controllen = CMSG_SPACE(sizeof(*info));
-	FAILS(sendmsg(fd, &msg, 0), EINVAL); /* not ours */
+	FAILS(sendmsg(fd, &msg, 0), ENETUNREACH); /* not ours */
 }
 
 static void test_pktinfo_returns_an_answer_to_the_address_asked(void **state)

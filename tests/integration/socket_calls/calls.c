@@ -16,7 +16,7 @@
 
 void *volatile nowhere = (void *)16;
 unsigned closed_port;
-static unsigned port_of_peer;
+unsigned peer_port;
 static const char *own_text, *peer_text, *peer_text6;
 
 /* ---- lines ---- */
@@ -118,7 +118,7 @@ static int hand_over(int fd, const char *script)
 
 int talk(const char *script)
 {
-	struct sockaddr_in addr = peer_addr(port_of_peer);
+	struct sockaddr_in addr = peer_addr(peer_port);
 	int fd = tcp();
 
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
@@ -128,7 +128,7 @@ int talk(const char *script)
 
 int talk6(const char *script)
 {
-	struct sockaddr_in6 addr = peer_addr6(port_of_peer);
+	struct sockaddr_in6 addr = peer_addr6(peer_port);
 	int fd = tcp6();
 
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
@@ -236,12 +236,21 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } groups[] = {
-	{"new", calls_on_new_sockets},	 {"connect", calls_that_connect},
-	{"listen", calls_that_listen},	 {"stream", calls_on_streams},
-	{"end", calls_at_the_end},	 {"faults", calls_with_faults},
-	{"poll", calls_of_poll},	 {"epoll", calls_of_epoll},
-	{"options", calls_on_options},	 {"descriptors", calls_on_descriptors},
-	{"signals", calls_with_signals}, {"threads", calls_in_threads},
+	{"new", calls_on_new_sockets},
+	{"connect", calls_that_connect},
+	{"listen", calls_that_listen},
+	{"stream", calls_on_streams},
+	{"end", calls_at_the_end},
+	{"faults", calls_with_faults},
+	{"poll", calls_of_poll},
+	{"epoll", calls_of_epoll},
+	{"options", calls_on_options},
+	{"descriptors", calls_on_descriptors},
+	{"signals", calls_with_signals},
+	{"threads", calls_in_threads},
+	{"datagrams", calls_on_datagrams},
+	{"datagram options", calls_on_dgram_options},
+	{"datagram faults", calls_with_dgram_faults},
 };
 
 int main(int argc, char **argv)
@@ -256,7 +265,7 @@ int main(int argc, char **argv)
 	own_text = argv[1];
 	peer_text = argv[2];
 	peer_text6 = argv[3];
-	port_of_peer = (unsigned)atoi(argv[4]);
+	peer_port = (unsigned)atoi(argv[4]);
 	closed_port = (unsigned)atoi(argv[5]);
 	sigaction(SIGALRM, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);

@@ -43,6 +43,7 @@ struct sockaddr_in peer_addr(unsigned port);
 struct sockaddr_in6 peer_addr6(unsigned port);
 struct sockaddr_in own_addr(unsigned port);
 extern unsigned closed_port; /* nobody listens there, at the peer */
+extern unsigned peer_port;   /* there it listens, and echoes datagrams */
 
 /* A socket that listens on a port that the stack or the kernel chooses. */
 int listener(unsigned *port);
@@ -76,3 +77,6 @@ void calls_on_options(void);
 void calls_on_descriptors(void);
 void calls_with_signals(void);
 void calls_in_threads(void);
+void calls_on_datagrams(void);
+void calls_on_dgram_options(void);
+void calls_with_dgram_faults(void);
