@@ -188,6 +188,8 @@ static void test_datagram_leaves_from_a_given_address(void **state)
 	assert_true(datagram_next(&sent));
 	assert_memory_equal(sent.from.ip, us.ip, 4);
 	wrong.ip[3] = 77;
+	assert_int_equal(net_udp_sendv_from(udp, &wrong, &peer, &iov, 1),
+			 -EADDRNOTAVAIL);
 	us = udp_us6;
 	assert_int_equal(net_udp_sendv_from(udp, &us, &peer, &iov, 1),
 			 -EADDRNOTAVAIL);
