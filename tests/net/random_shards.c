@@ -1,0 +1,490 @@
+/*
+ * The program, its processes, and the shards of a life with what disturbs them.
+ *
+ * DPDK starts once in a process, so each life has its own.
+ */
+#include "tests/net/random_shards.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <coronet/coro_io.h>
+
+#include "tests/net/random_queue.h"
+
+#define LONGEST	  (900 * SECOND)
+#define SEND_ROOM (256u << 10) /* less than a handler sends at first */
+#define STUCK_AT  (6 * SECOND) /* the mutes have sent what they could */
+#define ROOM	  (4u << 20)   /* bytes of a shard's budget at least */
+
+const uint8_t fake_mac[6] = {2, 0, 0, 0, 0, 1};
+const uint8_t fake_peer_mac[6] = {2, 0, 0, 0, 0, 2};
+struct crowd crowd;
+bool verbose;
+
+static struct net_stack *stacks[SHARDS_MAX];
+static int64_t paused_until[SHARDS_MAX], next_pause;
+
+/* ---- in place of the stack's clock, and of its threads ---- */
+
+int64_t __wrap_glue_now_ns(void);
+int __wrap_net_post(unsigned shard, void (*fn)(void *arg), void *arg);
+
+int64_t __wrap_glue_now_ns(void)
+{
+	return crowd.now;
+}
+
+int __wrap_net_post(unsigned shard, void (*fn)(void *arg), void *arg)
+{
+	return coro_post(stacks[shard]->sched, fn, arg);
+}
+
+/* The build counts the code that runs, for test-net-random alone. */
+void __sanitizer_cov_trace_pc(void);
+
+void __sanitizer_cov_trace_pc(void)
+{
+}
+
+static void enter(unsigned shard)
+{
+	net_shard_enter(stacks[shard]);
+	if (coro_sched_enter(stacks[shard]->sched) < 0)
+		abort();
+}
+
+static void leave(unsigned shard)
+{
+	coro_sched_leave(stacks[shard]->sched);
+	net_shard_enter(NULL);
+}
+
+/* ---- draws ---- */
+
+static void draw(uint64_t seed, struct crowd_draw *d)
+{
+	struct rng rng = {seed};
+
+	for (unsigned i = 0; i < 4; i++)
+		rng_next(&rng);
+	*d = (struct crowd_draw){.seed = seed};
+	d->shards = rng_between(&rng, 3, 6);
+	d->readers = rng_between(&rng, 4, 24);
+	d->mutes = rng_between(&rng, 20, 180);
+	d->queue = 64u << rng_below(&rng, 3);
+	d->delay = (int64_t)rng_log(&rng, 20, 5000) * 1000;
+	d->loss = rng_chance(&rng, 500) ? 0 : rng_below(&rng, 20);
+	d->mss = rng_chance(&rng, 700) ? 1460 : rng_between(&rng, 536, 1460);
+	d->step = (int64_t)rng_between(&rng, 20, 200) * 1000;
+	if (rng_chance(&rng, 300))
+		d->budget = rng_log(&rng, ROOM, 64u << 20);
+	if (rng_chance(&rng, 300)) {
+		d->path_mtu = rng_between(&rng, 576, 1499);
+		d->mtu_at = (int64_t)rng_log(&rng, 1, 5000) * MS;
+	}
+	if (rng_chance(&rng, 400)) {
+		d->pause_every = (int64_t)rng_log(&rng, 20, 2000) * MS;
+		d->pause_for = (int64_t)rng_log(&rng, 1, 1000) * MS;
+	}
+}
+
+static void print_draw(const struct crowd_draw *d)
+{
+	printf("seed %llu: %u shards, %u readers, %u mutes, queue %u, delay "
+	       "%.3f ms, loss %u, mss %u, step %.3f ms, budget %llu, "
+	       "mtu %u at %.0f ms, pauses of %.0f ms each %.0f ms\n",
+	       (unsigned long long)d->seed, d->shards, d->readers, d->mutes,
+	       d->queue, (double)d->delay / 1e6, d->loss, d->mss,
+	       (double)d->step / 1e6, (unsigned long long)d->budget,
+	       d->path_mtu, (double)d->mtu_at / 1e6, (double)d->pause_for / 1e6,
+	       (double)d->pause_every / 1e6);
+}
+
+void crowd_violated(const char *what, ...)
+{
+	va_list args;
+
+	print_draw(&crowd.draw);
+	if (verbose)
+		crowd_print();
+	printf("seed %llu, at %.6f s: ", (unsigned long long)crowd.draw.seed,
+	       (double)crowd.now / 1e9);
+	va_start(args, what);
+	vprintf(what, args);
+	va_end(args);
+	printf("\n");
+	fflush(stdout);
+	_Exit(1);
+}
+
+/* ---- the queue ---- */
+
+void queue_receive(const uint8_t *frame, unsigned len)
+{
+	if (queue_put(frame, len))
+		crowd.to_stack++;
+	else
+		crowd.lost++;
+}
+
+static void take_sent(const void *frame, unsigned len)
+{
+	const uint8_t *bytes = frame;
+
+	for (unsigned i = 0; i < len; i++)
+		crowd.digest =
+			(crowd.digest ^ bytes[i]) * UINT64_C(0x100000001b3);
+	crowd_take(bytes, len);
+}
+
+/* ---- beginning and end ---- */
+
+static void listen_at(uint16_t port, net_handler handler)
+{
+	struct net_listener *l;
+
+	if (net_listen(net_here(), &net_addr_any(port), 512, &l) < 0)
+		crowd_violated("cannot listen");
+	net_listener_serve(l, handler, NULL);
+}
+
+static void open_shards(void)
+{
+	const struct crowd_draw *d = &crowd.draw;
+	struct net_opts opts;
+	char link[32];
+
+	snprintf(link, sizeof(link), "ring:r0,queue=%u", d->queue);
+	net_opts_init(&opts);
+	opts.links[opts.n_links++] = link;
+	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
+	net_addr_parse("10.0.0.2", 0, &opts.gateway4);
+	opts.shards = opts.max_shards = d->shards;
+	opts.huge_off = true;
+	opts.poll = NET_POLL_BUSY;
+	opts.watchdog_ms = 0;
+	opts.max_conns = 4096;
+	opts.wmem_max = SEND_ROOM;
+	opts.log_level = "error";
+	if (net_program_open(&opts) < 0)
+		crowd_violated("no program: %s", opts.error);
+	for (unsigned i = 0; i < d->shards; i++) {
+		if (net_shard_open(&opts, i) < 0)
+			crowd_violated("no shard: %s", opts.error);
+		stacks[i] = net_here();
+		listen_at(ECHO_PORT, echo_views_or_copies);
+		listen_at(TALK_PORT, talk);
+		net_budget_set(d->budget ? net_mem_bytes() +
+						   net_budget_elsewhere() +
+						   d->budget
+					 : 0);
+		leave(i);
+	}
+	queue_open(d->queue);
+}
+
+static void check_pools(void)
+{
+	for (unsigned i = 0; i < crowd.draw.shards; i++)
+		if (queue_missing(i))
+			crowd_violated("pool %u: %d frames are missing", i,
+				       queue_missing(i));
+}
+
+static void check_end(unsigned shard)
+{
+	const struct net_stack *s = stacks[shard];
+
+	if (s->n_conns || s->half_open || s->ports[0].frames_in ||
+	    s->ooseq_held)
+		crowd_violated("shard %u has %u connections, %u half open, %u "
+			       "frames, %u pieces at the end",
+			       shard, s->n_conns, s->half_open,
+			       s->ports[0].frames_in, s->ooseq_held);
+}
+
+static void close_shards(void)
+{
+	queue_close();
+	check_pools();
+	for (unsigned i = 0; i < crowd.draw.shards; i++) {
+		enter(i);
+		check_end(i);
+		net_shard_close(stacks[i]);
+	}
+	net_program_close();
+}
+
+/* ---- going on ---- */
+
+/* One shard stands still, as its handler computes, or the whole process. */
+static void pause_some(void)
+{
+	const struct crowd_draw *d = &crowd.draw;
+	int64_t ns;
+
+	if (!d->pause_every || crowd.now < next_pause)
+		return;
+	ns = 1 + (int64_t)(rng_next(&crowd.rng) % (uint64_t)d->pause_for);
+	next_pause = crowd.now + ns + 1 +
+		     (int64_t)(rng_next(&crowd.rng) %
+			       (uint64_t)(2 * d->pause_every));
+	crowd.paused += ns;
+	if (rng_chance(&crowd.rng, 300))
+		crowd.now += ns;
+	else
+		paused_until[rng_below(&crowd.rng, d->shards)] = crowd.now + ns;
+}
+
+static bool is_idle(unsigned shard)
+{
+	return !coro_sched_ready(stacks[shard]->sched) &&
+	       stacks[shard]->output.head == stacks[shard]->output.tail;
+}
+
+static unsigned frames_held(void)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < crowd.draw.shards; i++)
+		n += stacks[i]->ports[0].frames_in;
+	return n;
+}
+
+/* Returns whether every shard has done all that it can do now. */
+static bool run_shards(void)
+{
+	bool idle = true;
+
+	for (unsigned i = 0; i < crowd.draw.shards; i++) {
+		unsigned work;
+
+		if (paused_until[i] > crowd.now)
+			continue;
+		enter(i);
+		work = net_stack_work(stacks[i]);
+		crowd.may_reset |= net_here()->memory_full ||
+				   stacks[i]->stats.memory_resets;
+		idle &= work == 0 && is_idle(i);
+		leave(i);
+	}
+	return idle;
+}
+
+static int64_t next_due(void)
+{
+	int64_t due = crowd_due();
+
+	for (unsigned i = 0; i < crowd.draw.shards; i++) {
+		int64_t wakes = coro_sched_next_ns(stacks[i]->sched);
+
+		if (paused_until[i] > crowd.now)
+			wakes = paused_until[i];
+		due = LWIP_MIN(due, wakes);
+	}
+	return LWIP_MIN(due, crowd.now + 100 * MS);
+}
+
+static void step(void)
+{
+	bool idle;
+
+	pause_some();
+	crowd_run();
+	idle = run_shards();
+	queue_take(take_sent);
+	crowd.now =
+		LWIP_MAX(crowd.now + crowd.draw.step, idle ? next_due() : 0);
+}
+
+static bool over(void)
+{
+	if (crowd.alive)
+		return false;
+	for (unsigned i = 0; i < crowd.draw.shards; i++)
+		if (stacks[i]->n_conns || stacks[i]->half_open || !is_idle(i))
+			return false;
+	return true;
+}
+
+/*
+ * What connections may hold of a pool that all shards share leaves enough to
+ * receive, so that the queue always has a buffer. Shards that stand still leave
+ * frames in their rings.
+ */
+static void check_pool(void)
+{
+	if (crowd.draw.pause_every)
+		return;
+	if (crowd.lost)
+		crowd_violated("a frame had no buffer, connections hold %u",
+			       frames_held());
+	if (glue_port_frames_exhausted(stacks[0]->ports[0].glue))
+		crowd_violated("the pool is empty, connections hold %u frames",
+			       frames_held());
+}
+
+static void live(uint64_t seed)
+{
+	memset(&crowd, 0, sizeof(crowd));
+	draw(seed, &crowd.draw);
+	if (verbose)
+		print_draw(&crowd.draw);
+	crowd.rng.state = seed ^ UINT64_C(0xc503d00000);
+	crowd.now = SECOND;
+	next_pause = crowd.now + crowd.draw.pause_every;
+	seed_entropy(seed);
+	open_shards();
+	crowd_begin();
+	while (!over()) {
+		step();
+		check_pool();
+		if (!crowd.wakes && crowd.ended == crowd.draw.readers &&
+		    (crowd_is_stuck() || crowd.now > STUCK_AT)) {
+			crowd.held = frames_held();
+			crowd_wake();
+		}
+		if (crowd.now > LONGEST)
+			crowd_violated("no end: %u clients are left",
+				       crowd.alive);
+	}
+	close_shards();
+}
+
+/* ---- the program ---- */
+
+static struct {
+	uint64_t from, count;
+	bool one;
+} args = {.from = 1, .count = 10};
+
+/* Memory shared by parent and child. */
+static struct shared {
+	uint64_t frames, resets, digest;
+} * shared;
+
+static const struct argp_option options[] = {
+	{"seed", 's', "N", 0, "live this one life, in this process", 0},
+	{"verbose", 'v', NULL, 0, "print what is drawn", 0},
+	{"from", 'f', "N", 0,
+	 "the first seed (default 1; CORONET_SEED is added)", 0},
+	{"count", 'n', "N", 0, "how many (default 10)", 0},
+	{0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	switch (key) {
+	case 's':
+		args.one = true;
+		args.from = strtoull(arg, NULL, 0);
+		break;
+	case 'v':
+		verbose = true;
+		break;
+	case 'f':
+		args.from = strtoull(arg, NULL, 0);
+		break;
+	case 'n':
+		args.count = strtoull(arg, NULL, 0);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static void report(uint64_t seed)
+{
+	printf("seed %llu: %llu frames to the stack, %llu without a buffer, %u "
+	       "held, %u resets, %.1f s, digest %016llx\n",
+	       (unsigned long long)seed, (unsigned long long)crowd.to_stack,
+	       (unsigned long long)crowd.lost, crowd.held, crowd.resets,
+	       (double)crowd.now / 1e9, (unsigned long long)crowd.digest);
+}
+
+/* Whether the life passes. */
+static bool run(uint64_t seed)
+{
+	int status = 0;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (child < 0) {
+		perror("fork");
+		exit(1);
+	}
+	if (child == 0) {
+		live(seed);
+		if (verbose)
+			report(seed);
+		shared->frames += crowd.to_stack;
+		shared->resets += crowd.resets;
+		shared->digest = crowd.digest;
+		fflush(stdout);
+		_exit(0);
+	}
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (WIFSIGNALED(status))
+		printf("seed %llu: %s\n", (unsigned long long)seed,
+		       strsignal(WTERMSIG(status)));
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* The first life runs twice: a seed gives the same life everywhere. */
+static bool run_again(uint64_t seed)
+{
+	uint64_t digest = shared->digest;
+
+	if (!run(seed))
+		return false;
+	if (shared->digest != digest)
+		printf("seed %llu: another life the second time\n",
+		       (unsigned long long)seed);
+	return shared->digest == digest;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		options, parse,
+		NULL,	 "Random lives of several shards on one queue.",
+		NULL,	 NULL,
+		NULL};
+	const char *base = getenv("CORONET_SEED");
+	uint64_t done = 0, seed;
+
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (args.one) {
+		live(args.from);
+		report(args.from);
+		return 0;
+	}
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return 1;
+	seed = args.from + (base ? strtoull(base, NULL, 0) : 0);
+	for (; done < args.count; done++, seed++)
+		if (!run(seed) || (done == 0 && !run_again(seed)))
+			break;
+	if (done < args.count)
+		printf("replay: %s -v --seed %llu\n", argv[0],
+		       (unsigned long long)seed);
+	printf("random shards: %llu seeds, %llu frames, %llu resets; %s\n",
+	       (unsigned long long)done, (unsigned long long)shared->frames,
+	       (unsigned long long)shared->resets,
+	       done < args.count ? "one failed" : "none failed");
+	return done < args.count;
+}
