@@ -32,7 +32,8 @@ static void *answer_body(void *arg)
 	return NULL;
 }
 
-static void begin(pthread_t *thread, uint64_t client, const char *request)
+static void start_asking(pthread_t *thread, uint64_t client,
+			 const char *request)
 {
 	question = (struct question){.request = request, .client = client};
 	pthread_create(thread, NULL, answer_body, NULL);
@@ -42,7 +43,7 @@ char *asked_in_vain(const char *request)
 {
 	pthread_t thread;
 
-	begin(&thread, 0, request);
+	start_asking(&thread, 0, request);
 	pthread_join(thread, NULL);
 	assert_non_null(question.answer);
 	return question.answer;
@@ -54,7 +55,7 @@ char *asked_text(uint64_t client, const char *request,
 	pthread_t thread;
 	unsigned n = 0;
 
-	begin(&thread, client, request);
+	start_asking(&thread, client, request);
 	while (!atomic_load(&question.done)) {
 		if (each)
 			each(n++);

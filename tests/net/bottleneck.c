@@ -87,16 +87,16 @@ void bottleneck_connect(struct bottleneck *path, size_t bytes)
 	assert_non_null(ours);
 }
 
-static unsigned draw(unsigned below)
+static unsigned draw_below(unsigned below)
 {
 	random_state = random_state * UINT64_C(6364136223846793005) +
 		       UINT64_C(1442695040888963407);
 	return (unsigned)((random_state >> 33) % below);
 }
 
-static bool lose(const struct bottleneck *path)
+static bool is_lost(const struct bottleneck *path)
 {
-	return draw(1000) < path->per_mille;
+	return draw_below(1000) < path->per_mille;
 }
 
 /* Puts a packet of len bytes into the queue; returns whether it had room. */
@@ -107,7 +107,7 @@ static bool enqueue(struct bottleneck *path, unsigned len, struct range bytes,
 						       path->rate / 1e9
 					     : 0;
 
-	if (waits + len > path->queue || lose(path))
+	if (waits + len > path->queue || is_lost(path))
 		return false;
 	if (waits > path->longest)
 		path->longest = waits;
@@ -143,7 +143,8 @@ static void take_all(struct bottleneck *path)
 	struct segment s;
 
 	while (more || (r && rival_may_send(r, fake_now_ns))) {
-		if (r && rival_may_send(r, fake_now_ns) && (!more || draw(2))) {
+		if (r && rival_may_send(r, fake_now_ns) &&
+		    (!more || draw_below(2))) {
 			uint32_t number = (uint32_t)rival_send(r, fake_now_ns);
 
 			enqueue(path, RIVAL_BYTES, (struct range){number, 0},
@@ -163,7 +164,7 @@ static void drop_range(unsigned i)
 }
 
 /* Merges a segment with the ranges that it touches into one, the newest. */
-static void hold(struct range r)
+static void hold_range(struct range r)
 {
 	for (unsigned i = 0; i < n_held;) {
 		if (held[i].to < r.from || held[i].from > r.to) {
@@ -186,7 +187,7 @@ static void arrive(struct bottleneck *path, struct range r)
 	unsigned blocks = 0;
 
 	if (r.from >= next)
-		hold(r);
+		hold_range(r);
 	if (n_held && held[0].from <= next) {
 		path->delivered += held[0].to - next;
 		next = held[0].to;
@@ -205,9 +206,9 @@ void bottleneck_run(struct bottleneck *path, unsigned ms)
 
 	while (fake_now_ns < end_ns) {
 		fake_now_ns += STEP_NS;
-		if (path->late_ms && draw(120) == 0)
-			fake_now_ns +=
-				draw(path->late_ms * 1000) * INT64_C(1000);
+		if (path->late_ms && draw_below(120) == 0)
+			fake_now_ns += draw_below(path->late_ms * 1000) *
+				       INT64_C(1000);
 		net_stack_round(stack);
 		while (n && flight[first].due_ns <= fake_now_ns) {
 			struct range r = flight[first].bytes;

@@ -171,7 +171,7 @@ static void deliver(uint8_t *frame, unsigned proto, unsigned sum_at,
 	assert_true(fake_receive_wire(frame, 14 + far_ip_bytes() + payload));
 }
 
-static void say(uint8_t flags, unsigned mss, const char *text)
+static void send_far_segment(uint8_t flags, unsigned mss, const char *text)
 {
 	uint8_t frame[128];
 	unsigned options = mss ? 8 : 0, len = (unsigned)strlen(text);
@@ -197,12 +197,12 @@ static void say(uint8_t flags, unsigned mss, const char *text)
 
 void far_say(uint8_t flags, unsigned mss)
 {
-	say(flags, mss, "");
+	send_far_segment(flags, mss, "");
 }
 
 void far_say_data(const char *text)
 {
-	say(PEER_ACK, 0, text);
+	send_far_segment(PEER_ACK, 0, text);
 }
 
 void far_say_sack(uint32_t left, uint32_t right)

@@ -13,12 +13,12 @@
 
 const uint8_t all_options[12] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
 
-struct segment begin(void)
+struct segment open_handshake(void)
 {
 	return peer_open(&peer, NEAR_WRAP, all_options, sizeof(all_options));
 }
 
-void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
+void send_segment(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
 {
 	peer_send_raw(&(struct segment){.src = peer.port,
 					.dst = 7,
@@ -31,7 +31,7 @@ void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data)
 					.len = (unsigned)strlen(data)});
 }
 
-struct net_conn *find(uint16_t port)
+struct net_conn *find_conn(uint16_t port)
 {
 	ip_addr_t local, remote;
 
@@ -40,7 +40,7 @@ struct net_conn *find(uint16_t port)
 	return net_demux_find(&local, 7, &remote, port);
 }
 
-void drain(void)
+void discard_frames(void)
 {
 	static uint8_t frame[9216];
 

@@ -12,13 +12,13 @@
 extern const uint8_t all_options[12];
 
 /* Sends a SYN with all options, takes the answer, and sets `peer` up. */
-struct segment begin(void);
+struct segment open_handshake(void);
 /* Sends a segment of the peer with any sequence number and a window of 500. */
-void say(uint8_t flags, uint32_t seq, uint32_t ack, const char *data);
+void send_segment(uint8_t flags, uint32_t seq, uint32_t ack, const char *data);
 /* Returns the connection from that port, or NULL. */
-struct net_conn *find(uint16_t port);
+struct net_conn *find_conn(uint16_t port);
 /* Discards the stack's segments. */
-void drain(void);
+void discard_frames(void);
 /* Checks that no half-open connection is left, or that one is. */
 void expect_gone(void);
 void expect_half_open(void);

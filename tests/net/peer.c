@@ -146,7 +146,7 @@ void peer_send_syn_of(const uint8_t from[4], uint16_t src_port)
 	run_rounds(2);
 }
 
-static void parse(const uint8_t *frame, struct segment *out)
+static void parse_segment(const uint8_t *frame, struct segment *out)
 {
 	const uint8_t *ip = frame + 14;
 
@@ -159,7 +159,7 @@ static void parse(const uint8_t *frame, struct segment *out)
 }
 
 /* Takes a TCP segment that was already sent; answers ARP meanwhile. */
-static bool take(struct segment *out)
+static bool take_segment(struct segment *out)
 {
 	static _Thread_local uint8_t frame[9216];
 
@@ -169,7 +169,7 @@ static bool take(struct segment *out)
 		if (type == 0x0806)
 			frame_answer_arp(frame);
 		if (type == 0x0800 && frame[14 + 9] == 6) {
-			parse(frame, out);
+			parse_segment(frame, out);
 			return true;
 		}
 	}
@@ -179,11 +179,11 @@ static bool take(struct segment *out)
 bool peer_next(struct segment *out)
 {
 	for (unsigned i = 0; i < 8; i++) {
-		if (take(out))
+		if (take_segment(out))
 			return true;
 		net_stack_round(stack);
 	}
-	return take(out);
+	return take_segment(out);
 }
 
 struct segment peer_wait(unsigned ms)

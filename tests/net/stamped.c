@@ -17,7 +17,7 @@ uint32_t stamp;
 
 static uint32_t heard; /* the stack's last timestamp, which is echoed */
 
-static const uint8_t *find(const struct segment *s)
+static const uint8_t *find_stamp(const struct segment *s)
 {
 	const uint8_t *at = s->options, *end = at + s->options_len;
 
@@ -29,22 +29,22 @@ static const uint8_t *find(const struct segment *s)
 
 bool has_stamp(const struct segment *s)
 {
-	return find(s) != NULL;
+	return find_stamp(s) != NULL;
 }
 
 uint32_t stamp_of(const struct segment *s)
 {
 	assert_true(has_stamp(s));
-	return get32(find(s) + 2);
+	return get32(find_stamp(s) + 2);
 }
 
 uint32_t echo_of(const struct segment *s)
 {
 	assert_true(has_stamp(s));
-	return get32(find(s) + 6);
+	return get32(find_stamp(s) + 6);
 }
 
-static void send(struct segment s, uint8_t *options, uint32_t value)
+static void send_stamped(struct segment s, uint8_t *options, uint32_t value)
 {
 	memcpy(options, "\1\1\10\12", 4);
 	put32(options + 4, value);
@@ -73,7 +73,7 @@ void stamped_send_at(uint32_t seq, uint8_t flags, const char *data,
 	uint8_t options[STAMP_BYTES];
 
 	s.options = options;
-	send(s, options, value);
+	send_stamped(s, options, value);
 }
 
 void bare_send_at(uint32_t seq, uint8_t flags, const char *data)
@@ -98,7 +98,7 @@ void stamped_syn(uint8_t flags, bool has)
 	s.options = options;
 	s.options_len = 8;
 	if (has)
-		send(s, options + 8, stamp);
+		send_stamped(s, options + 8, stamp);
 	else
 		peer_send_raw(&s);
 }

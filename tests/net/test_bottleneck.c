@@ -27,7 +27,7 @@ static struct bottleneck usual(double bdps)
 		.rate = RATE, .delay_ns = 40 * MS, .queue = bdps * BDP};
 }
 
-static struct net_conn_stats stats(void)
+static struct net_conn_stats conn_stats(void)
 {
 	struct net_conn_stats out;
 
@@ -47,10 +47,10 @@ static void connect_with(struct bottleneck *path, const char *cc, size_t bytes)
 {
 	assert_int_equal(net_listener_set_cc(listener, cc), 0);
 	bottleneck_connect(path, bytes);
-	assert_string_equal(stats().cc, cc);
+	assert_string_equal(conn_stats().cc, cc);
 }
 
-static void end(void)
+static void abort_conn(void)
 {
 	net_abort(ours);
 	run_rounds(2);
@@ -74,11 +74,11 @@ static void test_bbr_finds_the_rate_and_the_round_trip(void **state)
 	assert_true(bbr->full_bw_reached);
 	assert_true(bw > 0.95 * RATE && bw < 1.1 * RATE);
 	assert_in_range(bbr->min_rtt_us, NET_MS(40), NET_MS(44));
-	assert_false(stats().info.absent & NET_INFO_NO_RATE);
-	assert_in_range(stats().info.delivery_rate, (uint64_t)(0.9 * RATE),
+	assert_false(conn_stats().info.absent & NET_INFO_NO_RATE);
+	assert_in_range(conn_stats().info.delivery_rate, (uint64_t)(0.9 * RATE),
 			(uint64_t)(1.1 * RATE));
-	assert_false(stats().info.delivery_rate_app_limited);
-	end();
+	assert_false(conn_stats().info.delivery_rate_app_limited);
+	abort_conn();
 }
 
 static void test_bbr_fills_the_path_and_keeps_the_queue_short(void **state)
@@ -95,7 +95,7 @@ static void test_bbr_fills_the_path_and_keeps_the_queue_short(void **state)
 	assert_true(share > 0.92);
 	assert_true(path.longest < 1.3 * BDP);
 	assert_int_equal(path.dropped, 0);
-	end();
+	abort_conn();
 }
 
 /* BBR passes through every state within some seconds. */
@@ -111,7 +111,7 @@ static void test_bbr_passes_through_every_state(void **state)
 			seen |= 1u << ours->recovery->bbr->state;
 	}
 	assert_int_equal(seen, (1u << (BBR_PROBE_RTT + 1)) - 1);
-	end();
+	abort_conn();
 }
 
 static void
@@ -124,11 +124,11 @@ test_bbr_keeps_its_rate_under_random_loss_and_cubic_does_not(void **state)
 	connect_with(&path, "bbr", FOREVER);
 	bottleneck_run(&path, 2000);
 	bbr = goodput(&path, 10000);
-	end();
+	abort_conn();
 	connect_with(&other, "cubic", FOREVER);
 	bottleneck_run(&other, 2000);
 	cubic = goodput(&other, 10000);
-	end();
+	abort_conn();
 	printf("# at 1 %%: bbr %.3f, cubic %.3f\n", bbr, cubic);
 	assert_true(bbr > 0.8);
 	assert_true(cubic < 0.6);
@@ -149,7 +149,7 @@ static double bbr_at(double mbit, unsigned rtt_ms, double bdps,
 	share = goodput(&path, 4000) * RATE / rate;
 	printf("# %g Mbit/s, %u ms, %g BDP, %u per mille: %.3f\n", mbit, rtt_ms,
 	       bdps, per_mille, share);
-	end();
+	abort_conn();
 	return share;
 }
 
@@ -174,7 +174,7 @@ static void test_random_losses_do_not_end_startup(void **state)
 		share = goodput(&path, 2500) * RATE / path.rate;
 		printf("# seed %u: %.3f\n", path.seed, share);
 		assert_true(share > 0.88);
-		end();
+		abort_conn();
 	}
 }
 
@@ -208,13 +208,13 @@ static void test_bbr_send_buffer_holds_three_windows(void **state)
 		connect_with(&path, cases[i].cc, FOREVER);
 		while (cwnd < 400000) {
 			bottleneck_run(&path, 1);
-			cwnd = stats().cwnd;
+			cwnd = conn_stats().cwnd;
 		}
 		has = ours->pcb.snd_buf +
 		      (ours->pcb.snd_lbb - ours->pcb.lastack);
 		assert_in_range(has, cases[i].windows * (cwnd - 20000),
 				cases[i].windows * cwnd);
-		end();
+		abort_conn();
 	}
 }
 
@@ -232,7 +232,7 @@ static void test_a_long_path_needs_a_larger_buffer(void **state)
 		connect_with(&p, "cubic", FOREVER);
 		bottleneck_run(&p, 3000);
 		share[i] = goodput(&p, 1000) * RATE / p.rate;
-		end();
+		abort_conn();
 	}
 	printf("# 4 MiB: %.3f, 32 MiB: %.3f\n", share[0], share[1]);
 	assert_true(share[0] < 0.6);
@@ -274,7 +274,7 @@ static void test_bbr_reduces_its_rate_at_five_percent_loss(void **state)
 			    bbr->bw_short < 0.97 * bbr->max_bw;
 	}
 	assert_true(gave_way);
-	end();
+	abort_conn();
 }
 
 /*
@@ -294,7 +294,7 @@ static void test_only_lost_segments_are_marked_lost(void **state)
 		assert_true(ours->recovery->bbr->rate.lost <= path.dropped);
 	}
 	assert_true(path.dropped > 100000);
-	end();
+	abort_conn();
 }
 
 static void test_bbr_loses_little_to_a_shallow_queue(void **state)
@@ -310,7 +310,7 @@ static void test_bbr_loses_little_to_a_shallow_queue(void **state)
 	       (double)path.dropped / (double)path.sent);
 	assert_true(share > 0.8);
 	assert_true((double)path.dropped < 0.03 * (double)path.sent);
-	end();
+	abort_conn();
 }
 
 /*
@@ -335,7 +335,7 @@ test_an_application_that_limits_itself_changes_no_estimate(void **state)
 		assert_true(ours->recovery->bbr->max_bw < 1.1 * RATE);
 	}
 	assert_true(ours->recovery->bbr->max_bw > 0.7 * before);
-	end();
+	abort_conn();
 }
 
 /*
@@ -359,7 +359,7 @@ static void test_idle_connection_frees_its_model_after_a_second(void **state)
 	net_send_all(ours, (uint8_t[MSS]){0}, MSS);
 	bottleneck_run(&path, 100);
 	assert_int_equal(path.delivered, 501000);
-	end();
+	abort_conn();
 }
 
 /* Within that second it continues at the known rate. */
@@ -379,7 +379,7 @@ static void test_rate_is_kept_over_a_short_pause(void **state)
 	bottleneck_run(&path, 100);
 	assert_int_equal(path.delivered, 530000);
 	assert_true(path.longest < 6 * MSS); /* it is paced from the start */
-	end();
+	abort_conn();
 }
 
 static void test_cubic_fills_the_path(void **state)
@@ -393,7 +393,7 @@ static void test_cubic_fills_the_path(void **state)
 	printf("# cubic: goodput %.3f, lost %llu\n", share,
 	       (unsigned long long)path.dropped);
 	assert_true(share > 0.95);
-	end();
+	abort_conn();
 }
 
 static void test_reno_fills_the_path(void **state)
@@ -407,7 +407,7 @@ static void test_reno_fills_the_path(void **state)
 	printf("# reno: goodput %.3f, lost %llu\n", share,
 	       (unsigned long long)path.dropped);
 	assert_true(share > 0.95);
-	end();
+	abort_conn();
 }
 
 /*
@@ -422,10 +422,10 @@ static void test_slow_start_ends_before_the_queue_is_full(void **state)
 	bottleneck_run(&path, 2000);
 	printf("# slow start: longest %.0f, lost %llu, ssthresh %u\n",
 	       path.longest, (unsigned long long)path.dropped,
-	       stats().ssthresh);
+	       conn_stats().ssthresh);
 	assert_int_equal(path.dropped, 0);
-	assert_true(stats().ssthresh < 8 * BDP);
-	end();
+	assert_true(conn_stats().ssthresh < 8 * BDP);
+	abort_conn();
 }
 
 /*
@@ -444,13 +444,13 @@ static void test_slow_start_does_not_overflow_a_long_path(void **state)
 	net_here()->wmem_max = 64 << 20;
 	connect_with(&path, "cubic", FOREVER);
 	bottleneck_run(&path, 1500);
-	assert_in_range(stats().ssthresh, 12500000, 37500000);
+	assert_in_range(conn_stats().ssthresh, 12500000, 37500000);
 	share = goodput(&path, 2000) * RATE / path.rate;
 	printf("# 1 Gbit/s, 100 ms: %.3f, longest queue %.0f, lost %llu\n",
 	       share, path.longest, (unsigned long long)path.dropped);
 	assert_int_equal(path.dropped, 0);
 	assert_true(share > 0.98);
-	end();
+	abort_conn();
 }
 
 /*
@@ -465,12 +465,12 @@ static void test_slow_start_goes_on_while_the_path_has_room(void **state)
 
 	net_here()->wmem_max = 64 << 20;
 	connect_with(&path, "cubic", FOREVER);
-	while (stats().cwnd < 12500000) {
-		assert_int_equal(stats().ssthresh, 1 << 30);
+	while (conn_stats().cwnd < 12500000) {
+		assert_int_equal(conn_stats().ssthresh, 1 << 30);
 		bottleneck_run(&path, 10);
 	}
 	assert_true(path.longest < 12.5e6 / 2);
-	end();
+	abort_conn();
 }
 
 #define T(test)                                                                \

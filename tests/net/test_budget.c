@@ -126,7 +126,7 @@ static bool next_to(uint16_t port, struct segment *s)
 }
 
 /* Repeats the SYN without an answer, as TCP does. */
-static void join(struct peer *peer, uint16_t port)
+static void connect_client(struct peer *peer, uint16_t port)
 {
 	struct segment s = {0};
 
@@ -149,7 +149,7 @@ static void expect_echo(uint16_t port)
 	struct segment s = {0};
 	struct peer peer;
 
-	join(&peer, port);
+	connect_client(&peer, port);
 	peer_send(&peer, PEER_ACK, "e", 1);
 	do
 		assert_true(next_to(port, &s));
@@ -169,7 +169,7 @@ static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 	net_budget_set(max);
 	serve(pour);
 	for (unsigned i = 0; i < PEERS; i++) {
-		join(&peer, (uint16_t)(2000 + i));
+		connect_client(&peer, (uint16_t)(2000 + i));
 		peer_send(&peer, PEER_ACK, "G", 1);
 		run_ms(1);
 		forget_sent();
@@ -272,7 +272,7 @@ static uint32_t edge; /* the right edge of the announced window */
 static uint32_t window;
 
 /* Reads the stack's segments: no announced window may be taken back. */
-static void look(struct peer *peer)
+static void check_windows(struct peer *peer)
 {
 	struct segment s;
 
@@ -295,7 +295,7 @@ static void send_some(struct peer *peer, unsigned n)
 			break;
 		peer_send(peer, PEER_ACK, data, sizeof(data));
 		run_ms(45); /* past the delayed ACK */
-		look(peer);
+		check_windows(peer);
 	}
 }
 
@@ -310,7 +310,7 @@ static void connect_reader(struct peer *peer)
 	edge = peer->snd;
 	peer_send(peer, PEER_ACK, "x", 1);
 	run_ms(45);
-	look(peer);
+	check_windows(peer);
 }
 
 static void test_windows_shrink_without_moving_the_edge_back(void **state)
@@ -326,7 +326,7 @@ static void test_windows_shrink_without_moving_the_edge_back(void **state)
 		send_some(&peer, 10);
 		may_read = 100000;
 		run_ms(45);
-		look(&peer);
+		check_windows(&peer);
 	}
 	/* All is read, but the window stays at its share. */
 	assert_in_range(window, 1000, FLOOR);
@@ -335,7 +335,7 @@ static void test_windows_shrink_without_moving_the_edge_back(void **state)
 		send_some(&peer, 1);
 		may_read = 100000;
 		run_ms(45);
-		look(&peer);
+		check_windows(&peer);
 	}
 	assert_true(window > 60000);
 	go = true;
@@ -357,7 +357,7 @@ static void test_small_window_opens_again_after_a_read(void **state)
 	assert_true(window < 1000);
 	may_read = 100000;
 	run_ms(1);
-	look(&peer); /* an update, at once */
+	check_windows(&peer); /* an update, at once */
 	assert_true(window >= FLOOR / 2);
 	go = true;
 }
@@ -384,7 +384,7 @@ static void test_close_with_a_small_window_sends_a_fin(void **state)
 	go = true;
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_ms(2);
-	look(&peer); /* fails at a RST */
+	check_windows(&peer); /* fails at a RST */
 	assert_int_equal(result, 0);
 	assert_int_equal(ended, 1);
 }
@@ -498,7 +498,7 @@ static void test_many_small_connections_are_reset_for_room(void **state)
 
 	serve(never_read);
 	for (unsigned i = 0; i < 500; i++) {
-		join(&peer, (uint16_t)(2000 + i));
+		connect_client(&peer, (uint16_t)(2000 + i));
 		peer_send(&peer, PEER_ACK, "x", 1);
 		run_ms(1);
 		forget_sent();

@@ -16,7 +16,7 @@
 static struct net_recovery *rec;
 
 /* Sets up an idle connection with this controller and window. */
-static void begin(const char *cc, unsigned segs)
+static void begin_round(const char *cc, unsigned segs)
 {
 	repair_connect(true, 0);
 	net_cc_choose(ours, (unsigned)net_cc_number(cc));
@@ -27,7 +27,7 @@ static void begin(const char *cc, unsigned segs)
 	assert_string_equal(rec->cc->name, cc);
 }
 
-static void end(void)
+static void end_round(void)
 {
 	ours->pcb.snd_nxt = ours->pcb.lastack;
 	net_recovery_free(ours);
@@ -69,7 +69,7 @@ static void lost(void)
  */
 static void test_reno_halves_and_adds_a_segment_a_window(void **state)
 {
-	begin("reno", 20);
+	begin_round("reno", 20);
 	ours->pcb.ssthresh = 20 * MSS;
 	lost();
 	assert_int_equal(rec->cwnd, 10 * MSS);
@@ -84,7 +84,7 @@ static void test_reno_halves_and_adds_a_segment_a_window(void **state)
 	assert_int_equal(rec->cwnd, 11 * MSS);
 	acked(1, 0);
 	assert_int_equal(rec->cwnd, 12 * MSS);
-	end();
+	end_round();
 }
 
 static void test_no_window_is_cut_below_two_segments(void **state)
@@ -92,11 +92,11 @@ static void test_no_window_is_cut_below_two_segments(void **state)
 	static const char *const names[] = {"reno", "cubic"};
 
 	for (unsigned i = 0; i < 2; i++) {
-		begin(names[i], 2);
+		begin_round(names[i], 2);
 		lost();
 		assert_int_equal(ours->pcb.ssthresh, 2 * MSS);
 		assert_int_equal(rec->cwnd, 2 * MSS);
-		end();
+		end_round();
 		peer_teardown(state);
 		peer_listen(state);
 	}
@@ -107,12 +107,12 @@ static void test_an_undone_cut_leaves_the_window_as_it_was(void **state)
 	static const char *const names[] = {"reno", "cubic"};
 
 	for (unsigned i = 0; i < 2; i++) {
-		begin(names[i], 40);
+		begin_round(names[i], 40);
 		lost();
 		rec->cc->on_undo(ours);
 		assert_int_equal(rec->cwnd, 40 * MSS);
 		assert_int_equal(ours->pcb.ssthresh, 1u << 30);
-		end();
+		end_round();
 		peer_teardown(state);
 		peer_listen(state);
 	}
@@ -127,7 +127,7 @@ static void test_an_undone_cut_leaves_the_window_as_it_was(void **state)
  */
 static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 {
-	begin("cubic", 100);
+	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
 	ours->srtt_us = 0;
 	at_ms(1000);
@@ -146,7 +146,7 @@ static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 		acked(20, 0);
 	}
 	assert_in_range(rec->cwnd, 10020 * MSS / 100, 10041 * MSS / 100);
-	end();
+	end_round();
 }
 
 /*
@@ -159,7 +159,7 @@ static void test_cubic_grows_a_large_window(void **state)
 {
 	uint32_t before = 0;
 
-	begin("cubic", 30000);
+	begin_round("cubic", 30000);
 	ours->pcb.ssthresh = 30000 * MSS;
 	ours->srtt_us = 0;
 	for (unsigned i = 0; i <= 60000; i++) {
@@ -170,7 +170,7 @@ static void test_cubic_grows_a_large_window(void **state)
 			before = rec->cwnd;
 	}
 	assert_in_range(rec->cwnd - before, 1115, 1130);
-	end();
+	end_round();
 }
 
 /*
@@ -178,7 +178,7 @@ static void test_cubic_grows_a_large_window(void **state)
  */
 static void test_cubic_is_no_slower_than_reno(void **state)
 {
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	ours->pcb.ssthresh = 10 * MSS;
 	at_ms(1000);
 	lost();
@@ -186,19 +186,19 @@ static void test_cubic_is_no_slower_than_reno(void **state)
 	for (unsigned i = 0; i < 7; i++)
 		acked(1, 0); /* at one time: the curve does not grow */
 	assert_in_range(rec->cwnd, 7500, 7530);
-	end();
+	end_round();
 }
 
 /* 4.7: a flow that loses before it reaches W_max leaves more to others. */
 static void test_cubic_converges_fast(void **state)
 {
-	begin("cubic", 100);
+	begin_round("cubic", 100);
 	lost();
 	assert_in_range(rec->cubic.w_max * 100, 9999, 10001);
 	lost();
 	assert_in_range(rec->cubic.w_max * 100, 5949, 5951); /* 70 * 0.85 */
 	assert_int_equal(rec->cwnd, 49 * MSS);
-	end();
+	end_round();
 }
 
 /* 5.8: the curve does not grow while the application is the limit. */
@@ -206,7 +206,7 @@ static void test_cubic_waits_while_its_window_is_not_used(void **state)
 {
 	struct net_ack ack = {.acked = MSS, .since_us = NET_MS(1000)};
 
-	begin("cubic", 100);
+	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
 	at_ms(1000);
 	lost();
@@ -216,7 +216,7 @@ static void test_cubic_waits_while_its_window_is_not_used(void **state)
 	rec->cc->on_ack(ours, &ack);
 	assert_int_equal(rec->cubic.epoch_us, NET_MS(9000));
 	assert_in_range(rec->cwnd, 70 * MSS, 70 * MSS + MSS);
-	end();
+	end_round();
 }
 
 /* ---- slow start, HyStart++ ---- */
@@ -235,14 +235,14 @@ static void rounds(unsigned n, unsigned rtt_ms)
 
 static void test_slow_start_doubles_while_the_round_trip_stays(void **state)
 {
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	rounds(5, 20);
 	assert_int_equal(rec->cwnd, 50 * MSS);
 	rounds(3, 23); /* less than 4 ms more: jitter */
 	assert_int_equal(rec->cwnd, 74 * MSS);
 	assert_false(rec->hystart.conservative);
 	assert_int_equal(ours->pcb.ssthresh, 1u << 30);
-	end();
+	end_round();
 }
 
 /*
@@ -252,7 +252,7 @@ static void test_slow_start_doubles_while_the_round_trip_stays(void **state)
  */
 static void test_slow_start_ends_when_round_trips_grow(void **state)
 {
-	begin("reno", 10);
+	begin_round("reno", 10);
 	rounds(3, 20);
 	assert_int_equal(rec->cwnd, 34 * MSS);
 	rounds(1, 24);
@@ -264,32 +264,32 @@ static void test_slow_start_ends_when_round_trips_grow(void **state)
 	rounds(1, 24);
 	assert_int_equal(rec->cwnd, 49 * MSS + MSS / 4);
 	assert_in_range(ours->pcb.ssthresh, 49 * MSS, 49 * MSS + MSS / 4);
-	end();
+	end_round();
 }
 
 /* An eighth of 80 ms is 10; of 400 ms it would be 50, and 16 is the most. */
 static void
 test_hystart_threshold_is_an_eighth_of_the_rtt_within_bounds(void **state)
 {
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	rounds(2, 80);
 	rounds(1, 89);
 	assert_false(rec->hystart.conservative);
 	rounds(1, 101);
 	assert_true(rec->hystart.conservative);
-	end();
+	end_round();
 	peer_teardown(state);
 	peer_listen(state);
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	rounds(2, 400);
 	rounds(1, 417);
 	assert_true(rec->hystart.conservative);
-	end();
+	end_round();
 }
 
 static void test_slow_start_resumes_after_jitter(void **state)
 {
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	rounds(2, 20);
 	rounds(2, 30);
 	assert_true(rec->hystart.conservative);
@@ -297,13 +297,13 @@ static void test_slow_start_resumes_after_jitter(void **state)
 	assert_false(rec->hystart.conservative);
 	rounds(4, 25);
 	assert_int_equal(ours->pcb.ssthresh, 1u << 30);
-	end();
+	end_round();
 }
 
 /* Fewer than eight samples are not enough. */
 static void test_few_samples_end_no_slow_start(void **state)
 {
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	rounds(2, 20);
 	for (unsigned round = 0; round < 8; round++) {
 		for (unsigned i = 0; i < 6; i++)
@@ -313,26 +313,26 @@ static void test_few_samples_end_no_slow_start(void **state)
 		acked(1, 60 + 20 * round);
 		assert_false(rec->hystart.conservative);
 	}
-	end();
+	end_round();
 }
 
 /* After a loss slow start continues to ssthresh, even if round trips grow. */
 static void test_hystart_applies_to_the_first_slow_start_only(void **state)
 {
-	begin("cubic", 10);
+	begin_round("cubic", 10);
 	ours->pcb.ssthresh = 1000 * MSS;
 	rounds(2, 20);
 	rounds(6, 200);
 	assert_int_equal(rec->cwnd, 74 * MSS);
 	assert_int_equal(ours->pcb.ssthresh, 1000 * MSS);
-	end();
+	end_round();
 }
 
 /* ---- the window after a pause ---- */
 
 static void test_window_halves_for_each_idle_rto(void **state)
 {
-	begin("cubic", 100);
+	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 50 * MSS;
 	rec->cc->on_idle(ours, 1);
 	assert_int_equal(rec->cwnd, 50 * MSS);
@@ -345,7 +345,7 @@ static void test_window_halves_for_each_idle_rto(void **state)
 	rec->cwnd = 3 * MSS; /* a window below the initial one stays */
 	rec->cc->on_idle(ours, 5);
 	assert_int_equal(rec->cwnd, 3 * MSS);
-	end();
+	end_round();
 }
 
 /*
@@ -354,7 +354,7 @@ static void test_window_halves_for_each_idle_rto(void **state)
  */
 static void test_cubic_curve_restarts_after_a_pause(void **state)
 {
-	begin("cubic", 100);
+	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
 	at_ms(1000);
 	lost();
@@ -365,7 +365,7 @@ static void test_cubic_curve_restarts_after_a_pause(void **state)
 	acked(1, 0);
 	assert_int_equal(rec->cubic.epoch_us, NET_MS(61000));
 	assert_in_range(rec->cwnd, 70 * MSS, 70 * MSS + MSS);
-	end();
+	end_round();
 }
 
 /* ---- pacing rates ---- */
@@ -373,7 +373,7 @@ static void test_cubic_curve_restarts_after_a_pause(void **state)
 /* 40 segments in 20 ms are 2 MB/s: twice that below half of ssthresh. */
 static void test_loss_based_pacing_rate_follows_the_window(void **state)
 {
-	begin("cubic", 40);
+	begin_round("cubic", 40);
 	ours->srtt_us = NET_MS(20) << 3;
 	ours->pcb.ssthresh = 100 * MSS;
 	assert_in_range(net_pacing_rate(ours), 3999000, 4001500);
@@ -383,12 +383,12 @@ static void test_loss_based_pacing_rate_follows_the_window(void **state)
 	assert_in_range(net_pacing_rate(ours), 999000, 1000000);
 	net_pacing_set_cap(ours, 0);
 	assert_in_range(net_pacing_rate(ours), 2399000, 2401000);
-	end();
+	end_round();
 }
 
 static void test_rate_cap_is_accurate_to_a_thousandth(void **state)
 {
-	begin("cubic", 40);
+	begin_round("cubic", 40);
 	ours->srtt_us = 0; /* no rate but the cap */
 	for (double cap = 1; cap < 4e12; cap *= 1.37) {
 		uint64_t whole = (uint64_t)cap;
@@ -399,7 +399,7 @@ static void test_rate_cap_is_accurate_to_a_thousandth(void **state)
 	}
 	net_pacing_set_cap(ours, UINT64_MAX);
 	assert_true(net_pacing_rate(ours) == 0);
-	end();
+	end_round();
 }
 
 /* ---- choosing ---- */

@@ -59,8 +59,8 @@ static void connect_near_wrap(struct peer *peer)
 	peer->rcv += shift;
 }
 
-static void forge(const struct peer *peer, uint8_t flags, uint32_t seq,
-		  uint32_t ack, const char *data)
+static void send_forged(const struct peer *peer, uint8_t flags, uint32_t seq,
+			uint32_t ack, const char *data)
 {
 	const struct segment s = {.src = peer->port,
 				  .dst = peer->stack_port,
@@ -101,7 +101,7 @@ static void test_exact_rst_resets(void **state)
 	struct peer peer;
 
 	connect_near_wrap(&peer);
-	forge(&peer, PEER_RST, peer.snd, 0, "");
+	send_forged(&peer, PEER_RST, peer.snd, 0, "");
 	run_rounds(3);
 	assert_int_equal(result, -ECONNRESET);
 	assert_int_equal(net_here()->n_conns, 0);
@@ -114,7 +114,7 @@ static void test_rst_in_the_window_is_challenged(void **state)
 
 	connect_near_wrap(&peer);
 	for (unsigned i = 0; i < 3; i++) {
-		forge(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
+		send_forged(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
 		expect_challenge(&peer);
 		run_ms(500);
 	}
@@ -130,7 +130,7 @@ static void test_rst_outside_the_window_is_dropped(void **state)
 
 	connect_near_wrap(&peer);
 	for (unsigned i = 0; i < 5; i++) {
-		forge(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
+		send_forged(&peer, PEER_RST, peer.snd + ahead[i], 0, "");
 		peer_expect_nothing();
 	}
 	assert_int_equal(net_here()->stats.rx_unacceptable, 5);
@@ -143,9 +143,9 @@ static void test_rst_into_a_closed_window_must_be_exact(void **state)
 
 	connect_near_wrap(&peer);
 	only_conn()->pcb.rcv_wnd = 0;
-	forge(&peer, PEER_RST, peer.snd + 1, 0, "");
+	send_forged(&peer, PEER_RST, peer.snd + 1, 0, "");
 	peer_expect_nothing();
-	forge(&peer, PEER_RST, peer.snd, 0, "");
+	send_forged(&peer, PEER_RST, peer.snd, 0, "");
 	run_rounds(3);
 	assert_int_equal(result, -ECONNRESET);
 }
@@ -159,11 +159,11 @@ static void test_syn_for_a_connection_is_challenged(void **state)
 
 	connect_near_wrap(&peer);
 	for (unsigned i = 0; i < 5; i++) {
-		forge(&peer, PEER_SYN, peer.snd + ahead[i], 0, "");
+		send_forged(&peer, PEER_SYN, peer.snd + ahead[i], 0, "");
 		expect_challenge(&peer);
 		run_ms(500);
-		forge(&peer, PEER_SYN | PEER_ACK, peer.snd + ahead[i], peer.rcv,
-		      "");
+		send_forged(&peer, PEER_SYN | PEER_ACK, peer.snd + ahead[i],
+			    peer.rcv, "");
 		expect_challenge(&peer);
 		run_ms(500);
 	}
@@ -176,15 +176,15 @@ static void test_half_open_answers_its_syn_and_challenges_another(void **state)
 	struct segment first, s;
 
 	peer.wnd = 100;
-	forge(&peer, PEER_SYN, peer.snd, 0, "");
+	send_forged(&peer, PEER_SYN, peer.snd, 0, "");
 	assert_true(peer_next(&first));
-	forge(&peer, PEER_SYN, peer.snd, 0, "");
+	send_forged(&peer, PEER_SYN, peer.snd, 0, "");
 	expect(NULL, PEER_SYN | PEER_ACK, first.seq, peer.snd + 1, 0);
 	/* A restarted client answers our challenge with an exact RST. */
-	forge(&peer, PEER_SYN, peer.snd + 70000, 0, "");
+	send_forged(&peer, PEER_SYN, peer.snd + 70000, 0, "");
 	expect(&s, PEER_ACK, first.seq + 1, peer.snd + 1, 0);
 	assert_int_equal(net_here()->half_open, 1);
-	forge(&peer, PEER_RST, s.ack, 0, "");
+	send_forged(&peer, PEER_RST, s.ack, 0, "");
 	run_rounds(2);
 	assert_int_equal(net_here()->half_open, 0);
 }
@@ -205,11 +205,11 @@ static void test_time_wait_never_resets(void **state)
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	net_shutdown(only_conn(), NET_SHUT_WR);
 	reach_time_wait(&peer);
-	forge(&peer, PEER_RST, peer.snd, 0, "");
-	forge(&peer, PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
+	send_forged(&peer, PEER_RST, peer.snd, 0, "");
+	send_forged(&peer, PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
 	peer_expect_nothing();
 	assert_int_equal(net_here()->n_conns, 1);
-	forge(&peer, PEER_SYN, peer.snd, 0, ""); /* not newer */
+	send_forged(&peer, PEER_SYN, peer.snd, 0, ""); /* not newer */
 	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(net_here()->n_conns, 1);
 }
@@ -224,7 +224,8 @@ static void test_data_with_an_impossible_ack_is_challenged(void **state)
 
 	connect_near_wrap(&peer);
 	for (unsigned i = 0; i < 4; i++) {
-		forge(&peer, PEER_ACK, peer.snd, peer.rcv + ahead[i], "evil");
+		send_forged(&peer, PEER_ACK, peer.snd, peer.rcv + ahead[i],
+			    "evil");
 		expect_challenge(&peer);
 		run_ms(500);
 	}
@@ -237,7 +238,7 @@ static void test_data_with_an_old_ack_is_taken(void **state)
 	struct peer peer;
 
 	connect_near_wrap(&peer);
-	forge(&peer, PEER_ACK, peer.snd, peer.rcv - WINDOW, "late");
+	send_forged(&peer, PEER_ACK, peer.snd, peer.rcv - WINDOW, "late");
 	run_rounds(3);
 	assert_int_equal(got_len, 4);
 }
@@ -250,12 +251,12 @@ static void test_ack_far_outside_the_window_acknowledges_nothing(void **state)
 	net_shutdown(only_conn(), NET_SHUT_WR);
 	expect(NULL, PEER_ACK | PEER_FIN, peer.rcv, peer.snd, 0);
 	peer.rcv++;
-	forge(&peer, PEER_ACK, peer.snd - 100, peer.rcv, "");
+	send_forged(&peer, PEER_ACK, peer.snd - 100, peer.rcv, "");
 	expect_challenge(&peer);
-	forge(&peer, PEER_ACK, peer.snd + WINDOW + 1, peer.rcv, "");
+	send_forged(&peer, PEER_ACK, peer.snd + WINDOW + 1, peer.rcv, "");
 	run_rounds(2);
 	assert_int_equal(only_conn()->pcb.state, FIN_WAIT_1);
-	forge(&peer, PEER_ACK, peer.snd, peer.rcv, "");
+	send_forged(&peer, PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
 	assert_int_equal(only_conn()->pcb.state, FIN_WAIT_2);
 }
@@ -267,7 +268,7 @@ static void test_each_retransmission_is_acknowledged(void **state)
 	connect_near_wrap(&peer);
 	expect_alive(&peer);
 	for (unsigned i = 0; i < 3; i++) {
-		forge(&peer, PEER_ACK, peer.snd - 5, peer.rcv, "alive");
+		send_forged(&peer, PEER_ACK, peer.snd - 5, peer.rcv, "alive");
 		expect_challenge(
 			&peer); /* like a challenge ACK, but not rate limited */
 	}
@@ -280,7 +281,7 @@ static void test_keepalive_is_answered(void **state)
 	struct peer peer;
 
 	connect_near_wrap(&peer);
-	forge(&peer, PEER_ACK, peer.snd - 1, peer.rcv, "");
+	send_forged(&peer, PEER_ACK, peer.snd - 1, peer.rcv, "");
 	expect_challenge(&peer);
 }
 
@@ -292,7 +293,7 @@ static void test_data_without_ack_is_dropped(void **state)
 
 	connect_near_wrap(&peer);
 	for (unsigned i = 0; i < 4; i++) {
-		forge(&peer, flags[i], peer.snd, peer.rcv, "evil");
+		send_forged(&peer, flags[i], peer.snd, peer.rcv, "evil");
 		peer_expect_nothing();
 	}
 	assert_int_equal(got_len, 0);
@@ -312,14 +313,14 @@ static void test_challenges_are_limited_by_connection(void **state)
 	peer_connect(&first, 1000, 7, NEAR_WRAP);
 	peer_connect(&second, 1001, 7, NEAR_WRAP);
 	for (unsigned ms = 0; ms < 1000; ms++) {
-		forge(&first, PEER_RST, first.snd + 9, 0, "");
+		send_forged(&first, PEER_RST, first.snd + 9, 0, "");
 		run_ms(1);
 		while (peer_next(&s))
 			n++;
 	}
 	assert_int_equal(n, 2);
 	/* Another connection has its own limit. */
-	forge(&second, PEER_RST, second.snd + 9, 0, "");
+	send_forged(&second, PEER_RST, second.snd + 9, 0, "");
 	expect_challenge(&second);
 }
 
@@ -333,13 +334,13 @@ static void test_wrong_ack_half_open_draws_a_bare_rst(void **state)
 	peer.wnd = 100;
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	assert_true(peer_next(&s));
-	forge(&peer, PEER_ACK, peer.snd, s.seq + 2, "");
+	send_forged(&peer, PEER_ACK, peer.snd, s.seq + 2, "");
 	peer.rcv = s.seq + 1;
 	expect(&s, PEER_RST, peer.rcv + 1, 0, 0);
 	assert_int_equal(s.wnd, 0);
 	assert_int_equal(net_here()->half_open,
 			 1); /* the right ACK is accepted */
-	forge(&peer, PEER_ACK, peer.snd, peer.rcv, "");
+	send_forged(&peer, PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
 	assert_int_equal(net_here()->stats.accepted, 1);
 }
@@ -349,15 +350,16 @@ static void test_closed_port_resets_as_rfc_9293_says(void **state)
 	struct peer peer = {.port = 1000, .stack_port = 9};
 	struct segment s;
 
-	forge(&peer, PEER_ACK, 77, NEAR_WRAP, "data");
+	send_forged(&peer, PEER_ACK, 77, NEAR_WRAP, "data");
 	expect(&s, PEER_RST, NEAR_WRAP, 0, 0);
 	assert_int_equal(s.wnd, 0);
-	forge(&peer, PEER_SYN, -1u, 99, ""); /* its ACK field is not valid */
+	send_forged(&peer, PEER_SYN, -1u, 99,
+		    ""); /* its ACK field is not valid */
 	expect(&s, PEER_RST | PEER_ACK, 0, 0, 0); /* after the wrap */
-	forge(&peer, PEER_FIN, 10, 99, "data");
+	send_forged(&peer, PEER_FIN, 10, 99, "data");
 	expect(&s, PEER_RST | PEER_ACK, 0, 15, 0);
-	forge(&peer, PEER_RST, 10, 99, "");
-	forge(&peer, PEER_RST | PEER_ACK, 10, 99, "");
+	send_forged(&peer, PEER_RST, 10, 99, "");
+	send_forged(&peer, PEER_RST | PEER_ACK, 10, 99, "");
 	peer_expect_nothing();
 }
 
@@ -365,11 +367,11 @@ static void test_listener_resets_an_ack_and_ignores_other_segments(void **state)
 {
 	struct peer peer = {.port = 1000, .stack_port = 7};
 
-	forge(&peer, PEER_ACK, 5, 6, "");
+	send_forged(&peer, PEER_ACK, 5, 6, "");
 	expect(NULL, PEER_RST, 6, 0, 0);
-	forge(&peer, 0, 5, 6, "");			    /* null */
-	forge(&peer, PEER_FIN | PEER_PSH | 0x20, 5, 6, ""); /* Xmas */
-	forge(&peer, PEER_RST, 5, 6, "");
+	send_forged(&peer, 0, 5, 6, "");			  /* null */
+	send_forged(&peer, PEER_FIN | PEER_PSH | 0x20, 5, 6, ""); /* Xmas */
+	send_forged(&peer, PEER_RST, 5, 6, "");
 	peer_expect_nothing();
 	assert_int_equal(net_here()->n_conns, 0);
 }
@@ -421,12 +423,12 @@ static void test_dial_is_refused_only_by_a_rst_with_its_ack(void **state)
 	struct peer peer;
 
 	start_dial(&peer);
-	forge(&peer, PEER_RST, 0, peer.rcv, ""); /* no ACK flag */
-	forge(&peer, PEER_RST | PEER_ACK, 0, peer.rcv + 1, "");
-	forge(&peer, PEER_ACK, 0, peer.rcv, ""); /* no SYN: no answer */
+	send_forged(&peer, PEER_RST, 0, peer.rcv, ""); /* no ACK flag */
+	send_forged(&peer, PEER_RST | PEER_ACK, 0, peer.rcv + 1, "");
+	send_forged(&peer, PEER_ACK, 0, peer.rcv, ""); /* no SYN: no answer */
 	peer_expect_nothing();
 	assert_int_equal(ended, 0);
-	forge(&peer, PEER_RST | PEER_ACK, 0, peer.rcv, "");
+	send_forged(&peer, PEER_RST | PEER_ACK, 0, peer.rcv, "");
 	run_rounds(3);
 	assert_int_equal(result, -ECONNREFUSED);
 }
@@ -437,7 +439,7 @@ static void test_dial_resets_the_peers_old_connection(void **state)
 	struct peer peer;
 
 	start_dial(&peer);
-	forge(&peer, PEER_ACK, 5, peer.rcv + 4711, "");
+	send_forged(&peer, PEER_ACK, 5, peer.rcv + 4711, "");
 	expect(&s, PEER_RST, peer.rcv + 4711, 0, 0);
 	while (peer_next(&s)) /* the SYN again */
 		assert_int_equal(s.flags, PEER_SYN);

@@ -256,7 +256,7 @@ static void check_clients(unsigned count)
  * Opens as many clients as allowed, one shard after another; then every shard
  * refuses one.
  */
-static void fill(unsigned limit)
+static void fill_to_limit(unsigned limit)
 {
 	for (unsigned i = 0; i < limit; i++)
 		assert_true(gets_in(i % n_shards));
@@ -274,7 +274,7 @@ static void test_limit_holds_for_all_shards(void **state)
 {
 	for (unsigned n = 1; n <= MOST; n *= 2) {
 		open_shards(n, (struct net_limits){.clients = 6});
-		fill(6);
+		fill_to_limit(6);
 		on(n - 1, reset_last, 0);
 		check_clients(5);
 		assert_true(
@@ -298,7 +298,7 @@ static void test_a_source_has_one_limit_on_all_shards(void **state)
 {
 	for (unsigned n = 2; n <= MOST; n *= 2) {
 		open_shards(n, (struct net_limits){.clients_per_source = 3});
-		fill(3);
+		fill_to_limit(3);
 		/* Another source has its own three slots. */
 		for (unsigned i = 0; i < 4; i++)
 			on(i % n, send_syn_of, 3);
@@ -402,13 +402,13 @@ static void test_no_client_stays_counted(void **state)
 		on(!(i % 2), reset_last, 0);
 	}
 	check_clients(0);
-	fill(3);
+	fill_to_limit(3);
 }
 
 /* A handler that never returns holds its connection until the shard closes. */
 static _Atomic bool held;
 
-static void hold(struct net_conn *conn, void *arg)
+static void hold_conn(struct net_conn *conn, void *arg)
 {
 	while (held)
 		coro_yield();
@@ -416,7 +416,7 @@ static void hold(struct net_conn *conn, void *arg)
 
 static void serve_held(struct shard *shard, unsigned arg)
 {
-	serve(hold);
+	serve(hold_conn);
 }
 
 static void test_close_releases_connections_held_by_handlers(void **state)
@@ -457,7 +457,7 @@ static void test_without_memory_a_client_is_not_counted(void **state)
 		check_clients(0);
 	}
 	assert_int_equal(uncounted, 1);
-	fill(1);
+	fill_to_limit(1);
 }
 
 /* ---- races ---- */
@@ -545,7 +545,7 @@ static void test_one_shard_gets_the_last_slot_of_a_source(void **state)
  * Opens and closes a connection as fast as possible, in parallel with other
  * shards.
  */
-static void live(struct net_conn *conn, unsigned host)
+static void establish_client(struct net_conn *conn, unsigned host)
 {
 	*conn = (struct net_conn){0};
 	IP_ADDR4(&conn->pcb.remote_ip, 10, 0, 0, host);
@@ -572,7 +572,7 @@ static void race(struct shard *shard, unsigned hosts)
 			if (!admitted(host))
 				continue;
 			note_in();
-			live(&conns[n++], host);
+			establish_client(&conns[n++], host);
 		}
 		shard->got_in += n;
 		while (n) {
@@ -599,7 +599,7 @@ static void check_race(unsigned hosts, struct net_limits given, unsigned most)
 	on_all(note_entries, 0);
 	for (unsigned i = 0; i < MOST; i++)
 		assert_int_equal(shards[i].seen, 0);
-	fill(most);
+	fill_to_limit(most);
 	close_shards(NULL);
 }
 

@@ -577,7 +577,7 @@ test_connection_reset_while_queued_leaves_the_backlog_once(void **state)
 
 /* ---- net_listener_drain ---- */
 
-static void stay(struct net_conn *conn, void *arg)
+static void wait_for_byte(struct net_conn *conn, void *arg)
 {
 	char byte;
 
@@ -631,7 +631,7 @@ test_draining_listener_completes_handshakes_and_starts_none(void **state)
 		.port = 1000, .stack_port = 7, .snd = NEAR_WRAP, .wnd = 1000};
 	struct segment s;
 
-	serve(stay);
+	serve(wait_for_byte);
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	expect(&s, PEER_SYN | PEER_ACK, ANY, peer.snd, 0);
 	peer.rcv = s.seq + 1;

@@ -36,7 +36,7 @@ static void send_syn(uint16_t port, const uint8_t *options, unsigned len)
 }
 
 /* Sends SYNs without ACKs, until the backlog is full. */
-static void flood(unsigned n)
+static void flood_syns(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		send_syn((uint16_t)(10000 + i), (const uint8_t *)"", 0);
@@ -61,7 +61,7 @@ static void get_cookie(struct peer *peer, uint16_t port, const uint8_t *options,
 			      .wnd = 1000};
 }
 
-static struct net_conn *find(uint16_t port)
+static struct net_conn *find_conn(uint16_t port)
 {
 	ip_addr_t local, remote;
 
@@ -73,12 +73,12 @@ static struct net_conn *find(uint16_t port)
 static void expect_refused(const struct peer *peer)
 {
 	expect(NULL, PEER_RST, peer->rcv, 0, 0);
-	assert_null(find(peer->port));
+	assert_null(find_conn(peer->port));
 }
 
 static void test_flood_is_answered_and_keeps_nothing(void **state)
 {
-	flood(1000);
+	flood_syns(1000);
 	assert_int_equal(net_here()->half_open, BACKLOG);
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, 1000 - BACKLOG);
@@ -91,7 +91,7 @@ static void test_cookie_opens_a_working_connection(void **state)
 	struct peer peer;
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	peer_expect_nothing();
@@ -99,7 +99,7 @@ static void test_cookie_opens_a_working_connection(void **state)
 	assert_int_equal(net_here()->half_open, BACKLOG);
 	assert_int_equal(net_here()->stats.accepted, 1);
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
-	assert_int_equal(find(1000)->srtt_us, 0); /* there is no sample */
+	assert_int_equal(find_conn(1000)->srtt_us, 0); /* there is no sample */
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	expect(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 5);
 	assert_memory_equal(s.data, "hello", 5);
@@ -116,7 +116,7 @@ static void test_data_replaces_a_lost_cookie_ack(void **state)
 	struct peer peer;
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
 	expect(&s, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 7);
@@ -133,7 +133,7 @@ static void test_cookie_remembers_the_options(void **state)
 	uint16_t port = 20000;
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	for (unsigned i = 0; i < 8; i++) {
 		for (unsigned k = 0; k < 5; k++) {
 			const uint8_t options[] = {2,
@@ -155,8 +155,8 @@ static void test_cookie_remembers_the_options(void **state)
 			get_cookie(&peer, ++port, options, sack ? 12 : 8);
 			peer_send(&peer, PEER_ACK, NULL, 0);
 			run_rounds(2);
-			assert_non_null(find(port));
-			pcb = &find(port)->pcb;
+			assert_non_null(find_conn(port));
+			pcb = &find_conn(port)->pcb;
 			assert_int_equal(pcb->state, ESTABLISHED);
 			assert_int_equal(pcb->mss, mss[i].kept);
 			assert_int_equal(pcb->snd_scale,
@@ -176,7 +176,7 @@ static void test_syn_ack_has_only_offered_options(void **state)
 	static const uint8_t all[] = {2, 4, 5, 180, 1, 3, 3, 7, 4, 2, 1, 1};
 	struct segment s;
 
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	send_syn(1000, all, sizeof(all));
 	assert_true(peer_next(&s));
 	assert_int_equal(s.options_len, 12);
@@ -200,7 +200,7 @@ static void test_options_of_the_cookie_ack_are_ignored(void **state)
 	static const uint16_t named[] = {1, 8960};
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	for (unsigned i = 0; i < 2; i++) {
 		const uint8_t options[] = {2,
 					   4,
@@ -229,11 +229,11 @@ static void test_options_of_the_cookie_ack_are_ignored(void **state)
 		ack.ack = peer.rcv;
 		peer_send_raw(&ack);
 		run_rounds(2);
-		assert_non_null(find(port));
-		assert_int_equal(find(port)->pcb.state, ESTABLISHED);
-		assert_int_equal(find(port)->pcb.mss, 1460);
-		assert_int_equal(find(port)->pcb.snd_scale, 0);
-		assert_false(find(port)->pcb.flags & TF_SACK);
+		assert_non_null(find_conn(port));
+		assert_int_equal(find_conn(port)->pcb.state, ESTABLISHED);
+		assert_int_equal(find_conn(port)->pcb.mss, 1460);
+		assert_int_equal(find_conn(port)->pcb.snd_scale, 0);
+		assert_false(find_conn(port)->pcb.flags & TF_SACK);
 	}
 }
 
@@ -259,7 +259,7 @@ static void test_wrong_cookies_are_refused(void **state)
 	struct peer peer, forged;
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	for (unsigned bit = 0; bit < 32; bit++) {
 		forged = peer;
@@ -285,15 +285,15 @@ static void test_cookie_lives_a_minute_or_two(void **state)
 	struct peer young, old;
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	get_cookie(&young, 1000, (const uint8_t *)"", 0);
 	get_cookie(&old, 1001, (const uint8_t *)"", 0);
 	fake_now_ns += 64 * INT64_C(1000000000);
 	peer_send(&young, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_non_null(find(1000));
+	assert_non_null(find_conn(1000));
 	fake_now_ns += 66 * INT64_C(1000000000);
-	flood(1000); /* cookies are in use again */
+	flood_syns(1000); /* cookies are in use again */
 	fake_now_ns += 3 * INT64_C(1000000000);
 	run_rounds(2);
 	while (fake_sent(got, sizeof(got)))
@@ -307,7 +307,7 @@ static void test_cookies_are_refused_without_a_flood(void **state)
 	struct peer peer;
 
 	serve(echo_views);
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	get_cookie(&peer, 1000, (const uint8_t *)"", 0);
 	fake_now_ns += 129 * INT64_C(1000000000);
 	run_rounds(2);
@@ -332,7 +332,7 @@ static void test_full_accept_queue_drops_cookie_acks(void **state)
 {
 	struct peer peer, late;
 
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	get_cookie(&late, 999, (const uint8_t *)"", 0);
 	for (uint16_t i = 0; i < BACKLOG; i++) {
 		get_cookie(&peer, (uint16_t)(1000 + i), (const uint8_t *)"", 0);
@@ -351,13 +351,13 @@ static void test_full_accept_queue_drops_cookie_acks(void **state)
 	expect(NULL, PEER_RST | PEER_ACK, ANY, ANY, 0); /* the abort's */
 	peer_send(&late, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_non_null(find(999));
+	assert_non_null(find_conn(999));
 	assert_int_equal(net_here()->stats.accepted, BACKLOG + 1);
 }
 
 static void test_half_open_ends_after_a_while(void **state)
 {
-	flood(BACKLOG);
+	flood_syns(BACKLOG);
 	run_ms(TCP_SYN_RCVD_TIMEOUT + 1000);
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(listener->pending, 0);

@@ -32,7 +32,7 @@ static const uint8_t options[20] = {2, 4, MSS >> 8, MSS & 255, 4, 2, 1,
 
 static uint8_t data[100000];
 
-static void *feed(struct net_conn *conn)
+static void *send_and_read(struct net_conn *conn)
 {
 	struct net_view view;
 
@@ -46,7 +46,7 @@ static void *feed(struct net_conn *conn)
 
 static void feeds(struct net_conn *conn, void *arg)
 {
-	feed(conn);
+	send_and_read(conn);
 }
 
 static struct segment syn_of(uint16_t port, uint8_t flags, unsigned opts)
@@ -94,7 +94,8 @@ static void connect_with(uint8_t flags, size_t bytes)
 	assert_non_null(ours);
 }
 
-static void say(uint8_t flags, uint8_t tos, unsigned acked, const char *text)
+static void send_marked(uint8_t flags, uint8_t tos, unsigned acked,
+			const char *text)
 {
 	struct segment s = {.src = peer.port,
 			    .dst = 7,
@@ -172,8 +173,8 @@ static void test_ecn_setup_syn_is_answered(void **state)
 	assert_true(agreed());
 	peer.rcv += 5;
 	base += 5;
-	say(0, 0, 0, "data");
-	say(0, 0, 0, "more");
+	send_marked(0, 0, 0, "data");
+	send_marked(0, 0, 0, "more");
 	s = next_segment();
 	check_segment(&s, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(s.tos, 0); /* an ACK is not ECN-capable */
@@ -194,7 +195,8 @@ static void test_plain_syn_gets_no_ecn(void **state)
 		assert_int_equal(s.len, 5);
 		assert_int_equal(s.tos, 0);
 		assert_false(agreed());
-		say(PEER_ECE, CE, 0, "x"); /* ignored without an agreement */
+		send_marked(PEER_ECE, CE, 0,
+			    "x"); /* ignored without an agreement */
 		s = peer_wait(100);
 		assert_int_equal(s.flags & (PEER_ECE | PEER_CWR), 0);
 		peer_send(&peer, PEER_RST, NULL, 0);
@@ -227,7 +229,7 @@ static void test_retransmitted_plain_syn_disables_ecn(void **state)
 
 /* ---- SYN cookies ---- */
 
-static void flood(void)
+static void flood_syns(void)
 {
 	struct segment s;
 
@@ -246,7 +248,7 @@ static void test_cookie_with_a_timestamp_keeps_ecn(void **state)
 
 		to_send = 5;
 		serve(feeds);
-		flood();
+		flood_syns();
 		fake_now_ns += asks << 20; /* both of two adjacent ticks */
 		run_rounds(1);
 		s = syn_of((uint16_t)(1000 + asks), asks ? ASKS : PEER_SYN,
@@ -281,7 +283,7 @@ static void test_cookie_without_timestamps_has_no_ecn(void **state)
 {
 	struct segment s;
 
-	flood();
+	flood_syns();
 	s = syn_of(1000, ASKS, PLAIN);
 	peer_send_raw(&s);
 	s = next_segment();
@@ -291,7 +293,7 @@ static void test_cookie_without_timestamps_has_no_ecn(void **state)
 
 /* ---- agreement as a client ---- */
 
-static void *dial(void *arg)
+static void *dial_and_feed(void *arg)
 {
 	struct net_conn *conn = NULL;
 	struct net_addr addr;
@@ -299,7 +301,7 @@ static void *dial(void *arg)
 	net_addr_parse("10.0.0.2:80", -1, &addr);
 	result = net_dial(stack, &addr, NULL, &conn);
 	if (result == 0)
-		feed(conn);
+		send_and_read(conn);
 	return NULL;
 }
 
@@ -308,7 +310,7 @@ static struct segment expect_dialed(uint8_t flags)
 	struct segment s;
 
 	to_send = 5;
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_and_feed, NULL);
 	s = next_segment();
 	assert_int_equal(s.flags, flags);
 	assert_int_equal(s.tos, 0);
@@ -388,11 +390,11 @@ static void test_a_mark_is_echoed_until_cwr(void **state)
 	struct segment s;
 
 	connect_with(ASKS, 0);
-	say(0, ECT0, 0, "a");
-	say(0, CE, 0, "b");
+	send_marked(0, ECT0, 0, "a");
+	send_marked(0, CE, 0, "b");
 	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
-	say(0, ECT0, 0, "c");
-	say(0, ECT0, 0, "d");
+	send_marked(0, ECT0, 0, "c");
+	send_marked(0, ECT0, 0, "d");
 	s = next_segment();
 	assert_int_equal(s.flags, PEER_ACK | PEER_ECE);
 	assert_int_equal(s.tos, 0);
@@ -403,11 +405,11 @@ static void test_a_mark_is_echoed_until_cwr(void **state)
 	assert_int_equal(s.tos, ECT0);
 	base++;
 	peer.rcv++;
-	say(PEER_CWR, ECT0, 0, "e"); /* is acknowledged at once */
+	send_marked(PEER_CWR, ECT0, 0, "e"); /* is acknowledged at once */
 	assert_int_equal(next_segment().flags, PEER_ACK);
 	assert_int_equal(net_here()->stats.rx_ce, 1);
 	/* A segment with CWR may be marked itself. */
-	say(PEER_CWR, CE, 0, "f");
+	send_marked(PEER_CWR, CE, 0, "f");
 	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
 	assert_int_equal(net_here()->stats.rx_ce, 2);
 }
@@ -418,10 +420,10 @@ static void test_cwr_in_a_frame_that_is_copied_ends_the_echo(void **state)
 	connect_with(ASKS, 0);
 	fake_frames_spare = 0;
 	run_rounds(16);
-	say(0, ECT0, 0, "a");
-	say(0, CE, 0, "b");
+	send_marked(0, ECT0, 0, "a");
+	send_marked(0, CE, 0, "b");
 	assert_int_equal(next_segment().flags, PEER_ACK | PEER_ECE);
-	say(PEER_CWR, ECT0, 0, "c");
+	send_marked(PEER_CWR, ECT0, 0, "c");
 	assert_int_equal(next_segment().flags, PEER_ACK);
 }
 
@@ -429,13 +431,13 @@ static void test_cwr_in_a_frame_that_is_copied_ends_the_echo(void **state)
 static void test_marks_outside_the_window_are_not_echoed(void **state)
 {
 	connect_with(ASKS, 0);
-	say(0, 0, 0, "ab");
+	send_marked(0, 0, 0, "ab");
 	assert_true(peer_wait(100).flags == PEER_ACK);
 	peer.snd -= 2;
-	say(0, CE, 0, "ab");
+	send_marked(0, CE, 0, "ab");
 	assert_int_equal(next_segment().flags, PEER_ACK);
-	say(0, CE, 0, "");
-	say(0, 0, 0, "cd");
+	send_marked(0, CE, 0, "");
+	send_marked(0, 0, 0, "cd");
 	assert_int_equal(peer_wait(100).flags, PEER_ACK);
 	assert_int_equal(net_here()->stats.rx_ce, 0);
 }
@@ -446,7 +448,7 @@ static void test_mark_on_data_out_of_order_is_echoed(void **state)
 
 	connect_with(ASKS, 0);
 	peer.snd += 10;
-	say(0, CE, 0, "later");
+	send_marked(0, CE, 0, "later");
 	s = next_segment();
 	assert_int_equal(s.flags, PEER_ACK | PEER_ECE);
 	assert_true(s.options_len > 0); /* with its SACK block */
@@ -460,7 +462,7 @@ static void test_mark_on_data_out_of_order_is_echoed(void **state)
 static bool is_predicted(uint8_t flags, uint8_t tos)
 {
 	net_here()->rx_flags = 0xff;
-	say(flags, tos, 0, "x");
+	send_marked(flags, tos, 0, "x");
 	return net_here()->rx_flags == 0xff;
 }
 
@@ -516,22 +518,23 @@ static void test_an_echo_cuts_once_a_window(void **state)
 	connect_with(ASKS, 40 * MSS);
 	expect_all_new(10);
 	run_ms(RTT_MS);
-	say(PEER_ECE, 0, 5, "");
+	send_marked(PEER_ECE, 0, 5, "");
 	assert_int_equal(ours->recovery->cwnd, 7 * MSS);
 	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
 	assert_int_equal(expect_new(true), 10);
 	assert_int_equal(expect_new(false), 11);
 	peer_expect_nothing();
-	say(PEER_ECE, 0, 10, ""); /* all of the window, but not the CWR */
+	send_marked(PEER_ECE, 0, 10,
+		    ""); /* all of the window, but not the CWR */
 	assert_int_equal(ours->recovery->cwnd, 7 * MSS);
 	run_ms(RTT_MS); /* they are paced */
 	expect_all_new(5);
 	assert_int_equal(net_here()->stats.ecn_cuts, 1);
-	say(PEER_ECE, 0, 11, ""); /* another mark */
+	send_marked(PEER_ECE, 0, 11, ""); /* another mark */
 	assert_int_equal(ours->recovery->cwnd, 4900);
 	assert_int_equal(net_here()->stats.ecn_cuts, 2);
 	peer_expect_nothing();
-	say(0, 0, 15, "");
+	send_marked(0, 0, 15, "");
 	assert_int_equal(expect_new(true), 17);
 }
 
@@ -541,7 +544,7 @@ static void test_reno_halves_its_window(void **state)
 	connect_with(ASKS, 40 * MSS);
 	expect_all_new(10);
 	run_ms(RTT_MS);
-	say(PEER_ECE, 0, 6, "");
+	send_marked(PEER_ECE, 0, 6, "");
 	assert_int_equal(ours->recovery->cwnd, 5 * MSS);
 	assert_int_equal(expect_new(true), 10);
 	peer_expect_nothing();
@@ -553,7 +556,7 @@ static void test_bbr_treats_an_echo_as_a_round_with_a_loss(void **state)
 	connect_with(ASKS, 100 * MSS);
 	expect_all_new(10);
 	run_ms(RTT_MS);
-	say(PEER_ECE, 0, 5, "");
+	send_marked(PEER_ECE, 0, 5, "");
 	assert_int_equal(net_here()->stats.ecn_cuts, 1);
 	assert_true(ours->pcb.flags & NET_TF_CWR || expect_new(true) == 10);
 }
@@ -564,7 +567,7 @@ static void test_echo_without_ecn_cuts_nothing(void **state)
 	while (peer_next(&(struct segment){0}))
 		;
 	run_ms(RTT_MS);
-	say(PEER_ECE, 0, 10, "");
+	send_marked(PEER_ECE, 0, 10, "");
 	assert_int_equal(net_here()->stats.ecn_cuts, 0);
 	assert_int_equal(next_segment().flags & PEER_CWR, 0);
 }
@@ -589,7 +592,7 @@ static void test_loss_and_echo_cut_the_window_once(void **state)
 	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
 	while (peer_next(&s))
 		;
-	say(PEER_ECE, 0, 10, "");
+	send_marked(PEER_ECE, 0, 10, "");
 	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
 	assert_int_equal(net_here()->stats.ecn_cuts, 0);
 }
@@ -600,7 +603,7 @@ static void test_failed_allocation_is_survived(void **state)
 	expect_all_new(10);
 	run_ms(RTT_MS);
 	net_mem_fail_after(1);
-	say(PEER_ECE, 0, 5, "");
+	send_marked(PEER_ECE, 0, 5, "");
 	net_mem_fail_after(0);
 	assert_false(ours->has_recovery);
 	assert_int_equal(ours->pcb.ssthresh, 5 * MSS);

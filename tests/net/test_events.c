@@ -32,7 +32,7 @@ static void set_levels(const char *levels)
 	assert_int_equal(net_log_set_levels(levels, true, err, sizeof(err)), 0);
 }
 
-static void reads(struct net_conn *conn, void *arg)
+static void read_to_end(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -119,7 +119,7 @@ static void assert_value(const char *line, const char *key, const char *value)
 
 static void connect_one(struct peer *peer)
 {
-	serve(reads);
+	serve(read_to_end);
 	peer_connect(peer, 1000, 7, 99);
 	run_rounds(2);
 	assert_non_null(ours);
@@ -302,17 +302,17 @@ static void test_drop_by_an_operator_is_logged(void **state)
 	assert_value(line_of("event=closed"), "reason", "drop");
 }
 
-static long sends(struct net_conn *conn)
+static long send_and_wait(struct net_conn *conn)
 {
 	net_send(conn, "x", 1);
 	return net_recv_view(conn, &(struct net_view){0});
 }
 
-static void says(struct net_conn *conn, void *arg)
+static void send_with_timeout(struct net_conn *conn, void *arg)
 {
 	ours = conn;
 	net_set_user_timeout(conn, *(unsigned *)arg);
-	result = sends(conn);
+	result = send_and_wait(conn);
 	ended++;
 }
 
@@ -321,7 +321,7 @@ static const char *vanish(unsigned timeout_ms)
 {
 	struct peer peer;
 
-	net_listener_serve(listener, says, &timeout_ms);
+	net_listener_serve(listener, send_with_timeout, &timeout_ms);
 	peer_connect(&peer, 1000, 7, 99);
 	for (unsigned s = 0; s < 2000 && !ended; s++) {
 		run_ms(1000);
@@ -352,7 +352,7 @@ static void says_once_asked(struct net_conn *conn, void *arg)
 {
 	ours = conn;
 	result = net_recv(conn, got, 1);
-	result = sends(conn);
+	result = send_and_wait(conn);
 	ended++;
 }
 
@@ -505,7 +505,7 @@ static void test_end_of_a_dial_is_logged(void **state)
 
 /* ---- limits ---- */
 
-static unsigned count(const char *needle)
+static unsigned count_lines(const char *needle)
 {
 	unsigned n = 0;
 
@@ -532,13 +532,13 @@ static void test_repeated_events_are_limited_and_summed_up(void **state)
 			net_log_flush();
 	}
 	lines();
-	assert_int_equal(count("event=refused"), NET_EVENTS_PER_S);
+	assert_int_equal(count_lines("event=refused"), NET_EVENTS_PER_S);
 	assert_null(strstr(text, "held="));
 	assert_int_equal(net_log_suppressed() - before, 150);
 	/* Another kind of event has its own limit. */
 	close_kindly(&peer);
 	lines();
-	assert_int_equal(count("event=closed"), 1);
+	assert_int_equal(count_lines("event=closed"), 1);
 	assert_null(strstr(text, "held="));
 	connect_one(&peer);
 	run_ms(2000);

@@ -22,14 +22,14 @@
 static struct net_exception_rule rule;
 static char error[256];
 
-static int parse(const char *text)
+static int parse_rule(const char *text)
 {
 	return net_exception_parse(text, &rule, error, sizeof(error));
 }
 
 static void test_exception_default_passes_all_other_frames(void **state)
 {
-	assert_int_equal(parse("tap:kern0"), 0);
+	assert_int_equal(parse_rule("tap:kern0"), 0);
 	assert_string_equal(rule.name, "kern0");
 	assert_true(net_ports_has(&rule.tcp, 22));
 	assert_true(net_ports_has(&rule.udp, 65535));
@@ -39,7 +39,8 @@ static void test_exception_default_passes_all_other_frames(void **state)
 
 static void test_ports_are_listed_or_excluded(void **state)
 {
-	assert_int_equal(parse("tap:k,tcp=22+179+1000-1002,udp=!53+123"), 0);
+	assert_int_equal(parse_rule("tap:k,tcp=22+179+1000-1002,udp=!53+123"),
+			 0);
 	assert_true(net_ports_has(&rule.tcp, 22));
 	assert_true(net_ports_has(&rule.tcp, 179));
 	assert_true(net_ports_has(&rule.tcp, 1000));
@@ -50,7 +51,7 @@ static void test_ports_are_listed_or_excluded(void **state)
 	assert_false(net_ports_has(&rule.udp, 53));
 	assert_false(net_ports_has(&rule.udp, 123));
 	assert_true(net_ports_has(&rule.udp, 54));
-	assert_int_equal(parse("tap:k,tcp=none,udp=1-65535"), 0);
+	assert_int_equal(parse_rule("tap:k,tcp=none,udp=1-65535"), 0);
 	assert_false(net_ports_has(&rule.tcp, 22));
 	assert_true(net_ports_has(&rule.udp, 1));
 	assert_false(net_ports_has(&rule.udp, 0));
@@ -59,8 +60,8 @@ static void test_ports_are_listed_or_excluded(void **state)
 static void test_other_keys_are_read(void **state)
 {
 	assert_int_equal(
-		parse("tap:fifteen-letters,echo=kernel,other=off,addr=off,"
-		      "rate=1"),
+		parse_rule("tap:fifteen-letters,echo=kernel,other=off,addr=off,"
+			   "rate=1"),
 		0);
 	assert_true(rule.echo && rule.other_off && rule.addr_off);
 	assert_int_equal(rule.rate, 1);
@@ -100,7 +101,7 @@ static void test_wrong_options_are_refused_with_the_value(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-		assert_int_equal(parse(wrong[i].text), -EINVAL);
+		assert_int_equal(parse_rule(wrong[i].text), -EINVAL);
 		assert_non_null(strstr(error, wrong[i].named));
 		assert_non_null(strstr(error, "--exception '"));
 	}
@@ -554,7 +555,7 @@ static void test_interface_in_use_fails_the_opening(void **state)
 
 /* ---- changes at run time ---- */
 
-static int set(const char *text)
+static int use_rule(const char *text)
 {
 	struct net_exception *made = NULL;
 	int err =
@@ -574,14 +575,14 @@ static void test_exception_is_added_and_removed_at_run_time(void **state)
 	assert_false(goes_to_kernel());
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
-	assert_int_equal(set("tap:k"), 0);
+	assert_int_equal(use_rule("tap:k"), 0);
 	assert_int_equal(fake_kernel_open, 1);
 	assert_int_equal(fake_kernel_conf.n_addrs, 2);
 	assert_true(goes_to_kernel());
 	other_type(fake_mac); /* would be refused without the exception */
 	assert_true(goes_to_kernel());
 	assert_int_equal(net_port_count(), NET_PORT_KERNEL - NET_PORT_FIRST);
-	assert_int_equal(set(NULL), 0);
+	assert_int_equal(use_rule(NULL), 0);
 	assert_int_equal(fake_kernel_open, 0);
 	assert_false(goes_to_kernel());
 	ip4(fake_mac, 6, US, 0, 1000, 22);
@@ -592,13 +593,13 @@ static void test_exception_is_added_and_removed_at_run_time(void **state)
 
 static void test_changed_rule_keeps_its_interface(void **state)
 {
-	assert_int_equal(set("tap:k,tcp=23"), 0);
+	assert_int_equal(use_rule("tap:k,tcp=23"), 0);
 	assert_int_equal(fake_kernel_open, 1);
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
 	ip4(fake_mac, 6, US, 0, 1000, 23);
 	assert_true(goes_to_kernel());
-	assert_int_equal(set("tap:k2"), 0);
+	assert_int_equal(use_rule("tap:k2"), 0);
 	assert_int_equal(fake_kernel_open, 1);
 	assert_string_equal(net_exception_now(0)->tap->name, "k2");
 	assert_true(goes_to_kernel());
@@ -606,10 +607,10 @@ static void test_changed_rule_keeps_its_interface(void **state)
 
 static void test_invalid_rule_changes_nothing(void **state)
 {
-	assert_int_equal(set("tap:k,addr=off"), -EINVAL);
+	assert_int_equal(use_rule("tap:k,addr=off"), -EINVAL);
 	assert_non_null(strstr(error, "k is there with addr=on"));
-	assert_int_equal(set("tap:fake-busy"), -EBUSY);
-	assert_int_equal(set("tap:k,tcp=x"), -EINVAL);
+	assert_int_equal(use_rule("tap:fake-busy"), -EBUSY);
+	assert_int_equal(use_rule("tap:k,tcp=x"), -EINVAL);
 	assert_int_equal(fake_kernel_open, 1);
 	ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
@@ -620,7 +621,7 @@ static void test_a_late_shard_keeps_the_interface_open(void **state)
 {
 	struct net_exception *late = net_exception_get(net_exception_now(0));
 
-	assert_int_equal(set(NULL), 0);
+	assert_int_equal(use_rule(NULL), 0);
 	assert_int_equal(fake_kernel_open, 1);
 	net_exception_put(late);
 	assert_int_equal(fake_kernel_open, 0);

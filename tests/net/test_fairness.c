@@ -40,7 +40,7 @@ static void connect_with(struct bottleneck *path, const char *cc, size_t bytes,
 	rival_begin(&rival, kind, seed, fake_now_ns);
 }
 
-static void end(void)
+static void abort_conn(void)
 {
 	net_abort(ours);
 	run_rounds(2);
@@ -68,7 +68,7 @@ static double share(const char *cc, enum rival_kind kind, unsigned rtt_ms,
 		rival_has = (double)(rival.delivered - rivals) * RIVAL_BYTES;
 		assert_true(has + rival_has > 0.9 * RATE * HALF_MS / 1000);
 		sum += has / (has + rival_has);
-		end();
+		abort_conn();
 	}
 	printf("# %s, %u ms, %g BDP: %.3f\n", cc, rtt_ms, bdps, sum / SEEDS);
 	return sum / SEEDS;
@@ -88,7 +88,7 @@ static void test_rival_alone_fills_the_path(void **state)
 		bottleneck_run(&path, 4000);
 		assert_true((double)(rival.delivered - before) * RIVAL_BYTES >
 			    0.93 * RATE * 4);
-		end();
+		abort_conn();
 	}
 }
 

@@ -44,7 +44,7 @@ static int listen_for_many(void **state)
 }
 
 /* Sends SYNs from 16 addresses, which nobody answers for. */
-static void flood(unsigned n)
+static void flood_syns(unsigned n)
 {
 	uint8_t from[4] = {10, 1, 0, 0};
 
@@ -61,23 +61,23 @@ static void flood(unsigned n)
 		if (i % 32 == 31)
 			run_rounds(1);
 		if (i % 1024 == 1023)
-			drain();
+			discard_frames();
 	}
-	drain();
+	discard_frames();
 }
 
 static void test_half_open_record_is_a_cache_line(void **state)
 {
 	uint64_t before = net_mem_bytes(), bytes;
 
-	flood(200000);
+	flood_syns(200000);
 	assert_int_equal(net_here()->half_open, 200000);
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, 0);
 	bytes = net_mem_bytes() - before;
 	assert_in_range(bytes, 200000 * 64, 200000 * 64 + MIB);
 	net_half_open_reset_all();
-	drain();
+	discard_frames();
 	assert_int_equal(net_here()->half_open, 0);
 	assert_in_range(net_mem_bytes(), before, before + MIB);
 }
@@ -87,7 +87,7 @@ static void test_half_open_records_use_a_sixteenth_of_the_memory(void **state)
 	uint64_t budget = net_mem_bytes() + net_budget_elsewhere() + 16 * MIB;
 
 	net_budget_set(budget);
-	flood(40000);
+	flood_syns(40000);
 	assert_in_range(net_here()->half_open, MIB / 64, budget / 16 / 64 + 1);
 	assert_true(net_here()->stats.cookies_sent > 0);
 	assert_int_equal(net_here()->stats.memory_refused, 0);
@@ -98,7 +98,7 @@ static void test_half_open_records_use_a_sixteenth_of_the_memory(void **state)
 static void test_syn_without_memory_gets_a_cookie(void **state)
 {
 	net_mem_fail_after(2); /* the first is its source's */
-	begin();
+	open_handshake();
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, 1);
 	assert_int_equal(net_here()->n_sources, 0);
@@ -118,10 +118,10 @@ static void test_earlier_cookie_is_accepted(void **state)
 
 	serve(echo_views);
 	net_mem_fail_after(2);
-	begin();
+	open_handshake();
 	assert_int_equal(net_here()->stats.cookies_sent, 1);
 	first = peer;
-	begin();
+	open_handshake();
 	assert_int_equal(net_here()->half_open, 1);
 	assert_true(peer.rcv != first.rcv);
 	peer = first;
@@ -216,17 +216,17 @@ static void test_half_open_records_count_as_connections(void **state)
 	peer_connect(&peer, 1000, 7, 5);
 	peer_connect(&peer, 1001, 7, 5);
 	peer.port = 1002;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	assert_true(peer_next(&s));
 	net_spawn(stack, "dial", dial, NULL);
 	run_rounds(2);
 	assert_int_equal(result, -ENOMEM);
 	peer.port = 1003;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	peer_expect_nothing();
 	assert_int_equal(net_here()->half_open, 1);
 	peer.port = 1002;
-	say(PEER_ACK, 6, s.seq + 1, "");
+	send_segment(PEER_ACK, 6, s.seq + 1, "");
 	run_rounds(2);
 	assert_int_equal(net_here()->n_conns, 3);
 }
@@ -236,7 +236,7 @@ static void test_half_open_records_count_as_connections(void **state)
 static void test_syn_ack_is_sent_four_times_more(void **state)
 {
 	static const unsigned after_ms[] = {1000, 3000, 7000, 15000};
-	struct segment first = begin(), s;
+	struct segment first = open_handshake(), s;
 	unsigned sent = 0;
 
 	for (unsigned ms = 1; ms < 19990; ms++) {
@@ -263,10 +263,10 @@ static void test_syn_ack_is_sent_four_times_more(void **state)
 
 static void test_repeated_syn_is_answered_and_restarts_the_timer(void **state)
 {
-	struct segment first = begin(), s;
+	struct segment first = open_handshake(), s;
 
 	run_ms(900);
-	say(PEER_SYN, NEAR_WRAP, 0, "");
+	send_segment(PEER_SYN, NEAR_WRAP, 0, "");
 	expect(&s, PEER_SYN | PEER_ACK, first.seq, 0, 0);
 	run_ms(900);
 	peer_expect_nothing();
@@ -286,16 +286,16 @@ static void test_removed_record_leaves_the_others(void **state)
 	unsigned sum = 0;
 
 	for (peer.port = 1000; peer.port < 1006; peer.port++) {
-		say(PEER_SYN, 5, 0, "");
+		send_segment(PEER_SYN, 5, 0, "");
 		assert_true(peer_next(&s));
 	}
 	for (unsigned i = 0; i < 3; i++) {
 		peer.port = leaves[i];
-		say(PEER_RST, 6, 0, "");
+		send_segment(PEER_RST, 6, 0, "");
 		run_rounds(1);
 	}
 	peer.port = 1006;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	assert_true(peer_next(&s));
 	assert_int_equal(net_here()->half_open, 4);
 	run_ms(1010);
@@ -303,7 +303,7 @@ static void test_removed_record_leaves_the_others(void **state)
 		sum += s.dst;
 	assert_int_equal(sum, 1001 + 1003 + 1004 + 1006);
 	run_ms(20000);
-	drain();
+	discard_frames();
 	expect_gone();
 }
 
@@ -317,12 +317,12 @@ static void test_syn_acks_resent_in_a_round_are_bounded(void **state)
 	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
 	for (uint16_t i = 0; i < 1000; i++) {
 		peer.port = (uint16_t)(1000 + i);
-		say(PEER_SYN, 5, 0, "");
+		send_segment(PEER_SYN, 5, 0, "");
 		run_rounds(1);
-		drain();
+		discard_frames();
 	}
 	run_ms(998);
-	drain();
+	discard_frames();
 	fake_now_ns += SECOND_NS;
 	for (unsigned rounds = 0; rounds < 10; rounds++) {
 		run_rounds(1);
@@ -344,7 +344,7 @@ static void test_busy_port_does_not_count_as_an_answer(void **state)
 	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
 	peer.port = 1000;
 	fake_tx_budget = 0;
-	say(PEER_SYN, NEAR_WRAP, 0, "");
+	send_segment(PEER_SYN, NEAR_WRAP, 0, "");
 	run_ms(3000);
 	fake_tx_budget = -1;
 	s = peer_wait(10);
@@ -356,7 +356,7 @@ static void test_busy_port_does_not_count_as_an_answer(void **state)
 	assert_int_equal(sent, 3);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_non_null(find(1000));
+	assert_non_null(find_conn(1000));
 }
 
 static void test_syn_ack_without_memory_is_retried_soon(void **state)
@@ -365,7 +365,7 @@ static void test_syn_ack_without_memory_is_retried_soon(void **state)
 	peer_connect(&peer, 999, 7, 5); /* so that its address is known */
 	net_mem_fail_after(2);		/* the first is the record */
 	peer.port = 1000;
-	say(PEER_SYN, NEAR_WRAP, 0, "");
+	send_segment(PEER_SYN, NEAR_WRAP, 0, "");
 	run_rounds(1);
 	net_mem_fail_after(0);
 	peer_expect_nothing();
@@ -378,25 +378,25 @@ static void test_syn_ack_without_memory_is_retried_soon(void **state)
 static void test_a_reset_must_have_the_next_number(void **state)
 {
 	static const uint32_t outside[] = {-1u, 262144, 0x80000000u};
-	struct segment first = begin(), s;
+	struct segment first = open_handshake(), s;
 
 	for (unsigned i = 0; i < 3; i++)
-		say(PEER_RST, peer.snd + outside[i], 0, "");
+		send_segment(PEER_RST, peer.snd + outside[i], 0, "");
 	peer_expect_nothing();
 	assert_int_equal(net_here()->stats.rx_unacceptable, 3);
-	say(PEER_RST, peer.snd + 1, 0, "");
+	send_segment(PEER_RST, peer.snd + 1, 0, "");
 	expect(&s, PEER_ACK, first.seq + 1, peer.snd, 0);
 	assert_int_equal(s.wnd, 65535 >> net_here()->rcv_scale);
-	say(PEER_RST, peer.snd + 262143, 0, "");
-	say(PEER_SYN, peer.snd + 5, 0, "");
+	send_segment(PEER_RST, peer.snd + 262143, 0, "");
+	send_segment(PEER_SYN, peer.snd + 5, 0, "");
 	peer_expect_nothing(); /* one challenge until it is answered again */
 	assert_int_equal(net_here()->stats.challenge_acks, 1);
 	run_ms(1010);
 	assert_true(peer_next(&s));
-	say(PEER_SYN | PEER_ACK, peer.snd, peer.rcv, "");
+	send_segment(PEER_SYN | PEER_ACK, peer.snd, peer.rcv, "");
 	expect(&s, PEER_ACK, first.seq + 1, peer.snd, 0);
 	expect_half_open();
-	say(PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
+	send_segment(PEER_RST | PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
 	expect_gone();
 }
@@ -406,30 +406,31 @@ static void test_window_without_scaling_is_smaller(void **state)
 	struct segment s;
 
 	peer_open(&peer, NEAR_WRAP, all_options, 4);
-	say(PEER_ACK, peer.snd + 65536, peer.rcv, "");
+	send_segment(PEER_ACK, peer.snd + 65536, peer.rcv, "");
 	expect(&s, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(s.wnd, 65535);
-	say(PEER_RST, peer.snd + 65535, 0, "");
+	send_segment(PEER_RST, peer.snd + 65535, 0, "");
 	peer_expect_nothing();
 	serve(echo_views);
-	say(PEER_ACK, peer.snd + 65535, peer.rcv, "");
+	send_segment(PEER_ACK, peer.snd + 65535, peer.rcv, "");
 	run_rounds(2);
-	assert_non_null(find(1000));
+	assert_non_null(find_conn(1000));
 }
 
 static void test_a_wrong_ack_is_reset_and_changes_nothing(void **state)
 {
 	static const uint32_t wrong[] = {-1u, 1, 0x80000000u};
 
-	begin();
+	open_handshake();
 	for (unsigned i = 0; i < 3; i++) {
-		say(PEER_ACK, peer.snd, peer.rcv + wrong[i], "data");
+		send_segment(PEER_ACK, peer.snd, peer.rcv + wrong[i], "data");
 		expect(NULL, PEER_RST, peer.rcv + wrong[i], 0, 0);
 	}
-	say(PEER_ACK, peer.snd - 2, peer.rcv, "x"); /* old: gets a challenge */
+	send_segment(PEER_ACK, peer.snd - 2, peer.rcv,
+		     "x"); /* old: gets a challenge */
 	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
-	say(0, peer.snd, 0, "data");
-	say(PEER_FIN, peer.snd, 0, "");
+	send_segment(0, peer.snd, 0, "data");
+	send_segment(PEER_FIN, peer.snd, 0, "");
 	peer_expect_nothing();
 	assert_int_equal(net_here()->stats.rx_unacceptable, 3);
 	expect_half_open();

@@ -35,7 +35,7 @@ static void test_sequence_numbers_of_both_sides_wrap(void **state)
 	struct segment s;
 
 	set_isn(NEAR_WRAP);
-	s = begin();
+	s = open_handshake();
 	check_segment(&s, PEER_SYN | PEER_ACK, NEAR_WRAP, 0, 0);
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, "hello", 5);
@@ -47,14 +47,14 @@ static void test_bare_ack_makes_the_connection(void **state)
 {
 	const struct net_conn *conn;
 
-	begin();
+	open_handshake();
 	run_ms(30);
 	peer.wnd = 100;
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	peer_expect_nothing();
-	conn = find(1000);
+	conn = find_conn(1000);
 	assert_non_null(conn);
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->stats.accepted, 1);
@@ -96,8 +96,8 @@ static void test_tiny_window_is_treated_as_larger(void **state)
 					.options = (const uint8_t *)"",
 					.data = (const uint8_t *)""});
 	run_rounds(2);
-	assert_int_equal(find(1000)->pcb.snd_wnd, 3);
-	assert_int_equal(find(1000)->pcb.snd_wnd_max, 2 * NET_MSS_FLOOR);
+	assert_int_equal(find_conn(1000)->pcb.snd_wnd, 3);
+	assert_int_equal(find_conn(1000)->pcb.snd_wnd_max, 2 * NET_MSS_FLOOR);
 }
 
 static void expect_echo(const char *data, uint32_t ack)
@@ -110,13 +110,13 @@ static void expect_echo(const char *data, uint32_t ack)
 
 static void third_segment_with_data(bool predicts)
 {
-	begin();
+	open_handshake();
 	net_here()->predicts = predicts;
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
 	expect_echo("at once", 7);
-	assert_int_equal(find(1000)->ext->rx_segs, 1);
-	assert_int_equal(find(1000)->ext->rx_bytes, 7);
+	assert_int_equal(find_conn(1000)->ext->rx_segs, 1);
+	assert_int_equal(find_conn(1000)->ext->rx_bytes, 7);
 }
 
 static void test_data_comes_with_the_third_segment(void **state)
@@ -131,7 +131,7 @@ static void test_data_comes_without_prediction(void **state)
 
 static void test_data_comes_in_pieces(void **state)
 {
-	begin();
+	open_handshake();
 	serve(echo_views);
 	fake_segment_bytes = 60;
 	peer_send(&peer, PEER_ACK | PEER_PSH, "at once", 7);
@@ -141,7 +141,7 @@ static void test_data_comes_in_pieces(void **state)
 
 static void test_the_end_comes_with_the_third_segment(void **state)
 {
-	begin();
+	open_handshake();
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	expect(NULL, PEER_ACK | PEER_FIN, peer.rcv, peer.snd, 0);
@@ -151,7 +151,7 @@ static void test_the_end_comes_with_the_third_segment(void **state)
 
 static void test_data_and_the_end_come_with_the_third_segment(void **state)
 {
-	begin();
+	open_handshake();
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK | PEER_FIN, "all", 3);
 	expect_echo("all", 4);
@@ -161,20 +161,20 @@ static void test_data_and_the_end_come_with_the_third_segment(void **state)
 
 static void test_pieces_out_of_order_complete_the_handshake(void **state)
 {
-	begin();
+	open_handshake();
 	serve(echo_views);
-	say(PEER_ACK, peer.snd + 2, peer.rcv, "llo");
+	send_segment(PEER_ACK, peer.snd + 2, peer.rcv, "llo");
 	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
 	assert_int_equal(net_here()->ooseq_held, 1);
-	say(PEER_ACK, peer.snd, peer.rcv, "he");
+	send_segment(PEER_ACK, peer.snd, peer.rcv, "he");
 	expect_echo("hello", 5);
 }
 
 static void test_data_that_overlaps_the_syn_is_accepted(void **state)
 {
-	begin();
+	open_handshake();
 	serve(echo_views);
-	say(PEER_ACK, peer.snd - 2, peer.rcv, "-hello");
+	send_segment(PEER_ACK, peer.snd - 2, peer.rcv, "-hello");
 	expect_echo("ello", 4);
 }
 
@@ -184,13 +184,13 @@ static void test_later_window_update_is_used(void **state)
 	set_isn(0x90000000u);
 	peer_open(&peer, 0x8fffffffu, all_options, 4);
 	serve(echo_views);
-	say(PEER_ACK, peer.snd, peer.rcv, "");
+	send_segment(PEER_ACK, peer.snd, peer.rcv, "");
 	run_rounds(2);
-	assert_int_equal(find(1000)->pcb.snd_wnd, 500);
+	assert_int_equal(find_conn(1000)->pcb.snd_wnd, 500);
 	peer.wnd = 700;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(find(1000)->pcb.snd_wnd, 700);
+	assert_int_equal(find_conn(1000)->pcb.snd_wnd, 700);
 }
 
 static void test_mss_beyond_ours_is_reduced(void **state)
@@ -213,9 +213,9 @@ static void test_a_fixed_number_is_used_once(void **state)
 
 	net_here()->isn_fixed = true;
 	net_here()->isn = 77;
-	assert_int_equal(begin().seq, 77);
+	assert_int_equal(open_handshake().seq, 77);
 	peer.port = 1001;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	assert_true(peer_next(&s));
 	assert_int_not_equal(s.seq, 77);
 }
@@ -226,48 +226,48 @@ static void test_resent_syn_ack_gives_no_rtt_sample(void **state)
 	const struct net_conn *conn;
 	struct segment s;
 
-	begin();
+	open_handshake();
 	run_ms(3100);
 	while (peer_next(&s))
 		;
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	conn = find(1000);
+	conn = find_conn(1000);
 	assert_int_equal(conn->srtt_us, 0);
 	assert_int_equal(conn->pcb.ssthresh, 2 * 1460);
 	assert_int_equal(conn->ext->tx_segs, 3);
 	assert_int_equal(conn->ext->retransmits, 2);
 	assert_int_equal(conn->ext->rtos, 2);
 	peer_connect(&peer, 1001, 7, 5);
-	assert_int_not_equal(find(1001)->srtt_us, 0);
-	assert_true(find(1001)->pcb.ssthresh > 1u << 29);
+	assert_int_not_equal(find_conn(1001)->srtt_us, 0);
+	assert_true(find_conn(1001)->pcb.ssthresh > 1u << 29);
 }
 
 static void test_repeated_syn_gives_no_rtt_sample(void **state)
 {
-	begin();
-	say(PEER_SYN, NEAR_WRAP, 0, "");
-	drain();
+	open_handshake();
+	send_segment(PEER_SYN, NEAR_WRAP, 0, "");
+	discard_frames();
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(find(1000)->srtt_us, 0);
-	assert_int_equal(find(1000)->ext->retransmits, 1);
-	assert_int_equal(find(1000)->ext->rtos, 0);
+	assert_int_equal(find_conn(1000)->srtt_us, 0);
+	assert_int_equal(find_conn(1000)->ext->retransmits, 1);
+	assert_int_equal(find_conn(1000)->ext->rtos, 0);
 }
 
 static void test_ack_without_memory_leaves_it_half_open(void **state)
 {
-	begin();
+	open_handshake();
 	serve(echo_views);
 	net_here()->max_conns = 0;
-	say(PEER_ACK, peer.snd, peer.rcv, "hello");
+	send_segment(PEER_ACK, peer.snd, peer.rcv, "hello");
 	peer_expect_nothing();
 	expect_half_open();
 	assert_true(net_here()->stats.no_memory > 0);
 	net_here()->max_conns = 64;
-	say(PEER_ACK, peer.snd, peer.rcv, "hello");
+	send_segment(PEER_ACK, peer.snd, peer.rcv, "hello");
 	expect_echo("hello", 5);
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_listener_clients(listener), 1);
@@ -280,12 +280,12 @@ static void test_short_memory_keeps_the_window_of_the_syn_ack(void **state)
 	serve(echo_views);
 	peer_connect(&peer, 999, 7,
 		     5); /* lets the slabs allocate their memory */
-	begin();
+	open_handshake();
 	net_here()->next_budget_ns = INT64_MAX;
 	net_here()->rcv_limit = 8192;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(find(1000)->pcb.rcv_wnd, 65535);
+	assert_int_equal(find_conn(1000)->pcb.rcv_wnd, 65535);
 	peer_send(&peer, PEER_ACK, "x", 1);
 	assert_true(peer_next(&s));
 	assert_in_range(s.wnd << net_here()->rcv_scale, 65535 - 255, 65535);
@@ -298,7 +298,7 @@ static void test_closed_listener_refuses_the_ack(void **state)
 {
 	uint64_t live = net_mem_live_bytes();
 
-	begin();
+	open_handshake();
 	net_listener_close(listener);
 	assert_int_equal(net_here()->half_open, 1);
 	peer_send(&peer, PEER_ACK, "data", 4);
@@ -312,7 +312,7 @@ static void test_closed_listener_refuses_the_ack(void **state)
 
 static void test_closed_listener_resends_no_syn_ack(void **state)
 {
-	begin();
+	open_handshake();
 	net_listener_close(listener);
 	run_ms(1100);
 	peer_expect_nothing();
@@ -322,21 +322,21 @@ static void test_closed_listener_resends_no_syn_ack(void **state)
 
 static void test_draining_listener_completes_the_handshake(void **state)
 {
-	begin();
+	open_handshake();
 	assert_int_equal(net_listener_drain(listener), 1);
 	serve(echo_views);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_non_null(find(1000));
+	assert_non_null(find_conn(1000));
 	assert_int_equal(net_listener_drain(listener), 0);
 	peer.port = 1001;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	expect(NULL, PEER_RST | PEER_ACK, 0, 6, 0);
 }
 
 static void test_closing_stack_resets_the_handshake(void **state)
 {
-	begin();
+	open_handshake();
 	net_half_open_reset_all();
 	expect(NULL, PEER_RST | PEER_ACK, peer.rcv, peer.snd, 0);
 	expect_gone();
@@ -347,23 +347,23 @@ static void test_expired_handshake_is_not_counted_as_a_client(void **state)
 	struct segment s;
 
 	net_listener_limit(listener, &(struct net_limits){.clients = 1});
-	begin();
+	open_handshake();
 	peer.port = 1001;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	peer_expect_nothing();
 	assert_int_equal(net_here()->stats.clients_refused, 1);
 	peer.port = 1000;
-	say(PEER_RST, peer.snd, 0, "");
+	send_segment(PEER_RST, peer.snd, 0, "");
 	run_rounds(2);
 	expect_gone();
 	peer.port = 1001;
-	say(PEER_SYN, 5, 0, "");
+	send_segment(PEER_SYN, 5, 0, "");
 	assert_true(peer_next(&s));
 	serve(echo_views);
-	say(PEER_ACK, 6, s.seq + 1, "");
+	send_segment(PEER_ACK, 6, s.seq + 1, "");
 	run_rounds(2);
 	assert_int_equal(net_listener_clients(listener), 1);
-	say(PEER_RST, 6, 0, "");
+	send_segment(PEER_RST, 6, 0, "");
 	run_rounds(2);
 	assert_int_equal(net_listener_clients(listener), 0);
 	expect_gone();

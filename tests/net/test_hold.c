@@ -187,7 +187,7 @@ static void test_largest_holder_of_frames_is_reset(void **state)
 
 static struct net_conn *held;
 
-static void hold(struct net_conn *conn, void *arg)
+static void hold_and_read(struct net_conn *conn, void *arg)
 {
 	held = conn;
 	read_late(conn, arg);
@@ -231,7 +231,7 @@ static void test_a_byte_unread_costs_about_a_byte(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	serve(hold);
+	serve(hold_and_read);
 	peer_connect(&peer, 1000, 7, 0xffffff00u);
 	first = peer.snd;
 	before = net_mem_live_bytes();
@@ -251,7 +251,7 @@ static void test_pieces_are_merged_in_order(void **state)
 	uint32_t first;
 	size_t len = 0;
 
-	serve(hold);
+	serve(hold_and_read);
 	peer_connect(&peer, 1000, 7, 0xffffff00u);
 	first = peer.snd;
 	for (unsigned each = 1; each < 600; each += 7) {
@@ -269,7 +269,7 @@ static void test_without_memory_to_merge_bytes_stay_in_frames(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	serve(hold);
+	serve(hold_and_read);
 	peer_connect(&peer, 1000, 7, 99);
 	first = peer.snd;
 	send_bytes(&peer, 1, 10);
@@ -300,7 +300,7 @@ static void take_views(struct net_conn *conn, void *arg)
 		result = net_recv_view(conn, &views[0]);
 }
 
-static void take(unsigned n, unsigned releases)
+static void serve_views(unsigned n, unsigned releases)
 {
 	to_take = n;
 	to_release = releases;
@@ -316,7 +316,7 @@ test_forgotten_views_come_back_when_the_handler_returns(void **state)
 
 	assert_int_equal(pipe(ends), 0);
 	net_log_set_fd(ends[1]);
-	take(3, 1);
+	serve_views(3, 1);
 	peer_connect(&peer, 1000, 7, 99);
 	send_bytes(&peer, 3, 600);
 	go = true;
@@ -338,7 +338,7 @@ static void test_views_are_bounded_and_few_hold_frames(void **state)
 {
 	struct peer peer;
 
-	take(NET_VIEWS_MAX + 1, 0);
+	serve_views(NET_VIEWS_MAX + 1, 0);
 	peer_connect(&peer, 1000, 7, 99);
 	send_bytes(&peer, NET_VIEWS_MAX + 10, 600);
 	assert_int_equal(ended, NET_VIEWS_MAX);
@@ -354,7 +354,7 @@ static void test_a_released_view_makes_room_for_another(void **state)
 {
 	struct peer peer;
 
-	take(NET_VIEWS_MAX + 1, 1);
+	serve_views(NET_VIEWS_MAX + 1, 1);
 	peer_connect(&peer, 1000, 7, 99);
 	send_bytes(&peer, NET_VIEWS_MAX + 10, 600);
 	go = true;
@@ -366,7 +366,7 @@ static void test_views_of_one_connection_hold_few_frames(void **state)
 {
 	struct peer peer;
 
-	take(64, 64);
+	serve_views(64, 64);
 	peer_connect(&peer, 1000, 7, 99);
 	send_bytes(&peer, 64, 600);
 	assert_int_equal(ended, 64);

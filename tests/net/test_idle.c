@@ -41,7 +41,7 @@ int sched_yield(void)
 }
 
 /* Receives a segment, which counts as work; it gets no answer. */
-static void work(void)
+static void receive_segment(void)
 {
 	peer_send_raw(&(struct segment){.src = 9,
 					.dst = 9,
@@ -61,7 +61,7 @@ static int adaptive_setup(void **state)
 		return err;
 	stack->adaptive = true;
 	others_ns = 0;
-	work();
+	receive_segment();
 	return 0;
 }
 
@@ -77,7 +77,7 @@ static void test_naps_after_many_empty_rounds(void **state)
 	assert_int_equal(naps, 0);
 	empty_rounds(3);
 	assert_int_equal(naps, 3);
-	work();
+	receive_segment();
 	empty_rounds(SPELL);
 	assert_int_equal(naps, 0);
 }
@@ -86,11 +86,11 @@ static void test_yields_to_a_competing_thread(void **state)
 {
 	others_ns = 20 * US;
 	for (unsigned i = 0; i < 100; i++) {
-		work();
+		receive_segment();
 		empty_rounds(EVERY);
 		assert_int_equal(yields, 1);
 	}
-	work();
+	receive_segment();
 	empty_rounds(SPELL);
 	assert_int_equal(yields, SPELL / EVERY);
 }
@@ -104,7 +104,7 @@ static void test_yields_rarely_if_alone(void **state)
 	fake_now_ns += 99 * US;
 	empty_rounds(SPELL);
 	assert_int_equal(yields, 1);
-	work();
+	receive_segment();
 	fake_now_ns += US;
 	empty_rounds(SPELL);
 	assert_int_equal(yields, 1);
@@ -118,7 +118,7 @@ static void test_yields_a_tenth_of_the_time_to_a_greedy_thread(void **state)
 
 	others_ns = 3 * MS;
 	while (fake_now_ns < began_ns + 1000 * MS) {
-		work();
+		receive_segment();
 		empty_rounds(SPELL);
 		taken += yields;
 		fake_now_ns += 100 * US;
@@ -138,7 +138,7 @@ static void test_neither_naps_nor_yields_before_a_timer(void **state)
 	others_ns = 20 * US;
 	assert_int_equal(coro_spawn(stack->sched, NULL, sleeper, NULL, NULL),
 			 0);
-	work();
+	receive_segment();
 	empty_rounds(1);
 	fake_now_ns = coro_sched_next_ns(stack->sched) - 10 * US;
 	empty_rounds(2 * SPELL);
@@ -146,7 +146,7 @@ static void test_neither_naps_nor_yields_before_a_timer(void **state)
 	assert_int_equal(naps, 0);
 	fake_now_ns += 100 * MS;
 	empty_rounds(2); /* it ends */
-	work();
+	receive_segment();
 	empty_rounds(SPELL + 1);
 	assert_int_equal(yields, SPELL / EVERY);
 	assert_int_equal(naps, 1);

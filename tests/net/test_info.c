@@ -16,7 +16,7 @@
 
 #define NO_SSTHRESH 0x7fffffffu
 
-static struct net_tcp_info info(void)
+static struct net_tcp_info tcp_info(void)
 {
 	struct net_conn_stats out;
 
@@ -33,7 +33,7 @@ static void swallow(void)
 		;
 }
 
-static void say(const char *text)
+static void send_text(const char *text)
 {
 	peer_send(&peer, PEER_ACK, text, (unsigned)strlen(text));
 	run_rounds(2);
@@ -46,7 +46,7 @@ static void test_agreed_options_are_reported(void **state)
 	struct net_tcp_info i;
 
 	repair_connect(true, 0);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.absent, NET_INFO_NO_RCV | NET_INFO_NO_RATE);
 	assert_int_equal(i.state, 1);
 	assert_int_equal(i.ca_state, 0);
@@ -85,20 +85,20 @@ static void test_loss_and_repair_are_reported(void **state)
 
 	repair_connect(true, 10 * MSS);
 	assert_int_equal(take_sent(sent, 16), 10);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.unacked, 10);
 	assert_int_equal(i.data_segs_out, 10);
 	assert_true(i.bytes_sent == 10 * MSS);
 	assert_int_equal(i.delivered, 0);
 	run_ms(RTT_MS);
 	ACK_SACK(0, 1, 2);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.ca_state, 1); /* disorder: it may come yet */
 	assert_int_equal(i.sacked, 1);
 	assert_int_equal(i.lost + i.retrans, 0);
 	ACK_SACK(0, 1, 4);
 	EXPECT_SENT(0);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.ca_state, 3);
 	assert_int_equal(i.unacked, 10);
 	assert_int_equal(i.sacked, 3);
@@ -113,7 +113,7 @@ static void test_loss_and_repair_are_reported(void **state)
 	assert_int_equal(i.snd_ssthresh, 7); /* CUBIC: 0.7 of ten */
 	run_ms(RTT_MS);
 	ACK(10);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.ca_state, 0);
 	assert_int_equal(i.unacked + i.sacked + i.lost + i.retrans, 0);
 	assert_true(i.bytes_acked == 10 * MSS);
@@ -132,11 +132,11 @@ static void test_reordering_is_counted_once(void **state)
 	assert_int_equal(take_sent(sent, 16), 4);
 	run_ms(RTT_MS);
 	ACK_SACK(0, 1, 3);
-	assert_int_equal(info().reord_seen, 0);
+	assert_int_equal(tcp_info().reord_seen, 0);
 	ACK(3);
-	assert_int_equal(info().reord_seen, 1);
-	assert_int_equal(info().total_retrans, 0);
-	assert_int_equal(info().delivered, 3);
+	assert_int_equal(tcp_info().reord_seen, 1);
+	assert_int_equal(tcp_info().total_retrans, 0);
+	assert_int_equal(tcp_info().delivered, 3);
 	net_abort(ours);
 }
 
@@ -150,10 +150,10 @@ static void test_dsack_is_counted(void **state)
 	run_ms(2 * RTT_MS + 3);
 	EXPECT_SENT(2); /* the probe for a tail */
 	ACK_SACK(2, 1, 2);
-	assert_int_equal(info().dsack_dups, 1);
-	assert_int_equal(info().delivered, 3); /* as Linux counts it */
-	assert_int_equal(info().data_segs_out, 4);
-	assert_int_equal(info().total_retrans, 1);
+	assert_int_equal(tcp_info().dsack_dups, 1);
+	assert_int_equal(tcp_info().delivered, 3); /* as Linux counts it */
+	assert_int_equal(tcp_info().data_segs_out, 4);
+	assert_int_equal(tcp_info().total_retrans, 1);
 	net_abort(ours);
 }
 
@@ -165,7 +165,7 @@ static void test_timeouts_are_counted(void **state)
 	repair_connect(true, MSS);
 	swallow();
 	run_ms(40 + 140 + 10);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.ca_state, 4);
 	assert_int_equal(i.retransmits, 1);
 	assert_int_equal(i.backoff, 1);
@@ -176,11 +176,11 @@ static void test_timeouts_are_counted(void **state)
 	assert_int_equal(i.retrans, 1);
 	assert_in_range(i.rto, 278000, 282000);
 	run_ms(280);
-	assert_int_equal(info().retransmits, 2);
-	assert_in_range(info().rto, 556000, 564000);
+	assert_int_equal(tcp_info().retransmits, 2);
+	assert_in_range(tcp_info().rto, 556000, 564000);
 	swallow();
 	ACK(1);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.retransmits + i.backoff, 0);
 	assert_int_equal(i.total_rto, 2);
 	assert_int_equal(i.delivered, 1);
@@ -192,23 +192,23 @@ static void test_received_segments_are_counted(void **state)
 	struct net_tcp_info i;
 
 	repair_connect(true, 0);
-	say("hello");
+	send_text("hello");
 	run_ms(300);
-	i = info();
+	i = tcp_info();
 	assert_true(i.bytes_received == 5);
 	assert_int_equal(i.data_segs_in, 1);
 	assert_int_equal(i.rcv_mss, 5);
 	assert_in_range(i.last_data_recv, 299, 302);
 	assert_in_range(i.last_ack_recv, 260, 340);
 	peer.snd += 3;
-	say("later");
-	i = info();
+	send_text("later");
+	i = tcp_info();
 	assert_int_equal(i.rcv_ooopack, 1);
 	assert_true(i.bytes_received == 5);
 	assert_in_range(i.last_data_recv, 0, 2);
 	peer.snd -= 8;
-	say("now");
-	i = info();
+	send_text("now");
+	i = tcp_info();
 	assert_true(i.bytes_received == 13);
 	assert_int_equal(i.data_segs_in, 3);
 	assert_int_equal(i.rcv_ooopack, 1);
@@ -224,11 +224,11 @@ static void test_a_zero_window_is_probed(void **state)
 
 	repair_connect(true, 0);
 	peer.wnd = 0;
-	say("x");
+	send_text("x");
 	assert_int_equal(net_send(ours, "wait", 4), 4);
 	run_ms(140 + 280 + 20);
 	swallow();
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.snd_wnd, 0);
 	assert_int_equal(i.probes, 2);
 	assert_int_equal(i.backoff, 2);
@@ -242,8 +242,8 @@ static void test_rates_are_in_bytes_a_second(void **state)
 {
 	repair_connect(true, 0);
 	assert_int_equal(net_set_pacing_rate(ours, 1 << 20), 0);
-	assert_true(info().max_pacing_rate == 1 << 20);
-	assert_true(info().pacing_rate == 1 << 20);
+	assert_true(tcp_info().max_pacing_rate == 1 << 20);
+	assert_true(tcp_info().pacing_rate == 1 << 20);
 	net_abort(ours);
 }
 
@@ -253,16 +253,16 @@ static void test_states_have_linuxs_numbers(void **state)
 	struct segment s;
 
 	repair_connect(true, 0);
-	assert_int_equal(info().state, 1);
+	assert_int_equal(tcp_info().state, 1);
 	assert_int_equal(net_shutdown(ours, NET_SHUT_WR), 0);
 	run_rounds(2);
 	while (peer_next(&s))
 		peer.rcv = s.seq + s.len + !!(s.flags & PEER_FIN);
-	assert_int_equal(info().state, 4);
-	assert_int_equal(info().delivered, 0); /* a FIN is no data */
+	assert_int_equal(tcp_info().state, 4);
+	assert_int_equal(tcp_info().delivered, 0); /* a FIN is no data */
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(info().state, 5);
+	assert_int_equal(tcp_info().state, 5);
 	net_abort(ours);
 }
 
@@ -273,8 +273,8 @@ static void test_connection_without_counters_reports_them_absent(void **state)
 	net_here()->max_counted = 0;
 	repair_connect(true, 3 * MSS);
 	swallow();
-	say("hello");
-	i = info();
+	send_text("hello");
+	i = tcp_info();
 	assert_int_equal(i.absent, NET_INFO_NO_RCV | NET_INFO_NO_RATE |
 					   NET_INFO_NO_COUNTS);
 	assert_int_equal(i.unacked,
@@ -319,27 +319,27 @@ static void test_times_by_limiting_factor_are_counted(void **state)
 	repair_connect(true, 0);
 	wnd = peer.wnd;
 	run_ms(100);
-	assert_true(info().busy_time == 0);
+	assert_true(tcp_info().busy_time == 0);
 	peer.wnd = 0;
-	say("x");
+	send_text("x");
 	assert_int_equal(net_send(ours, "wait", 4), 4);
 	run_ms(200);
-	i = info();
+	i = tcp_info();
 	assert_in_range(i.rwnd_limited, 199000, 202000);
 	assert_true(i.busy_time == i.rwnd_limited);
 	swallow();
 	open_window(wnd);
 	run_ms(50);
-	i = info();
+	i = tcp_info();
 	assert_in_range(i.rwnd_limited, 199000, 204000);
 	assert_in_range(i.busy_time - i.rwnd_limited, 49000, 54000);
 	take_all();
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	i = info();
+	i = tcp_info();
 	run_ms(100);
-	assert_true(info().busy_time == i.busy_time);
-	assert_true(info().sndbuf_limited == 0);
+	assert_true(tcp_info().busy_time == i.busy_time);
+	assert_true(tcp_info().sndbuf_limited == 0);
 	net_abort(ours);
 }
 
@@ -353,7 +353,7 @@ static void test_cwnd_limit_is_not_counted_as_the_peers_window(void **state)
 
 	repair_connect(true, 12 * MSS);
 	run_ms(RTT_MS);
-	i = info();
+	i = tcp_info();
 	assert_int_equal(i.unacked, 10);
 	assert_true(i.rwnd_limited == 0);
 	assert_in_range(i.busy_time, RTT_MS * 1000 - 1000,
@@ -370,12 +370,12 @@ static void test_time_of_a_full_send_buffer_is_counted(void **state)
 	ours->wants = NET_WANTS_ROOM;
 	net_count_phase(ours);
 	run_ms(30);
-	i = info();
+	i = tcp_info();
 	assert_in_range(i.sndbuf_limited, 28000, 33000);
 	ours->wants = NET_WANTS_NOTHING;
 	net_count_phase(ours);
 	run_ms(30);
-	i = info();
+	i = tcp_info();
 	assert_in_range(i.sndbuf_limited, 28000, 33000);
 	assert_in_range(i.busy_time, 58000, 66000);
 	net_abort(ours);

@@ -146,7 +146,7 @@ static void test_delimiter_that_repeats_itself_is_found(void **state)
 
 static uint32_t seed;
 
-static unsigned draw(unsigned n)
+static unsigned draw_below(unsigned n)
 {
 	seed = seed * 1664525u + 1013904223u;
 	return (seed >> 16) % n;
@@ -156,18 +156,18 @@ static unsigned draw(unsigned n)
 static void try_text_in_pieces(void)
 {
 	char text[61] = "", pattern[16] = "", piece[61];
-	size_t len = 20 + draw(40), plen = 1 + draw(15), at = 0;
+	size_t len = 20 + draw_below(40), plen = 1 + draw_below(15), at = 0;
 	const char *hit;
 
 	for (size_t i = 0; i < len; i++)
-		text[i] = (char)('a' + draw(2));
-	memcpy(pattern, text + draw((unsigned)(len - plen)), plen);
-	if (draw(4) == 0)
+		text[i] = (char)('a' + draw_below(2));
+	memcpy(pattern, text + draw_below((unsigned)(len - plen)), plen);
+	if (draw_below(4) == 0)
 		pattern[plen - 1] ^= 'a' ^ 'b'; /* likely nowhere */
 	hit = memmem(text, len, pattern, plen);
 	read_until(pattern, 99);
 	while (at < len) {
-		size_t part = 1 + draw((unsigned)(len - at));
+		size_t part = 1 + draw_below((unsigned)(len - at));
 
 		memcpy(piece, text + at, part);
 		piece[part] = '\0';

@@ -22,7 +22,7 @@
 static int fds[2];
 static int64_t until;
 
-static void *waits(void *arg)
+static void *wait_for_fd(void *arg)
 {
 	result = net_fd_wait(fds[0], POLLIN, until);
 	ended++;
@@ -31,7 +31,7 @@ static void *waits(void *arg)
 
 static void wait_later(void)
 {
-	assert_int_equal(net_spawn(stack, "waits", waits, NULL), 0);
+	assert_int_equal(net_spawn(stack, "waits", wait_for_fd, NULL), 0);
 	run_ms(3);
 }
 
@@ -78,7 +78,7 @@ static void test_wait_ends_when_the_stack_stops(void **state)
 static void test_wait_is_refused_once_the_stack_stops(void **state)
 {
 	net_stack_stop(stack);
-	assert_int_equal(net_spawn(stack, "waits", waits, NULL), 0);
+	assert_int_equal(net_spawn(stack, "waits", wait_for_fd, NULL), 0);
 	assert_int_equal(net_stack_run(stack), 0);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ECANCELED);
@@ -93,7 +93,7 @@ static void test_stack_closes_during_a_wait(void **state)
 
 static pthread_t here, there;
 
-static void *looks(void *arg)
+static void *note_thread(void *arg)
 {
 	there = pthread_self();
 	return arg;
@@ -103,7 +103,7 @@ static void *offloads(void *arg)
 {
 	void *value = NULL;
 
-	result = net_offload(looks, &there, &value, CORO_FOREVER);
+	result = net_offload(note_thread, &there, &value, CORO_FOREVER);
 	assert_ptr_equal(value, &there);
 	ended++;
 	return NULL;

@@ -64,7 +64,7 @@ static unsigned run_until(unsigned want, unsigned most_ms)
 
 /* ---- one request ---- */
 
-static void *ask(void *arg)
+static void *ask_echo(void *arg)
 {
 	struct net_conn *conn = NULL;
 	int64_t from_ns = fake_now_ns;
@@ -97,7 +97,7 @@ static void ask_at(const char *at)
 {
 	target = at;
 	ended = 0;
-	net_spawn(stack, "ask", ask, NULL);
+	net_spawn(stack, "ask", ask_echo, NULL);
 	assert_int_equal(run_until(1, 100), 0);
 	assert_true(took_ns < 1000000);
 }
@@ -178,7 +178,8 @@ static void test_port_does_not_dial_itself(void **state)
 
 /* ---- a stream in each direction ---- */
 
-static void fill(uint8_t *piece, unsigned len, uint32_t at, unsigned who)
+static void fill_pattern(uint8_t *piece, unsigned len, uint32_t at,
+			 unsigned who)
 {
 	for (unsigned i = 0; i < len; i++)
 		piece[i] = (uint8_t)((at + i) * 2654435761u >> (11 + who));
@@ -198,7 +199,7 @@ static void *send_stream(void *arg)
 	crypto_hash_sha256_init(&hash);
 	for (uint32_t at = 0, len; at < EACH_BYTES; at += len) {
 		len = LWIP_MIN(PIECE, EACH_BYTES - at);
-		fill(piece, len, at, side->who);
+		fill_pattern(piece, len, at, side->who);
 		crypto_hash_sha256_update(&hash, piece, len);
 		if (net_send_all(side->conn, piece, len) < 0)
 			break;
@@ -222,7 +223,7 @@ static void receive_stream(struct net_conn *conn, unsigned who)
 	crypto_hash_sha256_final(&hash, received[who].bytes);
 }
 
-static void talk(struct net_conn *conn, unsigned who)
+static void exchange_streams(struct net_conn *conn, unsigned who)
 {
 	struct side *side = malloc(sizeof(*side));
 	struct coro *sender;
@@ -237,7 +238,7 @@ static void talk(struct net_conn *conn, unsigned who)
 
 static void serve_stream(struct net_conn *conn, void *arg)
 {
-	talk(conn, 1);
+	exchange_streams(conn, 1);
 }
 
 static void *dial_stream(void *arg)
@@ -247,7 +248,7 @@ static void *dial_stream(void *arg)
 
 	net_addr_parse(arg, -1, &addr);
 	assert_int_equal(net_dial(stack, &addr, NULL, &conn), 0);
-	talk(conn, 0);
+	exchange_streams(conn, 0);
 	net_close(conn);
 	return NULL;
 }

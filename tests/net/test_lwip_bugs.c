@@ -232,7 +232,7 @@ static void test_segment_held_by_the_port_is_sent_again_later(void **state)
 	assert_int_equal(take_all(&peer, base, 10), 0);
 }
 
-static void keep(void *arg)
+static void keep_lent(void *arg)
 {
 }
 
@@ -243,7 +243,7 @@ static void send_lent(struct net_conn *conn, void *arg)
 	for (unsigned i = 0; i < sizeof(data); i++)
 		data[i] = stream_byte(i);
 	the_conn = conn;
-	net_send_owned(conn, data, sizeof(data), keep, NULL);
+	net_send_owned(conn, data, sizeof(data), keep_lent, NULL);
 	coro_park_until(CORO_FOREVER);
 }
 

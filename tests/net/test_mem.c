@@ -14,7 +14,7 @@
 
 static void *objects[MANY];
 
-static unsigned take(unsigned n, unsigned long size)
+static unsigned allocate_objects(unsigned n, unsigned long size)
 {
 	unsigned i = 0;
 
@@ -35,14 +35,14 @@ static void test_free_chunks_serve_another_class(void **state)
 {
 	uint64_t before = net_mem_bytes(), most;
 
-	assert_int_equal(take(MANY, 1000), MANY);
+	assert_int_equal(allocate_objects(MANY, 1000), MANY);
 	most = net_mem_bytes();
 	assert_true(most - before > 19 * 1000 * 1000);
 	give_back(MANY);
 	/* The class keeps the chunk it allocates from. */
 	assert_in_range(net_mem_bytes(), before, before + NET_MEM_CHUNK_BYTES);
 	net_mem_set_max(most + NET_MEM_CHUNK_BYTES);
-	assert_int_equal(take(2000, 9000), 2000);
+	assert_int_equal(allocate_objects(2000, 9000), 2000);
 	give_back(2000);
 }
 
@@ -50,7 +50,7 @@ static void test_freed_objects_are_reused(void **state)
 {
 	uint64_t most;
 
-	assert_int_equal(take(MANY, 100), MANY);
+	assert_int_equal(allocate_objects(MANY, 100), MANY);
 	most = net_mem_bytes();
 	for (unsigned k = 0; k < 7; k++) /* every chunk is full, then not */
 		for (unsigned i = k; i < MANY; i += 7)
@@ -68,7 +68,7 @@ static void test_growth_stops_at_the_bound(void **state)
 	unsigned n;
 
 	net_mem_set_max(max);
-	n = take(MANY, 9000);
+	n = allocate_objects(MANY, 9000);
 	assert_in_range(n, 1000, 1900);
 	assert_true(net_mem_bytes() + net_budget_elsewhere() <= max);
 	assert_true(stack->stats.memory_refused > 0);
@@ -76,7 +76,7 @@ static void test_growth_stops_at_the_bound(void **state)
 	objects[n] = net_mem_malloc(128);
 	assert_non_null(objects[n]);
 	give_back(n + 1);
-	assert_int_equal(take(100, 9000), 100);
+	assert_int_equal(allocate_objects(100, 9000), 100);
 	give_back(100);
 }
 
@@ -84,13 +84,13 @@ static void test_pages_of_free_chunks_are_returned(void **state)
 {
 	unsigned trimmed = 0;
 
-	assert_int_equal(take(MANY, 1000), MANY);
+	assert_int_equal(allocate_objects(MANY, 1000), MANY);
 	assert_false(net_mem_trim());
 	give_back(MANY);
 	while (net_mem_trim())
 		trimmed++;
 	assert_in_range(trimmed, 30, 80);
-	assert_int_equal(take(MANY, 300), MANY);
+	assert_int_equal(allocate_objects(MANY, 300), MANY);
 	give_back(MANY);
 }
 
@@ -115,7 +115,7 @@ static void test_reference_yields_its_object(void **state)
 	static uint32_t refs[MANY];
 
 	for (unsigned turn = 0; turn < 2; turn++) {
-		assert_int_equal(take(MANY, 1000), MANY);
+		assert_int_equal(allocate_objects(MANY, 1000), MANY);
 		for (unsigned i = 0; i < MANY; i++) {
 			refs[i] = net_mem_ref(objects[i]);
 			assert_int_not_equal(refs[i], 0);
@@ -130,7 +130,7 @@ static void test_reference_yields_its_object(void **state)
 
 #define T(test) cmocka_unit_test_setup_teardown(test, peer_setup, peer_teardown)
 
-static void hold(struct net_conn *conn, void *arg)
+static void hold_conn(struct net_conn *conn, void *arg)
 {
 	net_recv(conn, got, sizeof(got));
 }
@@ -144,7 +144,7 @@ static void test_syn_without_memory_leaves_connections_alone(void **state)
 	struct peer peer = {.port = 1000, .stack_port = 7, .wnd = 1000};
 
 	assert_int_equal(net_listen(stack, &net_addr_any(7), 8, &listener), 0);
-	serve(hold);
+	serve(hold_conn);
 	for (unsigned n = 1; n <= 6; n++) {
 		net_mem_fail_after(n);
 		peer.port++;

@@ -344,7 +344,7 @@ static void test_bytes_beyond_the_window_are_not_kept(void **state)
 	assert_int_equal(ended, 1);
 }
 
-static void stay(struct net_conn *c, void *arg)
+static void hold_conn(struct net_conn *c, void *arg)
 {
 	ahead_conn = c;
 	coro_sleep_ns(1000000000);
@@ -380,7 +380,7 @@ static void test_unread_bytes_reduce_the_window(void **state)
 {
 	uint32_t wnd, edge;
 
-	ahead_connect(stay, true);
+	ahead_connect(hold_conn, true);
 	wnd = ahead_conn->pcb.rcv_wnd;
 	edge = ahead_conn->pcb.rcv_ann_right_edge;
 	ahead_put(1000, 2000, 0);

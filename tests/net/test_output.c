@@ -116,7 +116,7 @@ static void send_when_asked(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void ask(struct peer *peer)
+static void send_request(struct peer *peer)
 {
 	peer_send(peer, PEER_ACK | PEER_PSH, "?", 1);
 }
@@ -130,7 +130,7 @@ static void test_a_full_port_loses_nothing(void **state)
 	serve(send_when_asked);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	fake_tx_budget = 0;
-	ask(&peer);
+	send_request(&peer);
 	run_rounds(3);
 	peer_expect_nothing();
 	assert_int_equal(taken[0], to_send);
@@ -153,8 +153,8 @@ static void test_a_full_port_is_shared(void **state)
 	peer_connect(&peers[0], 1000, 7, 5);
 	peer_connect(&peers[1], 1001, 7, 5);
 	fake_tx_budget = 0;
-	ask(&peers[0]);
-	ask(&peers[1]);
+	send_request(&peers[0]);
+	send_request(&peers[1]);
 	run_rounds(3);
 	for (unsigned i = 0; i < 8; i++) {
 		fake_tx_budget = 1;
@@ -176,7 +176,7 @@ static void test_unsent_bytes_are_bounded(void **state)
 	serve(send_when_asked);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
-	ask(&peer);
+	send_request(&peer);
 	run_rounds(50);
 	while (peer_next(&s))
 		peer.rcv += s.len;
@@ -206,7 +206,7 @@ static void test_ends_of_queues_are_remembered(void **state)
 	to_send = 200000;
 	serve(send_when_asked);
 	peer_connect(&peer, 1000, 7, 5);
-	ask(&peer);
+	send_request(&peer);
 	run_rounds(50);
 	while (peer_next(&s))
 		;
@@ -231,7 +231,7 @@ static void test_closed_window_leaves_the_full_send_buffer(void **state)
 	serve(send_when_asked);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
-	ask(&peer);
+	send_request(&peer);
 	while (peer_next(&s))
 		peer.rcv += s.len;
 	peer.wnd = 0;
@@ -250,7 +250,7 @@ static void test_slow_start_counts_acknowledged_bytes(void **state)
 	to_send = 10 * MSS;
 	serve(send_when_asked);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
-	ask(&peer);
+	send_request(&peer);
 	while (peer_next(&s))
 		;
 	net_for_each_conn(remember);

@@ -26,7 +26,7 @@ static struct {
 } log_of[MOST];
 static unsigned logged;
 
-static void note(int64_t at_ns, unsigned bytes)
+static void note_sent(int64_t at_ns, unsigned bytes)
 {
 	if (logged && log_of[logged - 1].at_ns == at_ns) {
 		log_of[logged - 1].bytes += bytes;
@@ -88,7 +88,7 @@ static void fill_bucket(int64_t at_ns, unsigned bytes)
 			 bucket.level, bucket.rate, bucket.burst);
 }
 
-static struct net_conn_stats stats(void)
+static struct net_conn_stats conn_stats(void)
 {
 	struct net_conn_stats out;
 
@@ -96,14 +96,14 @@ static struct net_conn_stats stats(void)
 	return out;
 }
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	logged = 0;
-	bottleneck_sees = note;
+	bottleneck_sees = note_sent;
 	return peer_listen(state);
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	bottleneck_sees = NULL;
 	return peer_teardown(state);
@@ -138,8 +138,8 @@ static void cap_is_kept_and_used(double cap, unsigned per_mille)
 	bottleneck_run(&path, 2000);
 	expect_rate(cap, quantum);
 	assert_true((double)path.sent > 0.97 * 2 * cap);
-	assert_true(stats().pacing_rate <= (uint64_t)cap);
-	assert_true((double)stats().pacing_rate >= 0.999 * cap);
+	assert_true(conn_stats().pacing_rate <= (uint64_t)cap);
+	assert_true((double)conn_stats().pacing_rate >= 0.999 * cap);
 	let_go();
 }
 
@@ -173,7 +173,7 @@ static void test_pacing_cap_is_kept_during_recovery(void **state)
 
 static uint64_t random_state = 1;
 
-static unsigned draw(unsigned from, unsigned to)
+static unsigned draw_between(unsigned from, unsigned to)
 {
 	random_state = random_state * UINT64_C(6364136223846793005) +
 		       UINT64_C(1442695040888963407);
@@ -189,20 +189,20 @@ static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
 	static const char *const controllers[] = {"cubic", "reno", "bbr"};
 
 	for (unsigned life = 0; life < 48; life++) {
-		double cap = draw(5, 1000), quantum;
+		double cap = draw_between(5, 1000), quantum;
 		struct bottleneck path = {
 			.rate = 1e8,
-			.delay_ns = draw(1, 100) * NS_MS,
-			.queue = draw(20, 4000) * 1000,
-			.per_mille = life % 2 ? draw(1, 30) : 0,
-			.mss = draw(536, 1460),
-			.late_ms = life % 4 < 2 ? draw(1, 30) : 0};
+			.delay_ns = draw_between(1, 100) * NS_MS,
+			.queue = draw_between(20, 4000) * 1000,
+			.per_mille = life % 2 ? draw_between(1, 30) : 0,
+			.mss = draw_between(536, 1460),
+			.late_ms = life % 4 < 2 ? draw_between(1, 30) : 0};
 
-		for (unsigned i = draw(0, 2); i > 0; i--)
+		for (unsigned i = draw_between(0, 2); i > 0; i--)
 			cap *= 10; /* 5 KB to 100 MB a second */
 		cap *= 1000;
 		bottleneck_sees = NULL;
-		net_listener_set_cc(listener, controllers[draw(0, 2)]);
+		net_listener_set_cc(listener, controllers[draw_between(0, 2)]);
 		bottleneck_connect(&path, 0);
 		assert_int_equal(net_set_pacing_rate(ours, (uint64_t)cap), 0);
 		quantum = cap / 1000 > 2.0 * path.mss ? cap / 1000
@@ -215,8 +215,8 @@ static void test_no_interval_has_more_than_its_rate_and_a_burst(void **state)
 		for (unsigned ms = 0; ms < 1500; ms += 5) {
 			static uint8_t data[65535];
 
-			if (draw(0, 9)) /* it pauses in some cases */
-				net_send(ours, data, draw(1, 65535));
+			if (draw_between(0, 9)) /* it pauses in some cases */
+				net_send(ours, data, draw_between(1, 65535));
 			bottleneck_run(&path, 5);
 		}
 		assert_true(path.sent > 0);
@@ -236,7 +236,7 @@ static void test_tail_loss_probe_obeys_pacing(void **state)
 
 	bottleneck_connect(&path, FOREVER);
 	bottleneck_run(&path, 200);
-	assert_true(stats().cwnd > 100 * MSS);
+	assert_true(conn_stats().cwnd > 100 * MSS);
 	net_set_pacing_rate(ours, 20000);
 	bottleneck_run(&path, 500);
 	logged = 0;
@@ -336,15 +336,15 @@ static void test_slow_start_is_paced_at_twice_the_window(void **state)
 	bottleneck_connect(&path, FOREVER);
 	bottleneck_run(&path, 250);
 	assert_true(ours->has_recovery);
-	assert_true(stats().cwnd > 300 * MSS);
-	assert_int_equal(
-		(int)(stats().pacing_rate * 40 / 1000 * 10 / stats().cwnd),
-		19); /* the RTT is a little more than 40 ms */
+	assert_true(conn_stats().cwnd > 300 * MSS);
+	assert_int_equal((int)(conn_stats().pacing_rate * 40 / 1000 * 10 /
+			       conn_stats().cwnd),
+			 19); /* the RTT is a little more than 40 ms */
 	/*
 	 * Each step of a quarter of a millisecond sends its share, not a
 	 * window.
 	 */
-	assert_true(most_at_once() < stats().pacing_rate / 1000);
+	assert_true(most_at_once() < conn_stats().pacing_rate / 1000);
 	let_go();
 }
 
@@ -355,9 +355,9 @@ static void test_short_round_trips_are_not_paced(void **state)
 
 	bottleneck_connect(&path, FOREVER);
 	bottleneck_run(&path, 20);
-	assert_true(stats().cwnd > 64 * MSS);
+	assert_true(conn_stats().cwnd > 64 * MSS);
 	assert_false(ours->has_recovery);
-	assert_int_equal(stats().pacing_rate, 0);
+	assert_int_equal(conn_stats().pacing_rate, 0);
 	let_go();
 }
 
@@ -386,7 +386,7 @@ static void test_pacing_calls_refuse_invalid_arguments(void **state)
 	assert_int_equal(net_set_cc(ours, "vegas"), -EINVAL);
 	assert_int_equal(net_set_cc(ours, NULL), -EINVAL);
 	assert_int_equal(net_set_cc(ours, "reno"), 0);
-	assert_string_equal(stats().cc, "reno");
+	assert_string_equal(conn_stats().cc, "reno");
 	peer_send(&peer, PEER_RST, NULL, 0);
 	net_link_rx();
 	assert_int_equal(net_set_cc(ours, "reno"), -ENOTCONN);
@@ -481,7 +481,7 @@ static void test_a_burst_may_leave_after_a_pause(void **state)
 	let_go();
 }
 
-#define T(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define T(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {

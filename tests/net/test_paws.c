@@ -599,7 +599,7 @@ static void test_first_timestamp_reopens_time_wait(void **state)
 	assert_true(opens(peer.snd - 1000, true, 0x90000000));
 }
 
-static void keep(struct net_conn *conn, void *arg)
+static void hold_half_closed(struct net_conn *conn, void *arg)
 {
 	ours = conn;
 	net_shutdown(conn, NET_SHUT_WR);
@@ -611,7 +611,7 @@ static void test_held_connection_in_time_wait_is_reopened(void **state)
 {
 	struct segment s;
 
-	serve(keep);
+	serve(hold_half_closed);
 	stamped_connect();
 	s = expect_stamped(PEER_ACK | PEER_FIN, stamp);
 	stamped.rcv = s.seq + 1;

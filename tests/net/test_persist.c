@@ -84,7 +84,7 @@ static void connect_to(net_handler handler, size_t bytes, uint16_t wnd)
 }
 
 /* Time passes in steps of 10 ms; few of these tests need finer ones. */
-static void pass(unsigned ms)
+static void pass_ms(unsigned ms)
 {
 	for (; ms >= 10; ms -= 10) {
 		fake_now_ns += 10000000;
@@ -130,7 +130,7 @@ static unsigned answer_for(unsigned seconds)
 	unsigned n = 0;
 
 	for (unsigned s = 0; s < seconds; s++) {
-		pass(1000);
+		pass_ms(1000);
 		n = take_and_answer();
 	}
 	return n;
@@ -150,7 +150,7 @@ static void shut_window(void)
 		peer.rcv = s.seq + s.len;
 	peer.wnd = 0;
 	peer_send(&peer, PEER_ACK, NULL, 0);
-	pass(50);
+	pass_ms(50);
 	peer_expect_nothing();
 }
 
@@ -176,11 +176,11 @@ static void test_reset_after_probes_is_in_the_window(void **state)
 
 	connect_to(send_and_abort, 10000, 2000);
 	shut_window();
-	pass(5000);
+	pass_ms(5000);
 	while (peer_next(&s))
 		;
 	go = true;
-	pass(20);
+	pass_ms(20);
 	expect(&s, PEER_RST | PEER_ACK, peer.rcv, peer.snd, 0);
 }
 
@@ -194,7 +194,7 @@ static void test_probes_back_off_without_lwip_ticks(void **state)
 	shut_window();
 	ticks = net_here()->lwip_ticks;
 	for (unsigned i = 0; i < 60; i++) {
-		pass(10000);
+		pass_ms(10000);
 		while (peer_next(&s)) {
 			probes++;
 			peer_send(&peer, PEER_ACK, NULL, 0);
@@ -215,7 +215,7 @@ static void test_peer_that_answers_probes_is_kept(void **state)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	for (unsigned i = 0; i < 20; i++) {
 		take_and_answer();
-		pass(10);
+		pass_ms(10);
 	}
 	assert_int_equal(take_and_answer(), 10001);
 	go = true;
@@ -230,13 +230,13 @@ static void test_silent_peer_is_given_up(void **state)
 	to_send = 0;
 	shut_window();
 	while (net_here()->n_conns && seconds < 3600) {
-		pass(1000);
+		pass_ms(1000);
 		seconds++;
 		while (peer_next(&s))
 			;
 	}
 	assert_in_range(seconds, 100, 600);
-	pass(20);
+	pass_ms(20);
 	net_abort(ours);
 	go = true;
 }
@@ -267,7 +267,7 @@ static void test_peer_that_shrinks_its_window_to_zero_is_kept(void **state)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	for (unsigned i = 0; i < 50; i++) { /* not at the next timeout */
 		take_and_answer();
-		pass(10);
+		pass_ms(10);
 	}
 	assert_int_equal(take_and_answer(), 1073);
 	go = true;
@@ -320,7 +320,7 @@ static void test_silent_peer_with_a_shrunk_window_is_given_up(void **state)
 	connect_to(send_and_close, 1072, 65535);
 	shrink_window(0);
 	while (net_here()->n_conns && seconds < 3600) {
-		pass(1000);
+		pass_ms(1000);
 		seconds++;
 		while (peer_next(&s))
 			;
@@ -338,7 +338,7 @@ static void test_answers_stay_in_a_shrunk_window(void **state)
 	s = peer_wait(30000);
 	check_segment(&s, PEER_ACK, base + 600, peer.snd, 0);
 	go = true;
-	pass(20);
+	pass_ms(20);
 	do
 		assert_true(peer_next(&s));
 	while (!(s.flags & PEER_RST));
@@ -385,14 +385,14 @@ static void test_partial_window_is_used(void **state)
 	connect_to(send_and_close, 3000, 65535);
 	shrink_window(MSS + 100);
 	for (unsigned i = 0; i < 200; i++) {
-		pass(10);
+		pass_ms(10);
 		take_and_answer();
 	}
 	assert_true(take_and_answer() > MSS);
 	peer.wnd = 65535;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	for (unsigned i = 0; i < 200; i++) {
-		pass(10);
+		pass_ms(10);
 		take_and_answer();
 	}
 	assert_int_equal(take_and_answer(), 3001);
@@ -405,14 +405,14 @@ static void test_fin_waits_for_a_window(void **state)
 	connect_to(send_and_wait, 2 * MSS, 2 * MSS);
 	shut_window();
 	go = true; /* nothing is left to send but the FIN */
-	pass(100);
+	pass_ms(100);
 	ticks = net_here()->lwip_ticks;
 	assert_int_equal(answer_for(180), 2 * MSS);
 	assert_int_equal(net_here()->lwip_ticks, ticks);
 	assert_int_equal(net_here()->n_conns, 1);
 	peer.wnd = 1;
 	peer_send(&peer, PEER_ACK, NULL, 0);
-	pass(500);
+	pass_ms(500);
 	assert_int_equal(take_and_answer(), 2 * MSS + 1);
 }
 
@@ -423,7 +423,7 @@ static void test_fin_beyond_the_window_is_sent_alone(void **state)
 
 	connect_to(send_and_close, 100, 100);
 	for (unsigned ms = 0; ms < 1000 && !len; ms += 10) {
-		pass(10);
+		pass_ms(10);
 		while (peer_next(&s)) {
 			assert_false(s.flags & PEER_FIN);
 			len += s.len;
@@ -432,7 +432,7 @@ static void test_fin_beyond_the_window_is_sent_alone(void **state)
 	assert_int_equal(len, 100);
 	peer.rcv += 100;
 	peer_send(&peer, PEER_ACK, NULL, 0);
-	pass(500);
+	pass_ms(500);
 	assert_int_equal(take_and_answer(), 101);
 }
 
@@ -448,12 +448,12 @@ static void test_full_segment_with_fin_is_sent_again(void **state)
 				      peer.snd, MSS);
 			sent++;
 		}
-		pass(10);
+		pass_ms(10);
 	}
 	assert_in_range(sent, 7, 9); /* after 120 ms, doubled each time */
 	peer.rcv += MSS + 1;
 	peer_send(&peer, PEER_ACK, NULL, 0);
-	pass(10);
+	pass_ms(10);
 }
 
 /* A failed split for lack of memory is retried soon, without back-off. */
@@ -502,7 +502,7 @@ static void test_timeout_after_one_without_memory_sends(void **state)
 }
 
 /* Sends n keepalive probes; returns the number of answers. */
-static unsigned ask(unsigned n, unsigned pause_ms)
+static unsigned send_probes(unsigned n, unsigned pause_ms)
 {
 	struct segment s;
 	unsigned answers = 0;
@@ -523,8 +523,9 @@ static unsigned ask(unsigned n, unsigned pause_ms)
 static void test_every_window_probe_is_answered(void **state)
 {
 	connect_to(send_and_wait, 0, 65535);
-	assert_int_equal(ask(10, 120), 10);
-	assert_in_range(ask(1000, 0), 0, 1); /* but not a flood of them */
+	assert_int_equal(send_probes(10, 120), 10);
+	assert_in_range(send_probes(1000, 0), 0,
+			1); /* but not a flood of them */
 	go = true;
 }
 
@@ -534,7 +535,7 @@ static void test_probe_is_answered_when_memory_is_short(void **state)
 	connect_to(send_and_wait, 0, 65535);
 	assert_ptr_equal(ours->ext, &net_conn_no_ext);
 	net_mem_fail_after(1);
-	assert_int_equal(ask(1, 10), 1);
+	assert_int_equal(send_probes(1, 10), 1);
 	assert_ptr_equal(ours->ext, &net_conn_no_ext);
 	go = true;
 }
@@ -553,12 +554,12 @@ static void test_short_memory_does_not_back_off_probes(void **state)
 	run_rounds(1);
 	for (; ms < 4000; ms += 10) {
 		net_mem_fail_after(1);
-		pass(10);
+		pass_ms(10);
 		assert_false(peer_next(&s));
 	}
 	net_mem_fail_after(0);
 	for (ms = 0; ms < 3000 && !peer_next(&s); ms += 10)
-		pass(10);
+		pass_ms(10);
 	assert_in_range(ms, 0, 1000); /* one timeout, of a second at first */
 	assert_int_equal(s.len, 100);
 	go = true;

@@ -20,7 +20,7 @@ static struct net_rate_sample rs;
  * Sets up a connection with a round trip of 20 ms and nothing in flight, at 1
  * s.
  */
-static void begin(void)
+static void begin_rate(void)
 {
 	repair_connect(true, 0);
 	ours->cc = (unsigned)net_cc_number("bbr") & 3;
@@ -32,7 +32,7 @@ static void begin(void)
 	ours->srtt_us = NET_MS(20) << 3;
 }
 
-static void end(void)
+static void end_rate(void)
 {
 	ours->pcb.snd_nxt = ours->pcb.lastack;
 	net_recovery_free(ours);
@@ -43,7 +43,7 @@ static void at_ms(uint32_t ms)
 	net_here()->now_us = NET_MS(ms);
 }
 
-static void sent(unsigned segs)
+static void mark_sent(unsigned segs)
 {
 	ours->pcb.snd_nxt += segs * MSS;
 	net_rate_sent(ours, segs * MSS);
@@ -68,8 +68,8 @@ static void arrived(unsigned segs, uint32_t sent_ms)
 /* Ten segments leave at once and arrive after 20 ms: 500 kB/s. */
 static void test_rate_of_a_flight_is_bytes_per_round_trip(void **state)
 {
-	begin();
-	sent(10);
+	begin_rate();
+	mark_sent(10);
 	at_ms(1020);
 	arrived(10, 1000);
 	IN_RATE(499000, 501000);
@@ -77,7 +77,7 @@ static void test_rate_of_a_flight_is_bytes_per_round_trip(void **state)
 	assert_int_equal(rs.prior_delivered, 0);
 	assert_int_equal(rs.in_flight, 10 * MSS);
 	assert_false(rs.app_limited);
-	end();
+	end_rate();
 }
 
 /*
@@ -87,17 +87,17 @@ static void test_rate_of_a_flight_is_bytes_per_round_trip(void **state)
  */
 static void test_interval_starts_at_the_previous_delivery(void **state)
 {
-	begin();
-	sent(5);
+	begin_rate();
+	mark_sent(5);
 	at_ms(1010);
-	sent(5);
+	mark_sent(5);
 	at_ms(1020);
 	arrived(5, 1000);
 	IN_RATE(249500, 250500);
 	at_ms(1030);
 	arrived(5, 1010);
 	IN_RATE(332000, 334500);
-	end();
+	end_rate();
 }
 
 /*
@@ -107,16 +107,16 @@ static void test_interval_starts_at_the_previous_delivery(void **state)
  */
 static void test_compressed_acks_do_not_raise_the_rate(void **state)
 {
-	begin();
-	sent(2);
+	begin_rate();
+	mark_sent(2);
 	at_ms(1050);
 	arrived(1, 1000);
 	at_ms(1051);
-	sent(1);
+	mark_sent(1);
 	at_ms(1071);
 	arrived(2, 1051);
 	IN_RATE(39000, 39500);
-	end();
+	end_rate();
 }
 
 /* An app-limited sample counts for the bandwidth only if it is higher. */
@@ -124,7 +124,7 @@ static void test_app_limited_samples_only_raise_the_bandwidth(void **state)
 {
 	struct net_bbr *bbr;
 
-	begin();
+	begin_rate();
 	bbr = ours->recovery->bbr;
 	bbr->bw_cycle[1] = bbr->max_bw = 500000;
 	bbr->rs = (struct net_rate_sample){.rate = 400000, .app_limited = true};
@@ -141,29 +141,29 @@ static void test_app_limited_samples_only_raise_the_bandwidth(void **state)
 	net_bbr_advance_max_bw(bbr);
 	net_bbr_model_before(bbr, 10 * MSS);
 	assert_true(bbr->max_bw == 550000); /* of the last two cycles */
-	end();
+	end_rate();
 }
 
 static void test_interval_below_a_round_trip_is_no_sample(void **state)
 {
-	begin();
-	sent(10);
+	begin_rate();
+	mark_sent(10);
 	at_ms(1012);
 	arrived(10, 1000);
 	assert_true(rs.rate == 0);
 	assert_true(rs.has_mark);
 	assert_int_equal(rate->delivered, 10 * MSS);
-	end();
+	end_rate();
 }
 
 /* Samples are marked app-limited until all of those segments have arrived. */
 static void test_app_limited_samples_are_marked(void **state)
 {
-	begin();
-	sent(4);
+	begin_rate();
+	mark_sent(4);
 	net_rate_app_limited(ours); /* 4 of a window of 10 */
 	at_ms(1010);
-	sent(2);
+	mark_sent(2);
 	at_ms(1020);
 	arrived(4, 1000);
 	assert_false(rs.app_limited); /* those left before */
@@ -171,44 +171,44 @@ static void test_app_limited_samples_are_marked(void **state)
 	arrived(2, 1010);
 	assert_true(rs.app_limited);
 	assert_int_equal(rate->app_limited_to, 0); /* four have arrived */
-	sent(10);
+	mark_sent(10);
 	at_ms(1050);
 	arrived(10, 1030);
 	assert_false(rs.app_limited);
-	end();
+	end_rate();
 }
 
 static void test_full_window_is_not_app_limited(void **state)
 {
-	begin();
-	sent(10);
+	begin_rate();
+	mark_sent(10);
 	net_rate_app_limited(ours);
 	assert_int_equal(rate->app_limited_to, 0);
-	end();
+	end_rate();
 }
 
 /* The silence before a flight is not part of its interval. */
 static void test_a_pause_does_not_count(void **state)
 {
-	begin();
-	sent(10);
+	begin_rate();
+	mark_sent(10);
 	at_ms(1020);
 	arrived(10, 1000);
 	at_ms(3000);
-	sent(10);
+	mark_sent(10);
 	at_ms(3020);
 	arrived(10, 3000);
 	IN_RATE(499000, 501000);
-	end();
+	end_rate();
 }
 
 static void test_sample_reports_losses_since_the_segment_left(void **state)
 {
-	begin();
-	sent(10);
+	begin_rate();
+	mark_sent(10);
 	rate->lost += 3 * MSS;
 	at_ms(1010);
-	sent(5);
+	mark_sent(5);
 	at_ms(1020);
 	arrived(1, 1000);
 	assert_int_equal(rs.lost, 3 * MSS);
@@ -216,16 +216,16 @@ static void test_sample_reports_losses_since_the_segment_left(void **state)
 	arrived(1, 1010);
 	assert_int_equal(rs.lost, 0);
 	assert_int_equal(rs.in_flight, 15 * MSS);
-	end();
+	end_rate();
 }
 
 /* Thirty-two marks a round trip, for four of them: older ones expire. */
 static void test_marks_are_bounded(void **state)
 {
-	begin();
+	begin_rate();
 	for (unsigned us = 0; us < NET_MS(200); us += 20) {
 		net_here()->now_us = NET_MS(1000) + us;
-		sent(1);
+		mark_sent(1);
 	}
 	assert_int_equal(rate->n, NET_RATE_MARKS);
 	assert_null(net_rate_mark_at(rate, NET_MS(1000)));
@@ -236,33 +236,33 @@ static void test_marks_are_bounded(void **state)
 
 		assert_true(NET_MS(ms) - mark->sent_us <= NET_MS(20) / 32 + 40);
 	}
-	end();
+	end_rate();
 }
 
 /* The clock wraps after 73 minutes, and cannot compare beyond half of that. */
 static void test_marks_expire_in_a_long_pause(void **state)
 {
-	begin();
+	begin_rate();
 	for (uint32_t ms = 1000; ms < 1050; ms += 10) {
 		at_ms(ms);
-		sent(1);
+		mark_sent(1);
 	}
 	at_ms(1060);
 	arrived(5, 1040);
 	at_ms(60 * 60000);
-	sent(10);
+	mark_sent(10);
 	at_ms(60 * 60000 + 20);
 	arrived(10, 60 * 60000);
 	assert_true(rs.has_mark);
 	IN_RATE(499000, 501000);
-	end();
+	end_rate();
 }
 
 static void test_probe_rtt_ends_in_a_long_pause(void **state)
 {
 	struct net_bbr *bbr;
 
-	begin();
+	begin_rate();
 	bbr = net_bbr_of(ours);
 	bbr->state = BBR_PROBE_RTT;
 	bbr->probe_rtt_timed = true;
@@ -273,7 +273,7 @@ static void test_probe_rtt_ends_in_a_long_pause(void **state)
 	at_ms(1000 + 40 * 60000);
 	net_recovery_of(ours)->cc->on_restart(ours);
 	assert_int_not_equal(bbr->state, BBR_PROBE_RTT);
-	end();
+	end_rate();
 }
 
 #define T(test)                                                                \

@@ -14,7 +14,7 @@
 #define WINDOW 10u /* segments of the initial window */
 
 /* Queues `bytes` of a stream, of which the first window is in flight. */
-static void begin(bool sack, size_t bytes)
+static void begin_stream(bool sack, size_t bytes)
 {
 	unsigned sent[WINDOW];
 
@@ -23,7 +23,7 @@ static void begin(bool sack, size_t bytes)
 	run_ms(RTT_MS);
 }
 
-static struct net_recovery_info info(void)
+static struct net_recovery_info recovery_info(void)
 {
 	struct net_recovery_info out;
 
@@ -33,18 +33,18 @@ static struct net_recovery_info info(void)
 
 static void test_three_sacked_segments_resend_only_the_first(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 1, 2);
 	ACK_SACK(0, 1, 3);
 	peer_expect_nothing();
 	ACK_SACK(0, 1, 4);
 	EXPECT_SENT(0);
-	assert_int_equal(info().retransmits, 1);
+	assert_int_equal(recovery_info().retransmits, 1);
 }
 
 static void test_retransmission_is_sent_once(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 1, 4);
 	EXPECT_SENT(0);
 	for (unsigned i = 5; i <= WINDOW; i++) {
@@ -53,14 +53,14 @@ static void test_retransmission_is_sent_once(void **state)
 	}
 	ACK(WINDOW);
 	peer_expect_nothing();
-	assert_int_equal(info().retransmits, 1);
+	assert_int_equal(recovery_info().retransmits, 1);
 }
 
 static void test_only_holes_are_resent(void **state)
 {
 	unsigned sent[WINDOW], n;
 
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 8, 9, 5, 7, 2, 4);
 	n = take_sent(sent, WINDOW);
 	ACK_SACK(1, 8, 9, 5, 7, 2, 4);
@@ -73,14 +73,14 @@ static void test_only_holes_are_resent(void **state)
 	ACK_SACK(7, 8, 9);
 	peer_expect_nothing(); /* 9 may still be in flight */
 	ACK_SACK(9, 8, 9);
-	assert_int_equal(info().retransmits, 4);
+	assert_int_equal(recovery_info().retransmits, 4);
 }
 
 static void test_a_retransmission_carries_the_newest_ack(void **state)
 {
 	struct segment s;
 
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	peer_send(&peer, PEER_ACK, "abc", 3);
 	ACK_SACK(0, 1, 4);
 	do
@@ -91,7 +91,7 @@ static void test_a_retransmission_carries_the_newest_ack(void **state)
 
 static void test_a_lost_retransmission_is_found_without_a_timeout(void **state)
 {
-	begin(true, 2 * WINDOW * MSS);
+	begin_stream(true, 2 * WINDOW * MSS);
 	ACK_SACK(0, 1, 5);
 	EXPECT_SENT(0, 10);
 	run_ms(RTT_MS);
@@ -102,30 +102,30 @@ static void test_a_lost_retransmission_is_found_without_a_timeout(void **state)
 	ACK_SACK(0, 1, 11); /* 10 left after 0 did for the second time */
 	run_ms(RTT_MS / 4);
 	ACK_SACK(0, 1, 12);
-	assert_int_equal(info().retransmits, 2);
+	assert_int_equal(recovery_info().retransmits, 2);
 }
 
 static void test_retransmissions_are_marked_lost_in_sending_order(void **state)
 {
-	begin(true, 2 * WINDOW * MSS);
+	begin_stream(true, 2 * WINDOW * MSS);
 	ACK_SACK(0, 1, 5);
 	EXPECT_SENT(0, 10);
 	run_ms(RTT_MS / 2);
 	ACK_SACK(0, 1, 5, 6, 10); /* and 5 is lost */
 	while (peer_next(&(struct segment){0}))
 		;
-	assert_int_equal(info().retransmits, 2);
+	assert_int_equal(recovery_info().retransmits, 2);
 	run_ms(RTT_MS / 2);
 	ACK_SACK(0, 6, 11, 1, 5); /* 10 left after 0 did, before 5 did */
 	run_ms(1);
-	assert_int_equal(info().retransmits, 3);
+	assert_int_equal(recovery_info().retransmits, 3);
 }
 
 static void test_a_segment_the_driver_holds_is_resent_later(void **state)
 {
 	struct pbuf *held;
 
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	held = ours->pcb.unacked->p;
 	pbuf_ref(held);
 	ACK_SACK(0, 1, 5);
@@ -137,7 +137,7 @@ static void test_a_segment_the_driver_holds_is_resent_later(void **state)
 
 static void test_late_acked_segments_are_not_resent(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 9, 10); /* 0 to 8 are late, not lost */
 	run_ms(RTT_MS);	    /* now they are */
 	ACK(WINDOW);
@@ -150,7 +150,7 @@ static void test_late_acked_segments_are_not_resent(void **state)
 
 static void test_late_segments_are_lost_after_a_quarter_rtt(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 1, 2);
 	run_ms(RTT_MS / 4 - 1);
 	peer_expect_nothing();
@@ -160,15 +160,15 @@ static void test_late_segments_are_lost_after_a_quarter_rtt(void **state)
 
 static void test_reordering_widens_the_window(void **state)
 {
-	begin(true, 2 * WINDOW * MSS);
+	begin_stream(true, 2 * WINDOW * MSS);
 	ACK_SACK(0, 1, 3);
 	ACK(3); /* 0 was only late */
 	while (peer_next(&(struct segment){0}))
 		;
 	ACK_SACK(3, 4, 8); /* four have overtaken 3, which waits now */
-	assert_int_equal(info().retransmits, 0);
+	assert_int_equal(recovery_info().retransmits, 0);
 	run_ms(RTT_MS);
-	assert_int_equal(info().retransmits, 1);
+	assert_int_equal(recovery_info().retransmits, 1);
 }
 
 /* ---- false SACK blocks ---- */
@@ -177,7 +177,7 @@ static void test_hostile_blocks_change_nothing(void **state)
 {
 	const uint32_t far = UINT32_C(1) << 31;
 
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	const uint32_t lies[][2] = {
 		{base + 4000, base + 1000},   /* inverted */
 		{base + 1000, base + 1000},   /* empty */
@@ -193,13 +193,13 @@ static void test_hostile_blocks_change_nothing(void **state)
 			ack_raw(base, 1, lies[i]);
 	run_ms(RTT_MS / 2);
 	peer_expect_nothing();
-	assert_int_equal(info().retransmits, 0);
+	assert_int_equal(recovery_info().retransmits, 0);
 	assert_false(ours->has_recovery); /* none was accepted as a block */
 }
 
 static void test_partially_sacked_segment_is_not_marked(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	const uint32_t halves[] = {base + 1500, base + 4500};
 
 	ack_raw(base, 1, halves); /* 2 and 3 whole */
@@ -211,26 +211,27 @@ static void test_partially_sacked_segment_is_not_marked(void **state)
 
 static void test_dsack_is_no_loss(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK(5);
 	for (unsigned i = 0; i < 5; i++)
 		ACK_SACK(5, 2, 3);
 	run_ms(RTT_MS / 2);
 	peer_expect_nothing();
-	assert_int_equal(info().retransmits, 0);
+	assert_int_equal(recovery_info().retransmits, 0);
 }
 
 static void test_overlapping_blocks_count_once(void **state)
 {
 	uint32_t before;
 
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 4, 7, 5, 8, 4, 8, 6, 9);
-	before = info().retransmits;
+	before = recovery_info().retransmits;
 	assert_true(before >= 1 && before <= 4);
 	for (unsigned i = 0; i < 20; i++)
 		ACK_SACK(0, 4, 7, 5, 8, 4, 8, 6, 9);
-	assert_true(info().retransmits <= 4); /* 0 to 3 at most, once each */
+	assert_true(recovery_info().retransmits <=
+		    4); /* 0 to 3 at most, once each */
 	ACK(WINDOW);
 	assert_null(ours->pcb.unacked);
 }
@@ -247,7 +248,7 @@ static void test_malformed_option_lengths_are_survived(void **state)
 			    .options_len = 36,
 			    .data = (const uint8_t *)""};
 
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	s.seq = peer.snd;
 	s.ack = base;
 	for (unsigned i = 0; i < sizeof(lengths); i++) {
@@ -258,12 +259,12 @@ static void test_malformed_option_lengths_are_survived(void **state)
 		run_rounds(1);
 	}
 	peer_expect_nothing();
-	assert_int_equal(info().retransmits, 0);
+	assert_int_equal(recovery_info().retransmits, 0);
 }
 
 static void test_reneging_is_survived(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK_SACK(0, 1, WINDOW);
 	EXPECT_SENT(0);
 	ACK(1); /* and 1 to 9 have been discarded */
@@ -285,7 +286,7 @@ static void test_reneging_is_survived(void **state)
 
 static void test_third_duplicate_ack_resends_the_first(void **state)
 {
-	begin(NO_SACK, WINDOW * MSS);
+	begin_stream(NO_SACK, WINDOW * MSS);
 	ACK(0);
 	ACK(0);
 	peer_expect_nothing();
@@ -298,7 +299,7 @@ static void test_third_duplicate_ack_resends_the_first(void **state)
 
 static void test_progress_resets_the_duplicate_count(void **state)
 {
-	begin(NO_SACK, WINDOW * MSS);
+	begin_stream(NO_SACK, WINDOW * MSS);
 	ACK(0);
 	ACK(0);
 	ACK(2);
@@ -311,7 +312,7 @@ static void test_progress_resets_the_duplicate_count(void **state)
 
 static void test_partial_ack_resends_the_next(void **state)
 {
-	begin(NO_SACK, WINDOW * MSS);
+	begin_stream(NO_SACK, WINDOW * MSS);
 	for (unsigned i = 0; i < 6; i++)
 		ACK(0);
 	EXPECT_SENT(0);
@@ -319,12 +320,12 @@ static void test_partial_ack_resends_the_next(void **state)
 	EXPECT_SENT(4);
 	ACK(WINDOW);
 	peer_expect_nothing();
-	assert_int_equal(info().retransmits, 2);
+	assert_int_equal(recovery_info().retransmits, 2);
 }
 
 static void test_sack_blocks_without_agreement_are_ignored(void **state)
 {
-	begin(NO_SACK, WINDOW * MSS);
+	begin_stream(NO_SACK, WINDOW * MSS);
 	ACK_SACK(0, 1, 9);
 	ACK_SACK(0, 1, 10);
 	run_ms(2);
@@ -337,18 +338,18 @@ static void test_loss_reduces_the_window_by_three_tenths(void **state)
 {
 	uint32_t before;
 
-	begin(true, STREAM);
-	before = info().cwnd_bytes;
+	begin_stream(true, STREAM);
+	before = recovery_info().cwnd_bytes;
 	assert_int_equal(before, WINDOW * MSS);
 	ACK_SACK(0, 1, 4);
 	while (peer_next(&(struct segment){0}))
 		;
-	assert_int_equal(info().ssthresh_bytes, WINDOW * MSS * 7 / 10);
+	assert_int_equal(recovery_info().ssthresh_bytes, WINDOW * MSS * 7 / 10);
 	for (unsigned i = 5; i <= WINDOW; i++)
 		ACK_SACK(0, 1, i);
 	run_ms(RTT_MS);
 	ack_raw(ours->pcb.snd_nxt, 0, NULL);
-	assert_in_range(info().cwnd_bytes, WINDOW * MSS * 7 / 10,
+	assert_in_range(recovery_info().cwnd_bytes, WINDOW * MSS * 7 / 10,
 			WINDOW * MSS * 9 / 10);
 }
 
@@ -356,7 +357,7 @@ static void test_recovery_sends_no_burst(void **state)
 {
 	unsigned sent[64], n = 0;
 
-	begin(true, STREAM);
+	begin_stream(true, STREAM);
 	for (unsigned i = 4; i <= WINDOW; i++) {
 		unsigned now;
 
@@ -373,22 +374,23 @@ static void test_dsack_undoes_the_reduction(void **state)
 {
 	uint32_t before;
 
-	begin(true, STREAM);
-	before = info().cwnd_bytes;
+	begin_stream(true, STREAM);
+	before = recovery_info().cwnd_bytes;
 	ACK_SACK(0, 1, 4);
 	while (peer_next(&(struct segment){0}))
 		;
-	assert_true(info().ssthresh_bytes < before);
+	assert_true(recovery_info().ssthresh_bytes < before);
 	ACK_SACK(4, 0, 1); /* 0 has come twice: it was never lost */
-	assert_true(info().cwnd_bytes >= before);
-	assert_true(info().ssthresh_bytes >= before);
+	assert_true(recovery_info().cwnd_bytes >= before);
+	assert_true(recovery_info().ssthresh_bytes >= before);
 }
 
 static void test_unused_window_does_not_grow(void **state)
 {
-	begin(true, WINDOW * MSS);
+	begin_stream(true, WINDOW * MSS);
 	ACK(WINDOW);
-	assert_in_range(info().cwnd_bytes, WINDOW * MSS, 2 * WINDOW * MSS);
+	assert_in_range(recovery_info().cwnd_bytes, WINDOW * MSS,
+			2 * WINDOW * MSS);
 	for (unsigned i = 0; i < 100; i++) {
 		ours->pcb.cwnd = 50 * MSS;
 		net_send(ours, "x", 1);

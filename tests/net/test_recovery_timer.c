@@ -17,7 +17,7 @@
 
 #define MS INT64_C(1000000)
 
-static struct net_recovery_info info(void)
+static struct net_recovery_info recovery_info(void)
 {
 	struct net_recovery_info out;
 
@@ -40,10 +40,12 @@ static unsigned ms_until_sent(unsigned *number, unsigned most)
 static void test_handshake_gives_the_first_rtt(void **state)
 {
 	repair_connect(true, 0);
-	assert_in_range(info().srtt_ns, RTT_MS * MS - MS, RTT_MS * MS + MS);
-	assert_in_range(info().rttvar_ns, RTT_MS * MS / 2 - MS,
+	assert_in_range(recovery_info().srtt_ns, RTT_MS * MS - MS,
+			RTT_MS * MS + MS);
+	assert_in_range(recovery_info().rttvar_ns, RTT_MS * MS / 2 - MS,
 			RTT_MS * MS / 2 + MS);
-	assert_true(info().ssthresh_bytes > 4 << 20); /* slow start at will */
+	assert_true(recovery_info().ssthresh_bytes >
+		    4 << 20); /* slow start at will */
 }
 
 static void test_rtt_follows_the_path(void **state)
@@ -59,7 +61,7 @@ static void test_rtt_follows_the_path(void **state)
 		run_ms(7);
 		ack_raw(ours->pcb.snd_nxt, 0, NULL);
 	}
-	assert_in_range(info().srtt_ns, 6 * MS, 8 * MS);
+	assert_in_range(recovery_info().srtt_ns, 6 * MS, 8 * MS);
 	assert_int_equal(take_sent(sent, 1), 0);
 }
 
@@ -83,8 +85,8 @@ static void test_spurious_probe_does_not_end_slow_start(void **state)
 	run_ms(2 * RTT_MS + 2);
 	EXPECT_SENT(2);
 	ACK_SACK(3, 2, 3); /* both have come */
-	assert_true(info().ssthresh_bytes > 4 << 20);
-	assert_int_equal(info().cwnd_bytes, 10 * MSS);
+	assert_true(recovery_info().ssthresh_bytes > 4 << 20);
+	assert_int_equal(recovery_info().cwnd_bytes, 10 * MSS);
 	assert_int_equal(net_here()->stats.cuts_undone, 0);
 }
 
@@ -126,7 +128,7 @@ static void test_probe_detects_the_loss_of_several_segments(void **state)
 	ACK_SACK(0, 2, 3);
 	EXPECT_SENT(0, 1);
 	ACK(3);
-	assert_int_equal(info().retransmits, 3);
+	assert_int_equal(recovery_info().retransmits, 3);
 }
 
 static void test_probe_sends_new_data_if_there_is_any(void **state)
@@ -137,7 +139,7 @@ static void test_probe_sends_new_data_if_there_is_any(void **state)
 	assert_int_equal(take_sent(sent, 16), 10);
 	assert_in_range(ms_until_sent(sent, 100), 38, 42);
 	assert_int_equal(sent[0], 10);
-	assert_int_equal(info().retransmits, 0);
+	assert_int_equal(recovery_info().retransmits, 0);
 }
 
 /* The peer repeats its request, since the answer was lost. */
@@ -191,7 +193,7 @@ static void test_lwip_retransmission_timer_never_fires(void **state)
 	run_ms(5 * RTT_MS); /* ticks enough, and none of our timeouts */
 	assert_non_null(ours->pcb.unacked);
 	assert_false(ours->pcb.flags & TF_RTO);
-	assert_int_equal(info().retransmits, 0);
+	assert_int_equal(recovery_info().retransmits, 0);
 }
 
 static void test_timeouts_back_off_to_a_minute(void **state)
@@ -262,8 +264,8 @@ static void test_after_a_timeout_the_window_is_one_segment(void **state)
 	ms_until_sent(sent, 100);
 	ms_until_sent(sent, 1000);
 	assert_int_equal(sent[0], 0);
-	assert_int_equal(info().cwnd_bytes, MSS);
-	assert_int_equal(info().ssthresh_bytes, 7 * MSS);
+	assert_int_equal(recovery_info().cwnd_bytes, MSS);
+	assert_int_equal(recovery_info().ssthresh_bytes, 7 * MSS);
 	run_ms(RTT_MS);
 	ACK(1);
 	EXPECT_SENT(1, 2); /* slow start */
@@ -276,12 +278,12 @@ static void test_retransmissions_give_no_rtt_sample(void **state)
 
 	repair_connect(true, 1);
 	take_sent(sent, 8);
-	was = info();
+	was = recovery_info();
 	ms_until_sent(sent, 100);
 	run_ms(90);
 	ack_raw(base + 1, 0, NULL);
-	assert_int_equal(info().srtt_ns, was.srtt_ns);
-	assert_int_equal(info().rttvar_ns, was.rttvar_ns);
+	assert_int_equal(recovery_info().srtt_ns, was.srtt_ns);
+	assert_int_equal(recovery_info().rttvar_ns, was.rttvar_ns);
 }
 
 static void test_spurious_probe_lengthens_the_probe_timeout(void **state)
@@ -319,7 +321,7 @@ static void test_delayed_acks_lengthen_the_probe_timeout(void **state)
 		ack_raw(base + 1, 0, NULL);
 	}
 	assert_int_equal(probes, 0);
-	assert_in_range(info().srtt_ns, 90 * MS, 120 * MS);
+	assert_in_range(recovery_info().srtt_ns, 90 * MS, 120 * MS);
 }
 
 static void test_a_full_pool_delays_a_resend_but_loses_none(void **state)
@@ -380,7 +382,7 @@ static void test_recovery_state_is_freed_after_acks_without_loss(void **state)
 		ack_raw(ours->pcb.snd_nxt, 0, NULL);
 	}
 	assert_false(ours->has_recovery);
-	assert_int_equal(info().retransmits, 1);
+	assert_int_equal(recovery_info().retransmits, 1);
 }
 
 static void test_recovery_state_is_freed_on_an_idle_connection(void **state)
@@ -427,9 +429,9 @@ static void lose_every_second_head(bool sack)
 		}
 		run_ms(RTT_MS);
 		ACK(next);
-		assert_in_range(info().srtt_ns, RTT_MS * MS / 2,
+		assert_in_range(recovery_info().srtt_ns, RTT_MS * MS / 2,
 				RTT_MS * MS * 3 / 2);
-		assert_in_range(info().rto_ns, RTT_MS * MS, 200 * MS);
+		assert_in_range(recovery_info().rto_ns, RTT_MS * MS, 200 * MS);
 	}
 }
 

@@ -16,7 +16,7 @@
 #define UNDER_WAY 180u /* segments, more than NET_SACK_STEPS */
 static_assert(UNDER_WAY > NET_SACK_STEPS + 40, "a walk is cut short");
 
-static void drain(void)
+static void discard_frames(void)
 {
 	static uint8_t frame[9216];
 
@@ -46,7 +46,7 @@ static void fill_the_window(void)
 		assert_true(ms < RTT_MS);
 		net_conn_queue_output(ours);
 		run_ms(1);
-		drain();
+		discard_frames();
 	}
 }
 

@@ -31,7 +31,7 @@ static _Atomic bool is_held, may_go_on;
  * A part of the page that waits for the test, on the thread that writes the
  * page.
  */
-static void hold(struct net_metrics *page, void *arg)
+static void hold_page(struct net_metrics *page, void *arg)
 {
 	atomic_store(&is_held, true);
 	while (!atomic_load(&may_go_on))
@@ -118,7 +118,7 @@ static void test_client_being_answered_keeps_its_slot(void **state)
 {
 	struct peer early, late;
 
-	assert_int_equal(net_metrics_add(hold, NULL), 0);
+	assert_int_equal(net_metrics_add(hold_page, NULL), 0);
 	may_go_on = false;
 	send_request(&early, 2000);
 	while (!atomic_load(&is_held)) {

@@ -17,7 +17,7 @@
 
 static uint64_t before;
 
-static struct tcp_seg *make(unsigned copied)
+static struct tcp_seg *new_segment(unsigned copied)
 {
 	struct tcp_seg *seg;
 
@@ -31,7 +31,7 @@ static struct tcp_seg *make(unsigned copied)
 
 static void test_a_segment_is_one_object(void **state)
 {
-	struct tcp_seg *seg = make(1460);
+	struct tcp_seg *seg = new_segment(1460);
 
 	assert_int_equal(net_mem_live_bytes(),
 			 before + net_mem_size(net_seg_of(seg)));
@@ -44,7 +44,7 @@ static void test_a_segment_is_one_object(void **state)
 
 static void test_lwip_may_free_the_pbuf_first(void **state)
 {
-	struct tcp_seg *seg = make(64);
+	struct tcp_seg *seg = new_segment(64);
 
 	tcp_seg_free(seg);
 	assert_int_equal(net_mem_live_bytes(), before);
@@ -52,7 +52,7 @@ static void test_lwip_may_free_the_pbuf_first(void **state)
 
 static void test_a_pbuf_that_is_held_keeps_the_object(void **state)
 {
-	struct tcp_seg *seg = make(64);
+	struct tcp_seg *seg = new_segment(64);
 	struct pbuf *p = seg->p;
 
 	pbuf_ref(p);
@@ -65,7 +65,7 @@ static void test_a_pbuf_that_is_held_keeps_the_object(void **state)
 
 static void test_segment_frees_its_chain(void **state)
 {
-	struct tcp_seg *seg = make(0);
+	struct tcp_seg *seg = new_segment(0);
 	struct pbuf *more = pbuf_alloc(PBUF_RAW, 100, PBUF_RAM);
 
 	assert_non_null(more);

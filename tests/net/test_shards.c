@@ -59,7 +59,7 @@ static void wait_for_all(void)
 
 /* ---- opening and closing ---- */
 
-static int note(struct net_stack *stack, void *arg)
+static int note_shard(struct net_stack *stack, void *arg)
 {
 	unsigned shard = net_stack_shard(stack);
 
@@ -77,7 +77,7 @@ static void test_each_shard_has_its_own_thread_and_stack(void **state)
 {
 	for (unsigned n = 1; n <= MOST; n *= 2) {
 		reset(NULL);
-		assert_int_equal(run(n, note, NULL), 0);
+		assert_int_equal(run(n, note_shard, NULL), 0);
 		assert_int_equal(started, n);
 		assert_true(pthread_equal(threads[0], pthread_self()));
 		for (unsigned i = 0; i < n; i++)
@@ -99,18 +99,18 @@ static void test_a_start_that_fails_stops_the_program(void **state)
 {
 	assert_int_equal(run(4, fail_on_two, NULL), -ENOTSUP);
 	assert_string_equal(opts.error, strerror(ENOTSUP));
-	assert_int_equal(run(2, note, NULL), 0);
+	assert_int_equal(run(2, note_shard, NULL), 0);
 }
 
 static void test_a_shard_that_cannot_open_closes_the_others(void **state)
 {
 	fake_broken_shard = 2;
-	assert_int_equal(run(4, note, NULL), -ENODEV);
+	assert_int_equal(run(4, note_shard, NULL), -ENODEV);
 	assert_string_equal(opts.error, "no port for shard 2");
 	assert_int_equal(started, 0);
 	assert_null(net_stack_here());
 	fake_broken_shard = 0;
-	assert_int_equal(run(4, note, NULL), 0);
+	assert_int_equal(run(4, note_shard, NULL), 0);
 }
 
 static int accept_until_the_end(struct net_stack *stack, void *arg)
@@ -220,7 +220,7 @@ static void test_statistics_are_summed_up(void **state)
 static void test_too_little_memory_for_the_shards_is_refused(void **state)
 {
 	opts_memory = UINT64_C(20) << 20;
-	assert_int_equal(run(8, note, NULL), -ENOMEM);
+	assert_int_equal(run(8, note_shard, NULL), -ENOMEM);
 	assert_non_null(strstr(opts.error, "--memory 20M: too little"));
 	assert_int_equal(started, 0);
 }
@@ -267,7 +267,7 @@ static void test_too_many_shards_are_refused(void **state)
 	assert_int_equal(net_stack_open(&opts, &stack), -EINVAL);
 	assert_non_null(strstr(opts.error, "2 shards"));
 	opts.shards = 3;
-	assert_int_equal(net_run(&opts, note, NULL), -EINVAL);
+	assert_int_equal(net_run(&opts, note_shard, NULL), -EINVAL);
 	assert_non_null(strstr(opts.error, "--shards 3: --lcores names 2"));
 	assert_int_equal(net_run(&opts, NULL, NULL), -EINVAL);
 	assert_non_null(strstr(opts.error, "no function"));

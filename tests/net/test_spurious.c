@@ -67,8 +67,8 @@ static void take_all(void)
 	}
 }
 
-static void say(uint8_t flags, unsigned next, uint32_t echo, unsigned from,
-		unsigned to)
+static void send_sack(uint8_t flags, unsigned next, uint32_t echo,
+		      unsigned from, unsigned to)
 {
 	uint8_t options[24];
 	unsigned n = 0;
@@ -97,9 +97,9 @@ static void say(uint8_t flags, unsigned next, uint32_t echo, unsigned from,
 	take_all();
 }
 
-static void ack(unsigned next, uint32_t echo)
+static void send_ack(unsigned next, uint32_t echo)
 {
-	say(0, next, echo, 0, 0);
+	send_sack(0, next, echo, 0, 0);
 }
 
 static void connect_with(bool timestamps)
@@ -129,7 +129,7 @@ static void connect_with(bool timestamps)
 	base = s.seq + 1;
 	echo = timestamps ? get32(s.options + s.options_len - 8) : 0;
 	run_ms(RTT_MS);
-	ack(0, echo);
+	send_ack(0, echo);
 	assert_int_equal(sent, 10);
 	assert_int_equal(ours->pcb.mss, MSS);
 }
@@ -170,7 +170,7 @@ static void expect_the_rest_once(uint32_t echo)
 	     i < 200 && ours->pcb.lastack != base + sizeof(data); i++) {
 		run_ms(RTT_MS);
 		take_all();
-		ack(sent, echo);
+		send_ack(sent, echo);
 	}
 	assert_int_equal(sent, SEGS);
 	assert_int_equal(resent, before);
@@ -183,7 +183,7 @@ static void test_late_ack_of_the_original_undoes_a_timeout(void **state)
 {
 	connect_with(true);
 	spike();
-	ack(2, stamps[0]);
+	send_ack(2, stamps[0]);
 	expect_undone();
 	expect_the_rest_once(stamps[1]);
 }
@@ -199,7 +199,7 @@ static void test_ack_of_the_retransmission_undoes_nothing(void **state)
 	connect_with(true);
 	spike();
 	before = resent;
-	ack(1, again[0]);
+	send_ack(1, again[0]);
 	expect_not_undone();
 	assert_int_equal(ours->recovery->state, NET_RECOVERY_LOSS);
 	assert_true(resent > before);
@@ -210,10 +210,10 @@ static void test_reordering_is_undone_by_the_echo(void **state)
 {
 	connect_with(true);
 	run_ms(RTT_MS);
-	say(0, 0, stamps[0], 1, 4);
+	send_sack(0, 0, stamps[0], 1, 4);
 	assert_int_equal(resent, 1);
 	assert_int_equal(ours->pcb.ssthresh, 7 * MSS);
-	ack(5, stamps[0]);
+	send_ack(5, stamps[0]);
 	expect_undone();
 	expect_the_rest_once(stamps[1]);
 }
@@ -222,10 +222,10 @@ static void test_a_loss_is_not_undone(void **state)
 {
 	connect_with(true);
 	run_ms(RTT_MS);
-	say(0, 0, stamps[0], 1, 4);
+	send_sack(0, 0, stamps[0], 1, 4);
 	assert_int_equal(resent, 1);
 	run_ms(RTT_MS);
-	ack(10, again[0]);
+	send_ack(10, again[0]);
 	expect_not_undone();
 }
 
@@ -235,8 +235,8 @@ static void test_timeout_with_an_ecn_echo_is_not_undone(void **state)
 	connect_with(true);
 	tcp_set_flags(&ours->pcb, NET_TF_ECN);
 	spike();
-	say(PEER_ECE, 2, stamps[0], 0, 0);
-	ack(3, stamps[0]);
+	send_sack(PEER_ECE, 2, stamps[0], 0, 0);
+	send_ack(3, stamps[0]);
 	expect_not_undone();
 }
 
@@ -245,10 +245,10 @@ static void test_reduction_is_undone_once(void **state)
 {
 	connect_with(true);
 	spike();
-	ack(2, stamps[0]);
+	send_ack(2, stamps[0]);
 	expect_undone();
-	say(0, 3, stamps[0], 0, 1); /* D-SACKs of the copies */
-	say(0, 4, stamps[0], 0, 1);
+	send_sack(0, 3, stamps[0], 0, 1); /* D-SACKs of the copies */
+	send_sack(0, 4, stamps[0], 0, 1);
 	assert_int_equal(net_here()->stats.cuts_undone, 1);
 }
 
@@ -262,7 +262,7 @@ test_echoed_timestamp_of_a_retransmission_gives_an_rtt_sample(void **state)
 	spike();
 	before_us = ours->srtt_us >> 3;
 	ms = (uint32_t)((fake_now_ns >> 20) + ours->pcb.ts_offset - again[0]);
-	ack(1, again[0]);
+	send_ack(1, again[0]);
 	/* One sample of some hundred ms, an eighth of it. */
 	assert_true(ms > 300);
 	assert_in_range((ours->srtt_us >> 3) - before_us,
@@ -278,7 +278,7 @@ test_retransmission_without_timestamps_gives_no_rtt_sample(void **state)
 	connect_with(false);
 	spike();
 	before_us = ours->srtt_us;
-	ack(1, 0);
+	send_ack(1, 0);
 	assert_int_equal(ours->srtt_us, before_us);
 }
 
@@ -296,11 +296,11 @@ static void test_frto_undoes_a_timeout(void **state)
 	spike();
 	news = sent;
 	copies = resent;
-	ack(1, 0);
+	send_ack(1, 0);
 	assert_int_equal(sent, news + 2);
 	assert_int_equal(resent, copies);
 	assert_int_equal(net_here()->stats.cuts_undone, 0);
-	ack(2, 0);
+	send_ack(2, 0);
 	assert_int_equal(resent, copies);
 	expect_undone();
 	expect_the_rest_once(0);
@@ -311,8 +311,8 @@ static void test_frto_accepts_a_sack(void **state)
 {
 	connect_with(false);
 	spike();
-	ack(1, 0);
-	say(0, 1, 0, 2, 3);
+	send_ack(1, 0);
+	send_sack(0, 1, 0, 2, 3);
 	assert_int_equal(net_here()->stats.cuts_undone, 1);
 }
 
@@ -323,10 +323,10 @@ static void test_frto_continues_with_recovery(void **state)
 
 	connect_with(false);
 	spike();
-	ack(1, 0);
+	send_ack(1, 0);
 	news = sent;
 	copies = resent;
-	say(0, 1, 0, news - 2, news - 1);
+	send_sack(0, 1, 0, news - 2, news - 1);
 	expect_not_undone();
 	assert_true(resent > copies);
 	assert_int_equal(sent, news);
@@ -339,7 +339,7 @@ static void test_frto_ignores_an_ack_of_everything(void **state)
 {
 	connect_with(false);
 	spike();
-	ack(sent, 0);
+	send_ack(sent, 0);
 	expect_not_undone();
 	assert_int_equal(ours->recovery->state, NET_RECOVERY_OPEN);
 }

@@ -39,7 +39,7 @@ static bool is_answered(uint16_t port, uint16_t stack_port, uint32_t seq)
  * Sends SYNs without ACKs until one is not answered; returns the number of
  * answers.
  */
-static unsigned flood(uint16_t first)
+static unsigned flood_syns(uint16_t first)
 {
 	unsigned answered = 0;
 
@@ -65,7 +65,7 @@ static void test_answers_are_limited_and_connections_continue(void **state)
 
 	serve(echo_views);
 	peer_connect(&old, 1000, 7, 99);
-	assert_int_equal(flood(20000), BACKLOG + AT_ONCE);
+	assert_int_equal(flood_syns(20000), BACKLOG + AT_ONCE);
 	for (unsigned i = 0; i < 100; i++)
 		assert_false(is_answered((uint16_t)(50000 + i), 7, 99));
 	net_stack_stats(stack, &stats);
@@ -77,10 +77,11 @@ static void test_answers_are_limited_and_connections_continue(void **state)
 static void test_each_millisecond_allows_more_answers(void **state)
 {
 	serve(echo_views);
-	flood(20000);
+	flood_syns(20000);
 	for (unsigned ms = 1; ms <= 5; ms++) {
 		run_ms(1);
-		assert_int_equal(flood((uint16_t)(40000 + 1000 * ms)), IN_A_MS);
+		assert_int_equal(flood_syns((uint16_t)(40000 + 1000 * ms)),
+				 IN_A_MS);
 	}
 }
 
@@ -98,7 +99,7 @@ static void test_dropped_syns_are_not_parsed(void **state)
 	peer_send_raw(&bad);
 	run_rounds(2);
 	assert_int_equal(net_here()->stats.rx_bad_frame, 1);
-	flood(20000);
+	flood_syns(20000);
 	peer_send_raw(&bad);
 	run_rounds(2);
 	assert_int_equal(net_here()->stats.rx_bad_frame, 1);
@@ -116,7 +117,7 @@ static void test_cookie_opens_a_connection_during_the_flood(void **state)
 		assert_true(is_answered(port, 7, 99));
 	peer_send(&p, PEER_SYN, NULL, 0);
 	assert_true(peer_next(&s));
-	flood(20000);
+	flood_syns(20000);
 	p.snd = 100;
 	p.rcv = s.seq + 1;
 	peer_send(&p, PEER_ACK, NULL, 0);
@@ -131,7 +132,7 @@ static void test_other_listeners_still_answer(void **state)
 
 	serve(echo_views);
 	assert_int_equal(net_listen(stack, &net_addr_any(8), 8, &other), 0);
-	flood(20000);
+	flood_syns(20000);
 	assert_true(is_answered(1001, 8, 99));
 	assert_int_equal(net_addr_parse("10.0.0.1:7", -1, &addr), 0);
 	assert_int_equal(net_listen(stack, &addr, 8, &own), 0);
@@ -162,7 +163,7 @@ static void test_only_syns_are_dropped(void **state)
 	struct peer p = {.port = 1000, .stack_port = 7, .snd = 99, .rcv = 77};
 
 	serve(echo_views);
-	flood(20000);
+	flood_syns(20000);
 	peer_send(&p, PEER_SYN | PEER_ACK, NULL, 0);
 	expect(NULL, PEER_RST, 77, 0, 0);
 	send_datagram();
@@ -178,7 +179,7 @@ static void test_one_source_uses_up_its_own_limit_only(void **state)
 
 	serve(echo_views);
 	assert_int_equal(net_listener_limit(listener, &limits), 0);
-	assert_int_equal(flood(20000), 2 + AT_ONCE);
+	assert_int_equal(flood_syns(20000), 2 + AT_ONCE);
 	assert_int_equal(net_here()->half_open, 2);
 	peer_send_syn_of(other, 1001);
 	assert_int_equal(net_here()->half_open, 3);
@@ -190,7 +191,7 @@ static void test_free_backlog_is_used_again(void **state)
 	struct peer p;
 
 	serve(echo_views);
-	flood(20000);
+	flood_syns(20000);
 	for (unsigned i = 0; net_here()->half_open && i < WAIT_MAX_S; i++)
 		run_ms(1000); /* those half open end after a while */
 	assert_int_equal(net_here()->half_open, 0);

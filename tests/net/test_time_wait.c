@@ -49,8 +49,8 @@ static struct peer churn(uint16_t port)
 }
 
 /* Sends a segment of the peer at `seq`. */
-static void say(const struct peer *peer, uint8_t flags, uint32_t seq,
-		unsigned len)
+static void send_at(const struct peer *peer, uint8_t flags, uint32_t seq,
+		    unsigned len)
 {
 	static const uint8_t data[100];
 	struct peer again = *peer;
@@ -61,7 +61,7 @@ static void say(const struct peer *peer, uint8_t flags, uint32_t seq,
 
 static void say_fin(const struct peer *peer)
 {
-	say(peer, PEER_ACK | PEER_FIN, peer->snd - 1, 0);
+	send_at(peer, PEER_ACK | PEER_FIN, peer->snd - 1, 0);
 }
 
 static void expect_last_ack(const struct peer *peer)
@@ -90,9 +90,9 @@ static void test_repeated_fin_and_data_are_acknowledged(void **state)
 	assert_int_equal(net_here()->time_wait.n, 1);
 	say_fin(&peer);
 	expect_last_ack(&peer);
-	say(&peer, PEER_ACK, peer.snd - 51, 50);
+	send_at(&peer, PEER_ACK, peer.snd - 51, 50);
 	expect_last_ack(&peer);
-	say(&peer, PEER_ACK, peer.snd, 0);
+	send_at(&peer, PEER_ACK, peer.snd, 0);
 	peer_expect_nothing();
 }
 
@@ -112,7 +112,7 @@ static void test_record_keeps_the_last_announced_window(void **state)
 	assert_int_equal(s.wnd, before.wnd);
 }
 
-static void mark(struct net_conn *conn, void *arg)
+static void set_tos(struct net_conn *conn, void *arg)
 {
 	conn->pcb.ttl = 99;
 	conn->pcb.tos = 8;
@@ -123,7 +123,7 @@ static void test_record_keeps_the_connections_tos(void **state)
 	uint8_t frame[128];
 	struct peer peer;
 
-	serve(mark);
+	serve(set_tos);
 	peer = churn(1000);
 	say_fin(&peer);
 	run_rounds(2);
@@ -139,16 +139,16 @@ static void test_resets_and_old_syns_do_not_end_time_wait(void **state)
 
 	serve(close_at_once);
 	peer = churn(1000);
-	say(&peer, PEER_RST, peer.snd, 0);
-	say(&peer, PEER_RST | PEER_ACK, peer.snd, 0);
-	say(&peer, PEER_SYN | PEER_ACK, peer.snd, 0);
-	say(&peer, 0, peer.snd, 0);
+	send_at(&peer, PEER_RST, peer.snd, 0);
+	send_at(&peer, PEER_RST | PEER_ACK, peer.snd, 0);
+	send_at(&peer, PEER_SYN | PEER_ACK, peer.snd, 0);
+	send_at(&peer, 0, peer.snd, 0);
 	expect_last_ack(&peer); /* of the SYN alone */
 	peer_expect_nothing();
-	say(&peer, PEER_SYN, peer.snd, 0); /* not newer */
+	send_at(&peer, PEER_SYN, peer.snd, 0); /* not newer */
 	peer_expect_nothing();
 	run_ms(600);
-	say(&peer, PEER_SYN, peer.snd, 0);
+	send_at(&peer, PEER_SYN, peer.snd, 0);
 	expect_last_ack(&peer);
 	assert_int_equal(net_here()->stats.challenge_acks, 2);
 	assert_int_equal(net_here()->stats.rx_unacceptable, 6);
@@ -357,7 +357,7 @@ static void test_oldest_records_make_room_without_memory(void **state)
 
 static struct net_conn *held;
 
-static void hold(struct net_conn *conn, void *arg)
+static void hold_half_closed(struct net_conn *conn, void *arg)
 {
 	held = conn;
 	net_shutdown(conn, NET_SHUT_WR);
@@ -373,7 +373,7 @@ test_held_connection_can_be_read_and_then_becomes_a_record(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(hold);
+	serve(hold_half_closed);
 	peer_connect(&peer, 900, 7, 5);
 	assert_true(peer_next(&s));
 	peer.rcv = s.seq + 1;

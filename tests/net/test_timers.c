@@ -21,7 +21,7 @@ static void close_at_once(struct net_conn *conn, void *arg)
 {
 }
 
-static void drain(void)
+static void discard_frames(void)
 {
 	static uint8_t frame[9216];
 
@@ -116,7 +116,7 @@ static void stall_in_last_ack(uint16_t window)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_ms(5000);
 	assert_int_equal(net_here()->n_conns, 1);
-	drain();
+	discard_frames();
 	peer.wnd = 65535;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	for (unsigned ms = 0; ms < 20000 && peer.rcv != end + 1; ms++) {
@@ -166,7 +166,7 @@ static void test_data_out_of_order_is_kept_despite_a_short_rto(void **state)
 	assert_int_equal(net_here()->ooseq_held, 1);
 	run_ms(2000);
 	assert_int_equal(net_here()->ooseq_held, 0);
-	drain();
+	discard_frames();
 }
 
 static void answer_once(struct net_conn *conn, void *arg)
@@ -316,7 +316,7 @@ static void test_too_many_orphans_reset_the_oldest(void **state)
 	serve(close_at_once);
 	for (unsigned i = 0; i < ORPHANS; i++)
 		reach_fin_wait_2((uint16_t)(1000 + i));
-	drain();
+	discard_frames();
 	assert_int_equal(net_here()->orphans.n, ORPHANS);
 	assert_int_equal(net_here()->stats.orphans_recycled, 0);
 	reach_fin_wait_2(2000);
@@ -352,7 +352,7 @@ static void test_new_connection_displaces_an_orphan(void **state)
 		peer_send(&peer, PEER_ACK, NULL, 0);
 		run_rounds(2);
 	}
-	drain();
+	discard_frames();
 	assert_int_equal(net_here()->n_conns, MAX_CONNS);
 	assert_int_equal(net_here()->orphans.n, 0);
 	assert_int_equal(net_here()->stats.orphans_recycled, 8);
@@ -398,7 +398,7 @@ static void test_time_wait_is_no_orphan(void **state)
 	assert_int_equal(net_here()->orphans.n, 1);
 	reach_time_wait(&peer);
 	assert_int_equal(net_here()->orphans.n, 0);
-	drain();
+	discard_frames();
 }
 
 #define T(test)                                                                \

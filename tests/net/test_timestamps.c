@@ -36,7 +36,7 @@ static int set_up_off(void **state)
 }
 
 /* Sends to_send bytes, then stays. */
-static void feed(struct net_conn *conn, void *arg)
+static void send_and_read(struct net_conn *conn, void *arg)
 {
 	static uint8_t data[20000];
 
@@ -56,14 +56,14 @@ static void *dial(void *arg)
 	net_addr_parse("10.0.0.2:80", -1, &addr);
 	result = net_dial(stack, &addr, NULL, &conn);
 	if (result == 0)
-		feed(conn, NULL);
+		send_and_read(conn, NULL);
 	return NULL;
 }
 
 static void connect_feeding(size_t bytes)
 {
 	to_send = bytes;
-	serve(feed);
+	serve(send_and_read);
 	stamped_connect();
 }
 
@@ -86,7 +86,7 @@ static void test_syn_without_timestamps_gets_none(void **state)
 	struct peer peer;
 
 	to_send = 5;
-	serve(feed);
+	serve(send_and_read);
 	s = peer_open(&peer, 1, (const uint8_t *)"\2\4\5\264", 4);
 	assert_false(has_stamp(&s));
 	peer_send(&peer, PEER_ACK, NULL, 0);
@@ -99,7 +99,7 @@ static void test_timestamps_off_answers_without(void **state)
 	struct segment s;
 
 	to_send = 5;
-	serve(feed);
+	serve(send_and_read);
 	stamped = (struct peer){1000, 7, 1, 0, 65535};
 	stamped_syn(PEER_SYN, true);
 	expect(&s, PEER_SYN | PEER_ACK, ANY, ANY, 0);
@@ -236,7 +236,7 @@ static void test_unsent_syn_withdraws_its_timestamp_offer(void **state)
 
 /* ---- cookies ---- */
 
-static void flood(void)
+static void flood_syns(void)
 {
 	for (unsigned i = 0; i < BACKLOG; i++) {
 		peer_send_syn_of((const uint8_t[]){10, 0, 0, 2},
@@ -267,8 +267,8 @@ static void test_cookie_agrees_on_timestamps(void **state)
 	struct segment s;
 
 	to_send = 5;
-	serve(feed);
-	flood();
+	serve(send_and_read);
+	flood_syns();
 	get_cookie(true);
 	run_ms(50);
 	stamp += 50;
@@ -284,8 +284,8 @@ static void test_cookie_without_timestamps_agrees_on_none(void **state)
 	struct segment s;
 
 	to_send = 5;
-	serve(feed);
-	flood();
+	serve(send_and_read);
+	flood_syns();
 	get_cookie(false);
 	stamped_send(PEER_ACK, ""); /* it has received none to echo */
 	expect(&s, PEER_ACK | PEER_PSH, stamped.rcv, stamped.snd, 5);
@@ -303,8 +303,8 @@ static void test_connection_continues_the_cookies_clock(void **state)
 	uint32_t before;
 
 	to_send = 5;
-	serve(feed);
-	flood();
+	serve(send_and_read);
+	flood_syns();
 	stamped = (struct peer){1000, 7, 500, 0, 65535};
 	stamped_syn(PEER_SYN, true);
 	s = expect_stamped(PEER_SYN | PEER_ACK, stamp);
@@ -393,7 +393,7 @@ static void test_option_shortens_segments_of_the_smallest_mss(void **state)
 	struct peer peer;
 
 	to_send = 1000;
-	serve(feed);
+	serve(send_and_read);
 	peer_open(&peer, 1, options, sizeof(options));
 	stamped = peer;
 	stamped_send(PEER_ACK, "");
@@ -461,7 +461,7 @@ static void test_persist_probe_has_a_timestamp(void **state)
 	struct segment s;
 
 	to_send = 100;
-	serve(feed);
+	serve(send_and_read);
 	stamped_connect();
 	s = expect_stamped(PEER_ACK | PEER_PSH, stamp);
 	stamped.rcv += 100;
@@ -487,7 +487,7 @@ static void test_segment_split_for_a_small_window_has_a_timestamp(void **state)
 	struct segment s;
 
 	to_send = 100;
-	serve(feed);
+	serve(send_and_read);
 	stamped = (struct peer){1000, 7, 500, 0, 30};
 	stamped_syn(PEER_SYN, true);
 	s = expect_stamped(PEER_SYN | PEER_ACK, stamp);

@@ -180,7 +180,7 @@ static void watch_and_let_go(struct net_conn *which)
 	assert_int_equal(net_mem_live_bytes(), before);
 }
 
-static void hold(struct net_conn *accepted, void *arg)
+static void park_handler(struct net_conn *accepted, void *arg)
 {
 	traced_conn = accepted;
 	coro_park();
@@ -190,7 +190,7 @@ static void test_connections_are_watched_in_every_state(void **state)
 {
 	static const uint8_t closes[] = {0, 1};
 
-	serve(hold);
+	serve(park_handler);
 	traced_first(0);
 	assert_int_equal(net_trace_watch(2, traced_wants_all, "", 1), 0);
 	net_trace_unwatch(2);

@@ -20,7 +20,7 @@
 
 static long read_result;
 
-static void reads(struct net_conn *conn, void *arg)
+static void read_to_end(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -42,7 +42,7 @@ static int set_up(void **state)
 
 static void connect_with(unsigned timeout_ms, uint16_t wnd)
 {
-	serve(reads);
+	serve(read_to_end);
 	peer_open(&peer, 99, (const uint8_t *)"\2\4\3\350", 4);
 	run_ms(RTT_MS);
 	peer.wnd = wnd;

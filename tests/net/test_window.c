@@ -55,7 +55,7 @@ static uint32_t sent(void)
 	return most;
 }
 
-static void ack(uint32_t seq, uint32_t offset, uint16_t wnd, unsigned len)
+static void send_ack(uint32_t seq, uint32_t offset, uint16_t wnd, unsigned len)
 {
 	struct segment s = {.src = peer.port,
 			    .dst = peer.stack_port,
@@ -74,12 +74,12 @@ static void test_overtaken_ack_does_not_open_the_window(void **state)
 {
 	connect_small();
 	assert_int_equal(sent(), 3 * MSS);
-	ack(peer.snd, 3 * MSS, 0, 0);
+	send_ack(peer.snd, 3 * MSS, 0, 0);
 	assert_int_equal(sent(), 0);
 	/* Sent before that, but out of order in the peer's stream. */
-	ack(peer.snd + 100, 0, WINDOW, 100);
+	send_ack(peer.snd + 100, 0, WINDOW, 100);
 	assert_int_equal(sent(), 0);
-	ack(peer.snd + 100, 3 * MSS, WINDOW, 0);
+	send_ack(peer.snd + 100, 3 * MSS, WINDOW, 0);
 	assert_int_equal(sent(), 6 * MSS);
 }
 
@@ -88,9 +88,10 @@ static void test_ack_of_new_data_always_updates_the_window(void **state)
 	connect_small();
 	assert_int_equal(sent(), 3 * MSS);
 	/* The peer's second segment comes first, the first one again last. */
-	ack(peer.snd + 100, MSS, WINDOW, 100);
+	send_ack(peer.snd + 100, MSS, WINDOW, 100);
 	assert_int_equal(sent(), 4 * MSS);
-	ack(peer.snd, 3 * MSS, 2 * MSS, 100); /* it has read half as much */
+	send_ack(peer.snd, 3 * MSS, 2 * MSS,
+		 100); /* it has read half as much */
 	assert_int_equal(sent(), 5 * MSS);
 }
 

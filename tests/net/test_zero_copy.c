@@ -66,7 +66,7 @@ static void giver(struct net_conn *conn, void *arg)
 		net_recv(conn, got, 1);
 }
 
-static void start(struct peer *peer)
+static void open_stream(struct peer *peer)
 {
 	serve(giver);
 	peer_connect(peer, 1000, 7, NEAR_WRAP);
@@ -90,7 +90,7 @@ static unsigned take_all(struct peer *peer, uint32_t first)
 	return pieces;
 }
 
-static void ack(struct peer *peer, uint32_t upto)
+static void send_ack(struct peer *peer, uint32_t upto)
 {
 	struct peer now = *peer;
 
@@ -104,15 +104,15 @@ static void test_lent_bytes_are_referenced_until_acknowledged(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	assert_int_equal(take_all(&peer, first), 2);
 	assert_int_equal(result, LEN);
 	assert_int_equal(peer.rcv, first + LEN);
 	assert_memory_equal(arrived, bytes, LEN);
-	ack(&peer, first + LEN - 1);
+	send_ack(&peer, first + LEN - 1);
 	assert_int_equal(released, 0);
-	ack(&peer, first + LEN);
+	send_ack(&peer, first + LEN);
 	assert_int_equal(released, 1);
 	run_ms(300);
 	assert_int_equal(released, 1);
@@ -128,7 +128,7 @@ static void test_blocked_zero_copy_sender_does_not_spin(void **state)
 	uint32_t first;
 
 	give = sizeof(bytes);
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	take_all(&peer, first);
 	run_rounds(2);
@@ -138,7 +138,7 @@ static void test_blocked_zero_copy_sender_does_not_spin(void **state)
 	run_rounds(10);
 	assert_in_range(stack->empty_rounds, 9, 10);
 	for (unsigned i = 0; i < 200 && peer.rcv != first + give; i++) {
-		ack(&peer, peer.rcv);
+		send_ack(&peer, peer.rcv);
 		take_all(&peer, first);
 	}
 	assert_int_equal(result, give);
@@ -152,12 +152,12 @@ static void test_port_without_external_buffers_gets_a_copy(void **state)
 	uint32_t first;
 
 	fake_lends = false;
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	assert_int_equal(take_all(&peer, first), 1);
 	assert_memory_equal(arrived, bytes, LEN);
 	assert_int_equal(released, 0);
-	ack(&peer, first + LEN);
+	send_ack(&peer, first + LEN);
 	assert_int_equal(released, 1);
 }
 
@@ -166,10 +166,10 @@ static void test_a_frame_still_queued_keeps_the_bytes(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	run_rounds(3);
-	ack(&peer, first + LEN); /* the frames are still in the port */
+	send_ack(&peer, first + LEN); /* the frames are still in the port */
 	assert_int_equal(released, 0);
 	take_all(&peer, first);
 	assert_memory_equal(arrived + 1, bytes + 1, LEN - 1);
@@ -183,10 +183,10 @@ static void test_retransmission_has_the_same_bytes(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	take_all(&peer, first);
-	ack(&peer, first + MSS);
+	send_ack(&peer, first + MSS);
 	memset(arrived, 0, sizeof(arrived));
 	peer.rcv = first + MSS;
 	run_ms(3000);
@@ -194,14 +194,14 @@ static void test_retransmission_has_the_same_bytes(void **state)
 	while (peer.rcv != first + LEN) {
 		uint32_t before = peer.rcv;
 
-		ack(&peer, peer.rcv);
+		send_ack(&peer, peer.rcv);
 		run_ms(3000);
 		take_all(&peer, first);
 		assert_true(peer.rcv != before);
 	}
 	assert_memory_equal(arrived + MSS, bytes + MSS, LEN - MSS);
 	assert_int_equal(released, 0);
-	ack(&peer, first + LEN);
+	send_ack(&peer, first + LEN);
 	assert_int_equal(released, 1);
 }
 
@@ -212,20 +212,20 @@ test_buffer_larger_than_the_room_is_sent_piece_by_piece(void **state)
 	uint32_t first;
 
 	give = 60001;
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	take_all(&peer, first);
 	assert_int_equal(ended, 0); /* parked */
 	while (peer.rcv != first + give) {
 		assert_int_equal(released, 0);
-		ack(&peer, peer.rcv);
+		send_ack(&peer, peer.rcv);
 		take_all(&peer, first);
 	}
 	assert_int_equal(result, give);
 	assert_memory_equal(arrived, bytes, give);
 	assert_int_equal(short_segments, 1);
 	assert_int_equal(released, 0);
-	ack(&peer, peer.rcv);
+	send_ack(&peer, peer.rcv);
 	assert_int_equal(released, 1);
 }
 
@@ -234,7 +234,7 @@ static void test_reset_returns_a_partially_queued_buffer(void **state)
 	struct peer peer;
 
 	give = 60000;
-	start(&peer);
+	open_stream(&peer);
 	take_all(&peer, peer.rcv);
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(3);
@@ -250,7 +250,7 @@ test_deadline_returns_the_buffer_once_its_bytes_have_left(void **state)
 
 	give = 60000;
 	deadline_ns = fake_now_ns + 20000000;
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	take_all(&peer, first);
 	run_ms(30);
@@ -258,7 +258,7 @@ test_deadline_returns_the_buffer_once_its_bytes_have_left(void **state)
 	while (released == 0) {
 		uint32_t before = peer.rcv;
 
-		ack(&peer, peer.rcv);
+		send_ack(&peer, peer.rcv);
 		run_ms(15); /* it is paced */
 		take_all(&peer, first);
 		assert_true(released || peer.rcv != before);
@@ -273,7 +273,7 @@ static void test_close_still_delivers(void **state)
 	uint32_t first;
 
 	closes = true;
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	take_all(&peer, first);
 	assert_memory_equal(arrived, bytes, LEN);
@@ -296,7 +296,7 @@ static void test_abort_returns_the_buffer(void **state)
 	struct peer peer;
 
 	aborts = true;
-	start(&peer);
+	open_stream(&peer);
 	take_all(&peer, peer.rcv);
 	assert_int_equal(released, 0);
 	net_for_each_conn(remember);
@@ -312,7 +312,7 @@ static void test_closing_stack_returns_the_buffer(void **state)
 	struct peer peer;
 
 	give = 60000;
-	start(&peer);
+	open_stream(&peer);
 	run_rounds(5); /* parked, and frames still in the port */
 	assert_int_equal(ended, 0);
 	assert_int_equal(released, 0);
@@ -328,14 +328,14 @@ static void test_adjacent_buffers_are_returned_separately(void **state)
 
 	give_at_first = 2 * MSS + 100;
 	give = give_at_first + 300; /* fills up the first's last segment */
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	take_all(&peer, first);
 	assert_memory_equal(arrived, bytes, give);
 	assert_int_equal(short_segments, 1);
-	ack(&peer, first + (uint32_t)give - 1);
+	send_ack(&peer, first + (uint32_t)give - 1);
 	assert_int_equal(released, 0);
-	ack(&peer, first + (uint32_t)give);
+	send_ack(&peer, first + (uint32_t)give);
 	assert_int_equal(released, 2);
 }
 
@@ -348,12 +348,12 @@ test_copied_bytes_before_lent_ones_take_several_segments(void **state)
 
 	fake_tx_segment_bytes = 64;
 	copied = 20;
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	assert_int_equal(take_all(&peer, first), 2);
 	assert_int_equal(peer.rcv, first + LEN);
 	assert_memory_equal(arrived, bytes, LEN);
-	ack(&peer, first + LEN);
+	send_ack(&peer, first + LEN);
 	assert_int_equal(released, 1);
 }
 
@@ -363,12 +363,12 @@ static void test_small_buffer_is_copied(void **state)
 	uint32_t first;
 
 	give = 300;
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	assert_int_equal(take_all(&peer, first), 1);
 	assert_memory_equal(arrived, bytes, give);
 	assert_int_equal(released, 0);
-	ack(&peer, peer.rcv);
+	send_ack(&peer, peer.rcv);
 	assert_int_equal(released, 1);
 }
 
@@ -377,7 +377,7 @@ static void test_zero_copy_send_is_retried_when_frames_run_out(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	start(&peer);
+	open_stream(&peer);
 	first = peer.rcv;
 	fake_tx_budget = 1; /* the headers' frame, and no more */
 	run_rounds(3);
@@ -385,7 +385,7 @@ static void test_zero_copy_send_is_retried_when_frames_run_out(void **state)
 	fake_tx_budget = -1;
 	take_all(&peer, first);
 	assert_memory_equal(arrived, bytes, LEN);
-	ack(&peer, peer.rcv);
+	send_ack(&peer, peer.rcv);
 	assert_int_equal(released, 1);
 }
 
@@ -433,7 +433,7 @@ static void test_view_is_sent_without_a_copy(void **state)
 	assert_memory_equal(arrived, bytes, 4 * MSS);
 	assert_int_equal(net_here()->ports[0].frames_in, 1);
 	assert_int_equal(fake_frames_out, 1);
-	ack(&peer, first + 4 * MSS);
+	send_ack(&peer, first + 4 * MSS);
 	assert_int_equal(net_here()->ports[0].frames_in, 0);
 	assert_int_equal(fake_frames_out, 0);
 }
@@ -457,7 +457,7 @@ static void test_views_hold_a_bounded_number_of_frames(void **state)
 	assert_int_equal(fake_frames_out, 1);
 	assert_int_equal(peer.rcv, first + 8 * MSS);
 	assert_memory_equal(arrived, bytes, 8 * MSS);
-	ack(&silent, first + 8 * MSS);
+	send_ack(&silent, first + 8 * MSS);
 	assert_int_equal(fake_frames_out, 0);
 }
 
