@@ -48,7 +48,7 @@ static inline void wait_end(struct wait *w)
 }
 
 /* Rounds at a time at which the kernel is asked. */
-static inline void look(struct coro_sched *s)
+static inline void look_for_events(struct coro_sched *s)
 {
 	for (int i = 0; i < 4; i++) {
 		fake_now += CORO_FD_LOOK_NS;
@@ -58,7 +58,7 @@ static inline void look(struct coro_sched *s)
 	}
 }
 
-static inline void say(int fd)
+static inline void write_byte(int fd)
 {
 	assert_int_equal(write(fd, "x", 1), 1);
 }

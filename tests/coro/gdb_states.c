@@ -175,8 +175,8 @@ static void *body(void *arg)
 
 enum how { SPAWN, RESUME, CREATE };
 
-static struct coro *make(const char *name, void (*block)(void), enum how how,
-			 enum coro_stack_kind kind)
+static struct coro *new_coro(const char *name, void (*block)(void),
+			     enum how how, enum coro_stack_kind kind)
 {
 	const struct coro_attr attr = {
 		.name = name,
@@ -210,9 +210,9 @@ static void make_those_that_wait(void)
 		{"chooser", in_select}, {"joiner", in_join},
 	};
 
-	joined = make("loner", in_park, SPAWN, CORO_STACK_PRIVATE);
+	joined = new_coro("loner", in_park, SPAWN, CORO_STACK_PRIVATE);
 	for (size_t i = 0; i < sizeof(them) / sizeof(them[0]); i++)
-		make(them[i].name, them[i].block, SPAWN, CORO_STACK_SHARED);
+		new_coro(them[i].name, them[i].block, SPAWN, CORO_STACK_SHARED);
 }
 
 int main(int argc, char **argv)
@@ -227,14 +227,14 @@ int main(int argc, char **argv)
 		return 1;
 	make_those_that_wait();
 	coro_sched_round(sched);
-	make("suspended", in_suspend, RESUME, CORO_STACK_SHARED);
-	make("ended", at_once, RESUME, CORO_STACK_SHARED);
-	make("yielder", in_yield, SPAWN, CORO_STACK_SHARED);
+	new_coro("suspended", in_suspend, RESUME, CORO_STACK_SHARED);
+	new_coro("ended", at_once, RESUME, CORO_STACK_SHARED);
+	new_coro("yielder", in_yield, SPAWN, CORO_STACK_SHARED);
 	coro_sched_round(sched);
-	make("fresh", in_park, CREATE, CORO_STACK_SHARED);
-	make("unborn", in_park, SPAWN, CORO_STACK_SHARED);
-	inner = make("runner", in_code, CREATE, CORO_STACK_SHARED);
-	resumer = make("resumer", in_resume, CREATE, CORO_STACK_SHARED);
+	new_coro("fresh", in_park, CREATE, CORO_STACK_SHARED);
+	new_coro("unborn", in_park, SPAWN, CORO_STACK_SHARED);
+	inner = new_coro("runner", in_code, CREATE, CORO_STACK_SHARED);
+	resumer = new_coro("resumer", in_resume, CREATE, CORO_STACK_SHARED);
 	coro_resume(resumer, (void *)in_resume, NULL);
 	coro_sched_close(sched);
 	coro_chan_free(full);

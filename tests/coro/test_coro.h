@@ -86,7 +86,7 @@ static inline unsigned run_idle(struct coro_sched *s)
 }
 
 /* Advances the clock and runs everything that is due. */
-static inline void pass(struct coro_sched *s, int64_t ns)
+static inline void pass_ns(struct coro_sched *s, int64_t ns)
 {
 	fake_now += ns;
 	coro_sched_advance(s, fake_now);

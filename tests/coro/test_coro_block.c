@@ -125,7 +125,7 @@ static const struct {
 static bool let_go;
 static struct coro *holder;
 
-static void *holds(void *arg)
+static void *hold_all(void *arg)
 {
 	coro_mutex_lock(&mutex);
 	coro_rwlock_wrlock(&rw);
@@ -163,7 +163,7 @@ static int setup_remaining(void **state)
 	log_reset();
 	if (coro_chan_open(sizeof(int), 0, &ch) != 0)
 		return -1;
-	coro_spawn(the_sched, NULL, holds, NULL, &holder);
+	coro_spawn(the_sched, NULL, hold_all, NULL, &holder);
 	coro_spawn(the_sched, NULL, never_ends, NULL, &endless);
 	run_idle(the_sched);
 	return 0;
@@ -217,9 +217,9 @@ static struct coro *start(size_t i, int64_t own, int64_t inherited)
 /* Times out after 5 ms and not before. */
 static void check_times_out(struct coro *co)
 {
-	pass(the_sched, 5 * MS - 1);
+	pass_ns(the_sched, 5 * MS - 1);
 	assert_int_equal(waiter.err, 1);
-	pass(the_sched, TICK);
+	pass_ns(the_sched, TICK);
 	assert_int_equal(waiter.err, -ETIMEDOUT);
 	assert_int_equal(coro_join(co, NULL), 0);
 }
@@ -360,7 +360,7 @@ static void test_waiters_that_give_up_leave_nothing_behind(void **state)
 		/* Only one coroutine can join another. */
 		if (calls[i].call != by_join)
 			co[1] = start(i, CORO_FOREVER, CORO_FOREVER);
-		pass(the_sched, 2 * MS);
+		pass_ns(the_sched, 2 * MS);
 		coro_join(co[0], NULL);
 		if (calls[i].call == by_join)
 			continue;

@@ -39,7 +39,7 @@ struct task {
 
 static struct task task[4];
 
-static void *counts(void *arg)
+static void *count_run(void *arg)
 {
 	struct task *t = arg;
 
@@ -53,7 +53,7 @@ static void *calls(void *arg)
 {
 	struct task *t = arg;
 
-	t->err = coro_call_until(t->to, counts, t, &t->result, t->deadline);
+	t->err = coro_call_until(t->to, count_run, t, &t->result, t->deadline);
 	t->after = coro_yield();
 	t->done = true;
 	return NULL;
@@ -70,7 +70,7 @@ static struct task *task_start(struct coro_sched *s, int i,
 }
 
 /* Runs rounds until the task is done, for an event from another thread. */
-static void finish(struct coro_sched *s, struct task *t)
+static void finish_task(struct coro_sched *s, struct task *t)
 {
 	while (!t->done)
 		if (coro_sched_round(s) == 0)
@@ -82,7 +82,7 @@ static void test_call_runs_there_and_gives_the_result(void **state)
 {
 	struct task *t = task_start(*state, 0, peer.s, calls);
 
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 	assert_int_equal(t->runs, 1);
 	assert_ptr_equal(t->result, &t->runs);
@@ -93,7 +93,7 @@ static void test_call_to_the_own_scheduler(void **state)
 {
 	struct task *t = task_start(*state, 0, *state, calls);
 
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 	assert_int_equal(t->runs, 1);
 	assert_true(pthread_equal(t->ran_on, pthread_self()));
@@ -104,7 +104,7 @@ static void *calls_often(void *arg)
 	struct task *t = arg;
 
 	for (int i = 0; i < MANY(5000); i++) {
-		t->err = coro_call(t->to, counts, t, NULL);
+		t->err = coro_call(t->to, count_run, t, NULL);
 		assert_int_equal(t->err, 0);
 		assert_int_equal(t->runs, i + 1);
 	}
@@ -117,12 +117,12 @@ static void test_many_calls(void **state)
 	for (int i = 0; i < 4; i++)
 		task_start(*state, i, peer.s, calls_often);
 	for (int i = 0; i < 4; i++)
-		finish(*state, &task[i]);
+		finish_task(*state, &task[i]);
 }
 
 static void test_call_outside_a_coroutine_is_refused(void **state)
 {
-	assert_int_equal(coro_call(peer.s, counts, NULL, NULL), -EPERM);
+	assert_int_equal(coro_call(peer.s, count_run, NULL, NULL), -EPERM);
 }
 
 /* ---- given up before it has begun ---- */
@@ -136,13 +136,13 @@ static void test_call_times_out_and_never_runs(void **state)
 	t->deadline = fake_now + 5 * MS;
 	run_idle(*state);
 	assert_false(t->done);
-	pass(*state, 6 * MS);
+	pass_ns(*state, 6 * MS);
 	assert_true(t->done);
 	assert_int_equal(t->err, -ETIMEDOUT);
 	peer_go(&peer);
-	finish(*state, t);
+	finish_task(*state, t);
 	t = task_start(*state, 1, peer.s, calls); /* behind it in the inbox */
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(task[0].runs, 0);
 	assert_int_equal(task[1].runs, 1);
 }
@@ -156,7 +156,7 @@ static void test_deadline_that_has_passed(void **state)
 	run_idle(*state);
 	assert_int_equal(t->err, -ETIMEDOUT);
 	peer_go(&peer);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->runs, 0);
 }
 
@@ -172,7 +172,7 @@ static void test_cancelled_call_never_runs(void **state)
 	assert_int_equal(t->err, -ECANCELED);
 	assert_int_equal(t->after, 0);
 	peer_go(&peer);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->runs, 0);
 }
 
@@ -185,7 +185,7 @@ static void test_destroyed_call_never_runs(void **state)
 	run_idle(*state);
 	assert_int_equal(coro_destroy(t->co), 0);
 	peer_go(&peer);
-	finish(*state, task_start(*state, 1, peer.s, calls));
+	finish_task(*state, task_start(*state, 1, peer.s, calls));
 	assert_int_equal(t->runs, 0);
 }
 
@@ -199,12 +199,12 @@ static void test_caller_closes_before_its_call_is_found(void **state)
 	t->deadline = fake_now + MS;
 	task_start(*state, 1, peer.s, calls);
 	run_idle(*state);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(t->err, -ETIMEDOUT);
 	coro_sched_close(*state);
 	peer_go(&peer);
 	sched_setup(state);
-	finish(*state, task_start(*state, 2, peer.s, calls));
+	finish_task(*state, task_start(*state, 2, peer.s, calls));
 	assert_int_equal(task[0].runs + task[1].runs, 0);
 }
 
@@ -213,10 +213,10 @@ static void *gives_up_often(void *arg)
 	struct task *t = arg;
 
 	for (int i = 0; i < 1024; i++) {
-		t->err = coro_call_until(t->to, counts, t, NULL, 0);
+		t->err = coro_call_until(t->to, count_run, t, NULL, 0);
 		assert_int_equal(t->err, -ETIMEDOUT);
 	}
-	t->err = coro_call(t->to, counts, t, NULL);
+	t->err = coro_call(t->to, count_run, t, NULL);
 	t->done = true;
 	return NULL;
 }
@@ -227,12 +227,12 @@ static void test_calls_given_up_are_bounded(void **state)
 
 	peer_hold(&peer);
 	t = task_start(*state, 0, peer.s, gives_up_often);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, -EAGAIN);
 	peer_go(&peer);
 	do {
 		t = task_start(*state, 1, peer.s, calls);
-		finish(*state, t);
+		finish_task(*state, t);
 	} while (t->err == -EAGAIN); /* until they have come back */
 	assert_int_equal(t->err, 0);
 	assert_int_equal(task[0].runs, 0);
@@ -267,11 +267,11 @@ static void test_call_that_has_begun_ends_despite_its_deadline(void **state)
 	t->deadline = fake_now + MS;
 	run_idle(*state);
 	sem_take(&peer.held);
-	pass(*state, 2 * MS);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(t->err, 1);
 	peer_go(&peer);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 	assert_int_equal(t->runs, 1);
 	assert_ptr_equal(t->result, t);
@@ -287,7 +287,7 @@ static void test_call_that_has_begun_ends_despite_cancel(void **state)
 	run_idle(*state);
 	assert_int_equal(t->err, 1);
 	peer_go(&peer);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 	assert_int_equal(t->after, -ECANCELED); /* returned by the next call */
 }
@@ -356,7 +356,7 @@ static void test_call_to_a_closed_scheduler_fails(void **state)
 
 	peer_close(&peer);
 	t = task_start(*state, 0, peer.s, calls);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, -ESHUTDOWN);
 	assert_int_equal(t->runs, 0);
 	coro_sched_unref(peer.s);
@@ -372,7 +372,7 @@ static void test_call_that_was_queued_runs_at_close(void **state)
 	t = task_start(*state, 0, peer.s, calls);
 	run_idle(*state);
 	peer_go(&peer);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 	assert_int_equal(t->runs, 1);
 	pthread_join(peer.th, NULL);

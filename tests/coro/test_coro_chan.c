@@ -45,7 +45,7 @@ static void fill(struct big *b, int id)
 	memset(b->bytes, id, sizeof(b->bytes));
 }
 
-static void *sends(void *arg)
+static void *send_range(void *arg)
 {
 	struct task *t = arg;
 	struct big
@@ -89,7 +89,7 @@ static void test_values_arrive_in_order(void **state)
 		log_reset();
 		coro_chan_open(sizeof(struct big), cap, &ch[0]);
 		task[0] = (struct task){.from = 1, .to = 8};
-		go(*state, 0, sends);
+		go(*state, 0, send_range);
 		go(*state, 1, receives);
 		run_idle(*state);
 		assert_string_equal(test_log, "1 2 3 4 5 6 7 ");
@@ -107,7 +107,7 @@ static void test_rendezvous_blocks_the_sender(void **state)
 
 	coro_chan_open(sizeof(struct big), 0, &ch[0]);
 	task[0] = (struct task){.from = 5, .to = 7, .err = 1};
-	go(*state, 0, sends);
+	go(*state, 0, send_range);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	assert_int_equal(coro_chan_tryrecv(ch[0], &b), 0);
@@ -126,7 +126,7 @@ static void test_close_drains_then_refuses(void **state)
 
 	coro_chan_open(sizeof(struct big), 2, &ch[0]);
 	task[0] = (struct task){.from = 1, .to = 9};
-	go(*state, 0, sends);
+	go(*state, 0, send_range);
 	run_idle(*state);
 	assert_int_equal(coro_chan_count(ch[0]), 2);
 	coro_chan_close(ch[0]);
@@ -179,7 +179,7 @@ static void test_select_receives_from_the_ready_channel(void **state)
 	go(*state, 0, selects);
 	run_idle(*state);
 	task[1] = (struct task){.ch = ch[1], .from = 41, .to = 42};
-	go(*state, 1, sends);
+	go(*state, 1, send_range);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	assert_int_equal(task[0].sum, 41);
@@ -208,7 +208,7 @@ static void test_select_times_out_and_leaves_all(void **state)
 	task[0].deadline = fake_now + MS;
 	go(*state, 0, selects);
 	run_idle(*state);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
 	assert_int_equal(coro_chan_trysend(ch[0], &(struct big){0}), -EAGAIN);
 }
@@ -415,7 +415,7 @@ static void test_senders_are_served_in_order(void **state)
 		coro_chan_open(sizeof(struct big), cap, &ch[0]);
 		for (int i = 0; i < 5; i++) {
 			task[i] = (struct task){.from = i, .to = i + 1};
-			go(*state, i, sends);
+			go(*state, i, send_range);
 		}
 		run_idle(*state);
 		for (int i = 0; i < 5; i++) {
@@ -466,7 +466,7 @@ static void test_select_with_too_many_cases_is_refused(void **state)
 	go(*state, 0, selects_too_many);
 	run_idle(*state);
 	assert_int_equal(task[0].err, -EINVAL);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[1].err, -ETIMEDOUT);
 }
 

@@ -507,7 +507,7 @@ static void test_resumed_coroutine_that_blocks_blocks_its_resumer(void **state)
 	coro_spawn(*state, NULL, resumes_a_sleeper, NULL, NULL);
 	run_idle(*state);
 	assert_string_equal(test_log, "");
-	pass(*state, MS + TICK);
+	pass_ns(*state, MS + TICK);
 	assert_string_equal(test_log, "5 6 ");
 }
 
@@ -518,7 +518,7 @@ static void test_resume_by_a_thread_fails_if_the_coroutine_blocks(void **state)
 	coro_create(*state, NULL, blocks_inside, &co);
 	assert_int_equal(coro_resume(co, NULL, NULL), -EAGAIN);
 	assert_int_equal(coro_resume(co, NULL, NULL), -EBUSY);
-	pass(*state, MS + TICK);
+	pass_ns(*state, MS + TICK);
 	assert_int_equal(coro_status(co), CORO_SUSPENDED);
 	coro_destroy(co);
 }

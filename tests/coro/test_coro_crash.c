@@ -8,7 +8,7 @@
 	if (RUNNING_ON_VALGRIND)                                               \
 	return
 
-static void *parks(void *arg)
+static void *park_self(void *arg)
 {
 	coro_park();
 	return NULL;
@@ -67,7 +67,7 @@ static void overstep(void)
 
 	coro_sched_open(NULL, &s);
 	for (int i = 0; i < 4; i++) /* neighbours on both sides */
-		coro_spawn(s, &attr, parks, NULL, NULL);
+		coro_spawn(s, &attr, park_self, NULL, NULL);
 	coro_spawn(s, &attr, steps_over, (void *)step, NULL);
 	coro_sched_run(s);
 }
@@ -125,7 +125,7 @@ static void crash_in_a_coroutine(void)
 
 	coro_sched_open(NULL, &s);
 	coro_spawn(s, &attr, crashes, NULL, NULL);
-	coro_spawn(s, NULL, parks, NULL, NULL);
+	coro_spawn(s, NULL, park_self, NULL, NULL);
 	coro_sched_run(s);
 }
 
@@ -178,7 +178,7 @@ static void crash_outside(void)
 	struct coro_sched *s;
 
 	coro_sched_open(NULL, &s);
-	coro_spawn(s, NULL, parks, NULL, NULL);
+	coro_spawn(s, NULL, park_self, NULL, NULL);
 	coro_sched_round(s);
 	crash();
 }
@@ -283,7 +283,7 @@ static void crash_with_a_thing(void)
 
 	coro_sched_open(NULL, &s);
 	coro_sched_recognize(s, knows_things);
-	coro_spawn(s, NULL, parks, &thing[1], NULL);
+	coro_spawn(s, NULL, park_self, &thing[1], NULL);
 	coro_spawn(s, NULL, holds_a_thing, &thing[2], NULL);
 	coro_sched_run(s);
 }

@@ -16,7 +16,7 @@
 
 #include "asm/ctx.h"
 
-static void *parks(void *arg)
+static void *park_self(void *arg)
 {
 	coro_park();
 	return NULL;
@@ -29,7 +29,7 @@ static void deadlocks(void)
 
 	coro_sched_open(NULL, &s);
 	for (int i = 0; i < 3; i++)
-		coro_spawn(s, &attr, parks, NULL, NULL);
+		coro_spawn(s, &attr, park_self, NULL, NULL);
 	if (coro_sched_run(s) == -EDEADLK)
 		_exit(7);
 }
@@ -188,7 +188,7 @@ static void *detaches(void *arg)
 	return NULL;
 }
 
-static void *sends(void *arg)
+static void *send_foreign(void *arg)
 {
 	coro_chan_trysend(foreign_ch, NULL);
 	return NULL;
@@ -212,7 +212,7 @@ static void *waits_for_all(void *arg)
 
 	if (foreign_call == sem_posts)
 		coro_sem_wait(&foreign_sem);
-	else if (foreign_call == sends)
+	else if (foreign_call == send_foreign)
 		coro_select(&c, 1);
 	else if (foreign_call == cond_signals &&
 		 coro_mutex_lock(&foreign_m) == 0)
@@ -237,8 +237,8 @@ static void call_from_elsewhere(void)
 
 static void test_waking_from_a_foreign_thread_is_refused(void **state)
 {
-	static const coro_fn them[] = {unparks, cancels,   detaches,
-				       sends,	sem_posts, cond_signals};
+	static const coro_fn them[] = {unparks,	     cancels,	detaches,
+				       send_foreign, sem_posts, cond_signals};
 
 	for (size_t i = 0; i < sizeof(them) / sizeof(them[0]); i++) {
 		int status;
@@ -258,7 +258,7 @@ static void quits(void)
 
 	coro_sched_open(NULL, &s);
 	coro_sched_dump_on_signal(s, SIGQUIT);
-	coro_spawn(s, &attr, parks, NULL, NULL);
+	coro_spawn(s, &attr, park_self, NULL, NULL);
 	coro_sched_round(s);
 	raise(SIGQUIT);
 	coro_sched_round(s);

@@ -38,7 +38,7 @@ static int setup_measuring(void **state)
 	return err;
 }
 
-static struct coro *make(const struct coro_attr *attr, coro_fn fn)
+static struct coro *new_coro(const struct coro_attr *attr, coro_fn fn)
 {
 	struct coro *co = NULL;
 
@@ -56,7 +56,7 @@ static void *resume(struct coro *co, void *in)
 
 /* ---- coroutines that cannot be resumed ---- */
 
-static void *parks(void *arg)
+static void *park_self(void *arg)
 {
 	coro_park();
 	return NULL;
@@ -82,7 +82,7 @@ static void *resumes_upwards(void *arg)
 
 static void *resumes_inner(void *arg)
 {
-	struct coro *inner = make(NULL, resumes_upwards);
+	struct coro *inner = new_coro(NULL, resumes_upwards);
 
 	resume(inner, coro_self());
 	assert_int_equal(coro_destroy(inner), 0);
@@ -91,8 +91,8 @@ static void *resumes_inner(void *arg)
 
 static void test_only_new_and_suspended_coroutines_are_resumed(void **state)
 {
-	const coro_fn blocks[] = {parks, sleeps};
-	struct coro *co = make(NULL, returns);
+	const coro_fn blocks[] = {park_self, sleeps};
+	struct coro *co = new_coro(NULL, returns);
 
 	resume(co, NULL);
 	assert_int_equal(coro_resume(co, NULL, NULL), -ESRCH);
@@ -105,7 +105,7 @@ static void test_only_new_and_suspended_coroutines_are_resumed(void **state)
 		assert_int_equal(coro_status(co), CORO_SUSPENDED);
 		coro_destroy(co);
 	}
-	co = make(NULL, resumes_inner);
+	co = new_coro(NULL, resumes_inner);
 	resume(co, NULL); /* running, and one that has resumed another */
 	coro_destroy(co);
 }
@@ -127,7 +127,7 @@ static void *foreign_thread(void *arg)
 /* With and without a scheduler of its own. */
 static void test_foreign_thread_is_refused(void **state)
 {
-	struct coro *co = make(NULL, returns);
+	struct coro *co = new_coro(NULL, returns);
 	pthread_t th;
 
 	foreign_err[0] = foreign_err[1] = 0;
@@ -167,7 +167,7 @@ static void *has_cleanup(void *arg)
 static void test_suspending_a_cleanup_is_refused(void **state)
 {
 	char wanted[16];
-	struct coro *co = make(NULL, has_cleanup);
+	struct coro *co = new_coro(NULL, has_cleanup);
 
 	resume(co, NULL);
 	assert_int_equal(coro_destroy(co), 0);
@@ -201,7 +201,7 @@ static void *digs_and_returns(void *arg)
 
 static void test_suspending_measures_the_stack(void **state)
 {
-	struct coro *co = make(NULL, digs_and_suspends);
+	struct coro *co = new_coro(NULL, digs_and_suspends);
 
 	assert_ptr_equal(resume(co, NULL), (void *)5);
 	assert_true(coro_stack_high_water(co) > 50000);
@@ -211,8 +211,8 @@ static void test_suspending_measures_the_stack(void **state)
 
 static void test_returning_measures_the_stack(void **state)
 {
-	struct coro *co =
-		make(&(struct coro_attr){.name = "digger"}, digs_and_returns);
+	struct coro *co = new_coro(&(struct coro_attr){.name = "digger"},
+				   digs_and_returns);
 
 	assert_int_equal(coro_name_high_water(the_sched, "digger"), 64);
 	assert_ptr_equal(resume(co, NULL), (void *)7);
@@ -222,7 +222,7 @@ static void test_returning_measures_the_stack(void **state)
 
 /* ---- occupants of a shared stack ---- */
 
-static void *holds(void *arg)
+static void *hold_mark(void *arg)
 {
 	volatile unsigned char mark[700];
 	void *in = arg;
@@ -240,7 +240,8 @@ static const struct coro_attr on_first = {.shared_stack = 1};
 
 static void test_new_coroutine_saves_the_occupant_of_its_stack(void **state)
 {
-	struct coro *a = make(&on_first, holds), *b = make(&on_first, holds);
+	struct coro *a = new_coro(&on_first, hold_mark),
+		    *b = new_coro(&on_first, hold_mark);
 
 	for (long i = 0; i < 3; i++) {
 		errno = 10;
@@ -261,7 +262,8 @@ static void test_new_coroutine_saves_the_occupant_of_its_stack(void **state)
  */
 static void test_saved_coroutine_is_restored_to_an_empty_stack(void **state)
 {
-	struct coro *a = make(&on_first, holds), *b = make(&on_first, returns);
+	struct coro *a = new_coro(&on_first, hold_mark),
+		    *b = new_coro(&on_first, returns);
 
 	resume(a, (void *)1);
 	assert_ptr_equal(resume(b, (void *)9), (void *)9);
@@ -280,10 +282,10 @@ static void
 test_end_of_a_restored_coroutine_records_its_high_water(void **state)
 {
 	const struct coro_attr named = {.shared_stack = 1, .name = "aside"};
-	struct coro *b = make(&on_first, holds);
+	struct coro *b = new_coro(&on_first, hold_mark);
 
 	for (int turn = 0; turn < 3; turn++) {
-		struct coro *a = make(&named, holds);
+		struct coro *a = new_coro(&named, hold_mark);
 
 		resume(a, (void *)1);
 		resume(b, (void *)2);
@@ -295,7 +297,7 @@ test_end_of_a_restored_coroutine_records_its_high_water(void **state)
 				8000);
 		if (turn == 1) {
 			coro_destroy(b);
-			b = make(&on_first, holds);
+			b = new_coro(&on_first, hold_mark);
 		}
 	}
 	coro_destroy(b);
@@ -304,7 +306,7 @@ test_end_of_a_restored_coroutine_records_its_high_water(void **state)
 static void *resumes_on_its_own_stack(void *arg)
 {
 	volatile unsigned char mark[300];
-	struct coro *inner = make(&on_first, arg);
+	struct coro *inner = new_coro(&on_first, arg);
 
 	memset((void *)mark, 0x3c, sizeof(mark));
 	assert_ptr_equal(resume(inner, (void *)4), (void *)4);
@@ -317,10 +319,10 @@ static void *resumes_on_its_own_stack(void *arg)
 /* Suspending and ending return to a resumer that was saved. */
 static void test_saved_resumer_is_restored(void **state)
 {
-	const coro_fn inner[] = {returns, holds};
+	const coro_fn inner[] = {returns, hold_mark};
 
 	for (int i = 0; i < 2; i++) {
-		struct coro *co = make(&on_first, resumes_on_its_own_stack);
+		struct coro *co = new_coro(&on_first, resumes_on_its_own_stack);
 
 		assert_ptr_equal(resume(co, (void *)inner[i]), (void *)8);
 		coro_destroy(co);
@@ -329,7 +331,7 @@ static void test_saved_resumer_is_restored(void **state)
 
 static void *displaces_its_resumer(void *arg)
 {
-	struct coro *on_its_stack = make(&on_first, arg);
+	struct coro *on_its_stack = new_coro(&on_first, arg);
 
 	assert_ptr_equal(resume(on_its_stack, (void *)4), (void *)4);
 	if (coro_status(on_its_stack) == CORO_SUSPENDED)
@@ -342,7 +344,7 @@ static void *resumes_on_another_stack(void *arg)
 {
 	const struct coro_attr on_second = {.shared_stack = 2};
 	volatile unsigned char mark[300];
-	struct coro *inner = make(&on_second, displaces_its_resumer);
+	struct coro *inner = new_coro(&on_second, displaces_its_resumer);
 
 	memset((void *)mark, 0x3d, sizeof(mark));
 	assert_ptr_equal(resume(inner, arg), (void *)6);
@@ -355,10 +357,10 @@ static void *resumes_on_another_stack(void *arg)
 /* A short life ends after its resumer was saved. */
 static void test_end_restores_a_saved_resumer(void **state)
 {
-	const coro_fn third[] = {returns, holds};
+	const coro_fn third[] = {returns, hold_mark};
 
 	for (int i = 0; i < 2; i++) {
-		struct coro *co = make(&on_first, resumes_on_another_stack);
+		struct coro *co = new_coro(&on_first, resumes_on_another_stack);
 
 		assert_ptr_equal(resume(co, (void *)third[i]), (void *)8);
 		coro_destroy(co);
@@ -387,7 +389,7 @@ static void *logs_and_yields(void *arg)
  */
 static void test_coroutine_that_has_not_begun_yields_its_stack(void **state)
 {
-	struct coro *a = make(&on_first, holds);
+	struct coro *a = new_coro(&on_first, hold_mark);
 
 	for (long i = 1; i <= 3; i++)
 		assert_int_equal(coro_spawn(the_sched, &on_first,
@@ -408,7 +410,7 @@ static void test_coroutine_that_has_not_begun_yields_its_stack(void **state)
 static void
 test_coroutine_destroyed_before_it_begins_frees_its_stack(void **state)
 {
-	struct coro *never, *a = make(&on_first, holds);
+	struct coro *never, *a = new_coro(&on_first, hold_mark);
 
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(coro_spawn(the_sched, &on_first,
@@ -437,13 +439,13 @@ static void test_private_stacks_are_given_back(void **state)
 	struct coro *co;
 
 	for (int i = 0; i < 100; i++) {
-		co = make(&private, stores_frame_address);
+		co = new_coro(&private, stores_frame_address);
 		resume(co, i ? &again : &first);
 		coro_destroy(co);
 		assert_false(coro_on_shared_stack(first));
 		if (i > 0)
 			assert_ptr_equal(first, again);
-		co = make(NULL, returns); /* shared ones go on */
+		co = new_coro(NULL, returns); /* shared ones go on */
 		assert_ptr_equal(resume(co, (void *)3), (void *)3);
 		coro_destroy(co);
 	}
@@ -471,7 +473,7 @@ static void test_end_runs_cleanups_and_destructors(void **state)
 {
 	assert_int_equal(coro_key_create(log_arg, &key), 0);
 	for (long i = 1; i <= 2; i++) {
-		struct coro *co = make(NULL, owes);
+		struct coro *co = new_coro(NULL, owes);
 
 		assert_ptr_equal(resume(co, (void *)i), (void *)i);
 		coro_destroy(co);
@@ -493,7 +495,7 @@ static void *joins(void *arg)
 
 static void test_end_wakes_the_joiner(void **state)
 {
-	joined = make(NULL, holds);
+	joined = new_coro(NULL, hold_mark);
 	resume(joined, (void *)1);
 	coro_spawn(the_sched, NULL, joins, NULL, NULL);
 	run_idle(the_sched);
@@ -506,7 +508,7 @@ static void test_end_wakes_the_joiner(void **state)
 
 static void test_result_waits_for_a_late_joiner(void **state)
 {
-	struct coro *co = make(NULL, returns);
+	struct coro *co = new_coro(NULL, returns);
 	void *result = NULL;
 
 	resume(co, (void *)17);
@@ -518,7 +520,7 @@ static void test_result_waits_for_a_late_joiner(void **state)
 static void *resumes_and_dumps(void *arg)
 {
 	static char said[4096];
-	struct coro *inner = make(NULL, returns);
+	struct coro *inner = new_coro(NULL, returns);
 	int fds[2];
 
 	resume(inner, NULL);
@@ -534,7 +536,7 @@ static void *resumes_and_dumps(void *arg)
 
 static void test_resumer_runs_again(void **state)
 {
-	struct coro *co = make(NULL, resumes_and_dumps);
+	struct coro *co = new_coro(NULL, resumes_and_dumps);
 
 	resume(co, NULL);
 	coro_destroy(co);
@@ -548,10 +550,10 @@ static void *detaches_itself(void *arg)
 
 static void test_end_of_a_detached_coroutine_recycles_it(void **state)
 {
-	struct coro *co = make(NULL, detaches_itself), *next;
+	struct coro *co = new_coro(NULL, detaches_itself), *next;
 
 	assert_int_equal(coro_resume(co, NULL, NULL), 0);
-	next = make(NULL, returns);
+	next = new_coro(NULL, returns);
 	assert_ptr_equal(next, co);
 	coro_destroy(next);
 }
@@ -575,17 +577,17 @@ static void *resumes_sleeper(void *arg)
  */
 static void test_end_after_blocking(void **state)
 {
-	struct coro *co = make(NULL, sleeps_first), *resumer;
+	struct coro *co = new_coro(NULL, sleeps_first), *resumer;
 
 	assert_int_equal(coro_resume(co, NULL, NULL), -EAGAIN);
-	pass(the_sched, 2 * MS);
+	pass_ns(the_sched, 2 * MS);
 	assert_int_equal(coro_status(co), CORO_DEAD);
 	assert_string_equal(test_log, "1 ");
 	coro_reset(co, sleeps_first);
 	coro_spawn(the_sched, NULL, resumes_sleeper, co, &resumer);
 	run_idle(the_sched);
 	assert_int_equal(coro_status(resumer), CORO_RUNNING);
-	pass(the_sched, 2 * MS);
+	pass_ns(the_sched, 2 * MS);
 	assert_string_equal(test_log, "1 1 21 ");
 	coro_join(resumer, NULL);
 	coro_destroy(co);
@@ -597,7 +599,7 @@ static void test_coroutine_started_after_a_suspend_ends_in_a_round(void **state)
 	struct coro *co[3];
 
 	for (long i = 0; i < 3; i++) {
-		co[i] = make(NULL, holds);
+		co[i] = new_coro(NULL, hold_mark);
 		for (int k = 0; k < 3; k++)
 			resume(co[i], (void *)i);
 	}
@@ -633,7 +635,7 @@ static void *finds_none(void *arg)
 
 static void test_second_life_begins_clean(void **state)
 {
-	struct coro *co = make(NULL, leaves_flags);
+	struct coro *co = new_coro(NULL, leaves_flags);
 
 	errno = 33;
 	assert_ptr_equal(resume(co, (void *)2), (void *)2);

@@ -19,11 +19,11 @@ static void test_readable_descriptor_wakes_its_waiter(void **state)
 
 	open_pipe(fds);
 	w = wait_start(*state, 0, fds[0], POLLIN);
-	look(*state);
+	look_for_events(*state);
 	assert_false(w->done);
 	assert_int_equal(coro_fd_waiting(*state), 1);
-	say(fds[1]);
-	look(*state);
+	write_byte(fds[1]);
+	look_for_events(*state);
 	wait_end(w);
 	assert_int_equal(w->got, POLLIN);
 	assert_int_equal(coro_fd_waiting(*state), 0);
@@ -39,10 +39,10 @@ static void test_descriptor_is_waited_for_again(void **state)
 	for (int i = 0; i < 100; i++) {
 		struct wait *w = wait_start(*state, 0, fds[0], POLLIN);
 
-		look(*state);
+		look_for_events(*state);
 		assert_false(w->done);
-		say(fds[1]);
-		look(*state);
+		write_byte(fds[1]);
+		look_for_events(*state);
 		wait_end(w);
 		assert_int_equal(read(fds[0], &c, 1), 1);
 	}
@@ -57,12 +57,12 @@ static void test_kernel_is_asked_at_intervals(void **state)
 
 	open_pipe(fds);
 	w = wait_start(*state, 0, fds[0], POLLIN);
-	look(*state);
-	say(fds[1]);
+	look_for_events(*state);
+	write_byte(fds[1]);
 	for (int i = 0; i < 100; i++)
 		coro_sched_round(*state);
 	assert_false(w->done);
-	look(*state);
+	look_for_events(*state);
 	wait_end(w);
 	close_pipe(fds);
 }
@@ -80,16 +80,16 @@ static void test_each_waiter_gets_its_own_events(void **state)
 	in = wait_start(*state, 0, sv[0], POLLIN);
 	out = wait_start(*state, 1, sv[0], POLLOUT);
 	in2 = wait_start(*state, 2, sv[0], POLLIN | POLLRDHUP);
-	look(*state);
+	look_for_events(*state);
 	assert_false(in->done || out->done || in2->done);
 	while (read(sv[1], full, sizeof(full)) > 0)
 		;
-	look(*state);
+	look_for_events(*state);
 	assert_false(in->done || in2->done);
 	wait_end(out);
 	assert_int_equal(out->got, POLLOUT);
-	say(sv[1]);
-	look(*state);
+	write_byte(sv[1]);
+	look_for_events(*state);
 	wait_end(in);
 	wait_end(in2);
 	assert_int_equal(in->got, POLLIN);
@@ -105,9 +105,9 @@ static void test_hang_up_wakes_every_waiter(void **state)
 	open_pipe(fds);
 	in = wait_start(*state, 0, fds[0], POLLIN);
 	out = wait_start(*state, 1, fds[0], POLLPRI);
-	look(*state);
+	look_for_events(*state);
 	close(fds[1]);
-	look(*state);
+	look_for_events(*state);
 	wait_end(in);
 	wait_end(out);
 	assert_int_equal(in->got, POLLHUP);
@@ -124,14 +124,14 @@ static void test_deadline_ends_one_wait_alone(void **state)
 	w = wait_start(*state, 0, fds[0], POLLIN);
 	w->deadline = fake_now + 10 * MS;
 	longer = wait_start(*state, 1, fds[0], POLLIN);
-	look(*state);
-	pass(*state, 11 * MS);
+	look_for_events(*state);
+	pass_ns(*state, 11 * MS);
 	wait_end(w);
 	assert_int_equal(w->got, -ETIMEDOUT);
 	assert_false(longer->done);
 	assert_int_equal(coro_fd_waiting(*state), 1);
-	say(fds[1]);
-	look(*state);
+	write_byte(fds[1]);
+	look_for_events(*state);
 	wait_end(longer);
 	close_pipe(fds);
 }
@@ -145,15 +145,15 @@ static void test_event_after_a_timeout_wakes_nobody(void **state)
 	open_pipe(fds);
 	w = wait_start(*state, 0, fds[0], POLLIN);
 	w->deadline = fake_now + MS;
-	look(*state);
-	pass(*state, 2 * MS);
+	look_for_events(*state);
+	pass_ns(*state, 2 * MS);
 	wait_end(w);
-	say(fds[1]);
+	write_byte(fds[1]);
 	w = wait_start(*state, 0, fds[0], POLLPRI);
-	look(*state);
+	look_for_events(*state);
 	assert_false(w->done);
 	coro_cancel(w->co);
-	look(*state);
+	look_for_events(*state);
 	wait_end(w);
 	assert_int_equal(w->got, -ECANCELED);
 	close_pipe(fds);
@@ -166,11 +166,11 @@ static void test_destroyed_wait_is_forgotten(void **state)
 
 	open_pipe(fds);
 	w = wait_start(*state, 0, fds[0], POLLIN);
-	look(*state);
+	look_for_events(*state);
 	assert_int_equal(coro_destroy(w->co), 0);
 	assert_int_equal(coro_fd_waiting(*state), 0);
-	say(fds[1]);
-	look(*state);
+	write_byte(fds[1]);
+	look_for_events(*state);
 	close_pipe(fds);
 }
 
@@ -186,7 +186,7 @@ static void test_past_deadline_asks_once(void **state)
 		run_idle(*state);
 		wait_end(w);
 		assert_int_equal(w->got, ready ? POLLIN : -ETIMEDOUT);
-		say(fds[1]);
+		write_byte(fds[1]);
 	}
 	close_pipe(fds);
 }
@@ -238,15 +238,15 @@ static void test_reused_descriptor_number_is_waited_for(void **state)
 	open_pipe(fds);
 	number = fds[0];
 	old = wait_start(*state, 0, number, POLLIN);
-	look(*state);
+	look_for_events(*state);
 	close_pipe(fds);
 	open_pipe(other);
 	assert_int_equal(other[0], number);
 	w = wait_start(*state, 1, number, POLLIN);
-	look(*state);
+	look_for_events(*state);
 	assert_false(w->done);
-	say(other[1]);
-	look(*state);
+	write_byte(other[1]);
+	look_for_events(*state);
 	wait_end(w);
 	assert_int_equal(w->got, POLLIN);
 	wait_end(old); /* as its description says */
@@ -261,9 +261,9 @@ static void test_more_ready_descriptors_than_one_poll_returns(void **state)
 		open_pipe(fds[i]);
 		wait_start(*state, i, fds[i][0], POLLIN);
 	}
-	look(*state);
+	look_for_events(*state);
 	for (int i = 0; i < 200; i++)
-		say(fds[i][1]);
+		write_byte(fds[i][1]);
 	fake_now += CORO_FD_LOOK_NS;
 	coro_sched_advance(*state, fake_now);
 	for (int i = 0; i < 10; i++) /* no time passes between these */
@@ -282,7 +282,7 @@ static void test_cancel_all(void **state)
 	coro_fd_cancel_all(*state); /* before any */
 	for (int i = 0; i < 3; i++)
 		wait_start(*state, i, fds[i / 2], i / 2 ? POLLPRI : POLLIN);
-	look(*state);
+	look_for_events(*state);
 	coro_fd_cancel_all(*state);
 	run_idle(*state);
 	for (int i = 0; i < 3; i++) {
@@ -300,7 +300,7 @@ static int speaks_to;
 static void *speaks(void *arg)
 {
 	usleep(20000);
-	say(speaks_to);
+	write_byte(speaks_to);
 	return NULL;
 }
 
@@ -327,11 +327,11 @@ static void test_watched_descriptor_ends_the_sleep(void **state)
 	open_pipe(fds);
 	assert_int_equal(coro_sched_wake_on(*state, fds[0], true), 0);
 	assert_int_equal(coro_sched_wake_on(*state, fds[0], true), -EEXIST);
-	say(fds[1]);
+	write_byte(fds[1]);
 	/* Hangs for good unless it ends. */
 	assert_int_equal(coro_sched_wait(*state, CORO_FOREVER), 0);
 	wait_start(*state, 0, fds[0], POLLIN);
-	look(*state);
+	look_for_events(*state);
 	wait_end(&waits[0]);
 	assert_int_equal(coro_sched_wake_on(*state, fds[0], false), 0);
 	assert_int_equal(coro_sched_wake_on(*state, fds[0], false), -ENOENT);
@@ -364,14 +364,14 @@ static void test_watch_is_called_once(void **state)
 	assert_int_equal(coro_fd_watch(fds[0], 0, &(struct coro_fd_watch){0}),
 			 -EINVAL);
 	w = wait_start(*state, 0, fds[0], POLLIN);
-	look(*state);
+	look_for_events(*state);
 	assert_int_equal(coro_fd_waiting(*state), 3);
 	coro_fd_unwatch(&other);
 	coro_fd_unwatch(&other);
 	assert_int_equal(coro_fd_waiting(*state), 2);
-	say(fds[1]);
-	look(*state);
-	look(*state);
+	write_byte(fds[1]);
+	look_for_events(*state);
+	look_for_events(*state);
 	wait_end(w);
 	assert_int_equal(seen, POLLIN);
 	assert_int_equal(coro_fd_waiting(*state), 0);
@@ -387,12 +387,12 @@ static void test_watch_of_another_event_stays(void **state)
 	open_pipe(fds);
 	assert_int_equal(coro_fd_watch(fds[0], POLLIN, &in), 0);
 	assert_int_equal(coro_fd_watch(fds[0], POLLPRI, &hup), 0);
-	say(fds[1]);
-	look(*state);
+	write_byte(fds[1]);
+	look_for_events(*state);
 	assert_int_equal(seen, POLLIN);
 	assert_int_equal(coro_fd_waiting(*state), 1);
 	close(fds[1]);
-	look(*state);
+	look_for_events(*state);
 	assert_int_equal(seen, POLLIN + POLLHUP);
 	close(fds[0]);
 }

@@ -19,12 +19,12 @@
 struct kind {
 	const char *name;
 	void (*open)(int fds[2]);
-	void (*say)(int fds[2]);
+	void (*make_ready)(int fds[2]);
 };
 
 static void say_second(int fds[2])
 {
-	say(fds[1]);
+	write_byte(fds[1]);
 }
 
 static void open_eventfd(int fds[2])
@@ -144,11 +144,11 @@ static void test_every_kind_of_descriptor_becomes_readable(void **state)
 		kinds[i].open(fds);
 		assert_true(fds[0] >= 0 && fds[1] >= 0);
 		w = wait_start(*state, 0, fds[0], POLLIN);
-		look(*state);
+		look_for_events(*state);
 		assert_false(w->done);
-		kinds[i].say(fds);
+		kinds[i].make_ready(fds);
 		while (!w->done) /* the kernel may take a moment */
-			look(*state);
+			look_for_events(*state);
 		wait_end(w);
 		assert_int_equal(w->got, POLLIN);
 		(void)!read(fds[0], taken, sizeof(taken)); /* the signal */

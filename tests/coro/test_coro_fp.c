@@ -26,7 +26,7 @@ static int setup_one_stack(void **state)
 	return err;
 }
 
-static struct coro *make(const struct coro_attr *attr, coro_fn fn)
+static struct coro *new_coro(const struct coro_attr *attr, coro_fn fn)
 {
 	struct coro *co = NULL;
 
@@ -80,7 +80,7 @@ static void *rounds_down_around(void *arg)
 	struct both *b = arg;
 
 	fesetround(FE_DOWNWARD);
-	b->co = make(&b->attr, b->body);
+	b->co = new_coro(&b->attr, b->body);
 	resume(b->co, NULL);
 	check_round(FE_DOWNWARD);
 	if (b->ends_here) {
@@ -104,7 +104,7 @@ static void every_pair(void)
 			.ends_here = i & 2,
 		};
 		static struct both heap; /* not on a stack: the rule */
-		struct coro *outer = make(&fp, rounds_down_around);
+		struct coro *outer = new_coro(&fp, rounds_down_around);
 
 		heap = b;
 		resume(outer, &heap);
@@ -147,9 +147,9 @@ static void *ends_another(void *arg)
 static void test_end_into_a_resumer_with_fp_words(void **state)
 {
 	const struct coro_attr fp = {.save_fp = true};
-	struct coro *co = make(&fp, ends_another);
+	struct coro *co = new_coro(&fp, ends_another);
 
-	plain = make(NULL, rounds_nearest);
+	plain = new_coro(NULL, rounds_nearest);
 	resume(plain, NULL);
 	resume(co, NULL);
 	check_round(FE_TONEAREST);

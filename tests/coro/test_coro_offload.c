@@ -79,7 +79,7 @@ static struct job *job_start(struct coro_sched *s, int i, coro_fn fn)
 	return j;
 }
 
-static void finish(struct coro_sched *s, struct job *j)
+static void finish_job(struct coro_sched *s, struct job *j)
 {
 	while (!j->done)
 		if (coro_sched_round(s) == 0)
@@ -102,14 +102,14 @@ static void release(struct coro_sched *s)
 	for (int i = 0; i < THREADS; i++)
 		sem_post(&go);
 	for (int i = 0; i < THREADS; i++)
-		finish(s, &jobs[i]);
+		finish_job(s, &jobs[i]);
 }
 
 static void test_runs_elsewhere_and_gives_the_result(void **state)
 {
 	struct job *j = job_start(*state, 0, offloads);
 
-	finish(*state, j);
+	finish_job(*state, j);
 	assert_int_equal(j->err, 0);
 	assert_int_equal(j->runs, 1);
 	assert_ptr_equal(j->result, &j->runs);
@@ -128,13 +128,13 @@ static void test_queue_is_served_in_order_and_bounded(void **state)
 		assert_int_equal(j->err, 1);
 	}
 	j = job_start(*state, THREADS + QUEUE, offloads);
-	finish(*state, j);
+	finish_job(*state, j);
 	assert_int_equal(j->err, -EAGAIN);
 	assert_int_equal(j->runs, 0);
 	/* One thread goes on, and serves them all. */
 	sem_post(&go);
 	for (int i = THREADS; i < THREADS + QUEUE; i++)
-		finish(*state, &jobs[i]);
+		finish_job(*state, &jobs[i]);
 	for (int i = THREADS; i < THREADS + QUEUE; i++) {
 		assert_int_equal(jobs[i].runs, 1);
 		assert_int_equal(jobs[i].turn, i - THREADS + 1);
@@ -143,7 +143,7 @@ static void test_queue_is_served_in_order_and_bounded(void **state)
 	}
 	sem_post(&go);
 	for (int i = 0; i < THREADS; i++)
-		finish(*state, &jobs[i]);
+		finish_job(*state, &jobs[i]);
 	/* The bound is the queue's own again. */
 	occupy(*state);
 	for (int i = THREADS; i < THREADS + QUEUE; i++)
@@ -151,7 +151,7 @@ static void test_queue_is_served_in_order_and_bounded(void **state)
 	run_idle(*state);
 	release(*state);
 	for (int i = THREADS; i < THREADS + QUEUE; i++) {
-		finish(*state, &jobs[i]);
+		finish_job(*state, &jobs[i]);
 		assert_int_equal(jobs[i].err, 0);
 	}
 }
@@ -166,11 +166,11 @@ static void test_deadline_while_it_waits_for_a_thread(void **state)
 	j = job_start(*state, 2, offloads);
 	j->deadline = fake_now + 5 * MS;
 	run_idle(*state);
-	pass(*state, 6 * MS);
-	finish(*state, j);
+	pass_ns(*state, 6 * MS);
+	finish_job(*state, j);
 	assert_int_equal(j->err, -ETIMEDOUT);
 	release(*state);
-	finish(*state, job_start(*state, 3, offloads)); /* behind it */
+	finish_job(*state, job_start(*state, 3, offloads)); /* behind it */
 	assert_int_equal(j->runs, 0);
 }
 
@@ -182,11 +182,11 @@ static void test_cancel_while_it_waits_for_a_thread(void **state)
 	j = job_start(*state, 2, offloads);
 	run_idle(*state);
 	coro_cancel(j->co);
-	finish(*state, j);
+	finish_job(*state, j);
 	assert_int_equal(j->err, -ECANCELED);
 	assert_int_equal(j->after, 0);
 	release(*state);
-	finish(*state, job_start(*state, 3, offloads));
+	finish_job(*state, job_start(*state, 3, offloads));
 	assert_int_equal(j->runs, 0);
 }
 
@@ -199,7 +199,7 @@ static void test_destroyed_while_it_waits_for_a_thread(void **state)
 	run_idle(*state);
 	assert_int_equal(coro_destroy(j->co), 0);
 	release(*state);
-	finish(*state, job_start(*state, 3, offloads));
+	finish_job(*state, job_start(*state, 3, offloads));
 	assert_int_equal(j->runs, 0);
 }
 
@@ -210,10 +210,10 @@ static void test_deadline_after_it_has_begun(void **state)
 	j->deadline = fake_now + 5 * MS;
 	run_idle(*state);
 	sem_take(&begun);
-	pass(*state, 6 * MS);
+	pass_ns(*state, 6 * MS);
 	assert_false(j->done);
 	sem_post(&go);
-	finish(*state, j);
+	finish_job(*state, j);
 	assert_int_equal(j->err, 0);
 	assert_int_equal(j->runs, 1);
 	assert_int_equal(j->after, 0);
@@ -229,7 +229,7 @@ static void test_cancel_after_it_has_begun(void **state)
 	run_idle(*state);
 	assert_false(j->done);
 	sem_post(&go);
-	finish(*state, j);
+	finish_job(*state, j);
 	assert_int_equal(j->err, 0);
 	assert_int_equal(j->after, -ECANCELED);
 }
@@ -276,7 +276,7 @@ static void test_close_with_jobs_out(void **state)
 static cpu_set_t cpus_there, cpus_here;
 static sigset_t signals_there;
 
-static void *looks(void *arg)
+static void *note_thread(void *arg)
 {
 	sched_getaffinity(0, sizeof(cpus_there), &cpus_there);
 	pthread_sigmask(SIG_SETMASK, NULL, &signals_there);
@@ -287,14 +287,14 @@ static void *offloads_look(void *arg)
 {
 	struct job *j = arg;
 
-	j->err = coro_offload(looks, j, NULL);
+	j->err = coro_offload(note_thread, j, NULL);
 	j->done = true;
 	return NULL;
 }
 
 static void test_threads_are_not_pinned_and_take_no_signals(void **state)
 {
-	finish(*state, job_start(*state, 0, offloads_look));
+	finish_job(*state, job_start(*state, 0, offloads_look));
 	assert_int_equal(jobs[0].err, 0);
 	assert_true(CPU_EQUAL(&cpus_there, &cpus_here));
 	for (int sig = 1; sig < NSIG; sig++)
@@ -347,7 +347,7 @@ struct counter {
 	int refused;
 };
 
-static void *counts(void *arg)
+static void *count_run(void *arg)
 {
 	((struct counter *)arg)->runs++;
 	return NULL;
@@ -358,7 +358,7 @@ static void *offloads_often(void *arg)
 	struct counter *c = arg;
 
 	for (int i = 0; i < EACH;) {
-		int err = coro_offload(counts, c, NULL);
+		int err = coro_offload(count_run, c, NULL);
 
 		if (err == 0) {
 			i++;

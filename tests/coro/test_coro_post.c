@@ -392,7 +392,7 @@ static void test_close_runs_queued_posts_and_refuses_new_ones(void **state)
 	sched_setup(state);
 }
 
-static void never(struct coro_wake *w)
+static void fail_if_called(struct coro_wake *w)
 {
 	log_int(-1);
 }
@@ -402,7 +402,7 @@ static void test_close_forgets_wake_ups(void **state)
 	static struct coro_wake wake;
 
 	log_reset();
-	coro_wake_init(&wake, never);
+	coro_wake_init(&wake, fail_if_called);
 	coro_wake_post(*state, &wake);
 	coro_sched_close(*state);
 	assert_string_equal(test_log, "");

@@ -134,12 +134,12 @@ static void test_sleepers_wake_in_order_of_their_deadlines(void **state)
 		coro_spawn(*state, NULL, sleeper, &w[i], NULL);
 	}
 	run_idle(*state);
-	pass(*state, 10 * MS - 1);
+	pass_ns(*state, 10 * MS - 1);
 	assert_string_equal(test_log, "");
-	pass(*state, TICK);
+	pass_ns(*state, TICK);
 	assert_string_equal(test_log, "1 ");
-	pass(*state, 10 * MS);
-	pass(*state, 10 * MS);
+	pass_ns(*state, 10 * MS);
+	pass_ns(*state, 10 * MS);
 	assert_string_equal(test_log, "1 2 0 ");
 	assert_int_equal(coro_sched_next_ns(*state), CORO_FOREVER);
 }
@@ -155,7 +155,7 @@ static void test_sleepers_with_equal_deadlines_wake_in_order(void **state)
 			coro_spawn(*state, NULL, sleeper, &w[i], NULL);
 		}
 		run_idle(*state);
-		pass(*state, ms * MS + TICK);
+		pass_ns(*state, ms * MS + TICK);
 		assert_string_equal(test_log, "0 1 2 3 4 5 6 7 ");
 	}
 }
@@ -176,9 +176,9 @@ static void test_park_until_times_out(void **state)
 	w = (struct worker){.err = 1};
 	coro_spawn(*state, NULL, park_until, &w, NULL);
 	run_idle(*state);
-	pass(*state, 5 * MS - 1);
+	pass_ns(*state, 5 * MS - 1);
 	assert_int_equal(w.err, 1);
-	pass(*state, TICK);
+	pass_ns(*state, TICK);
 	assert_int_equal(w.err, -ETIMEDOUT);
 }
 
@@ -195,7 +195,7 @@ static void test_unpark_before_deadline_stops_the_timer(void **state)
 	assert_int_equal(coro_sched_next_ns(*state), CORO_FOREVER);
 	run_idle(*state);
 	assert_int_equal(w.err, 0);
-	pass(*state, SEC);
+	pass_ns(*state, SEC);
 	assert_int_equal(w.rounds, 1);
 	coro_detach(co);
 }
@@ -221,9 +221,9 @@ static void test_every_call_inherits_the_deadline(void **state)
 	w = (struct worker){.deadline = fake_now + 3 * MS};
 	coro_spawn(*state, NULL, with_deadline, &w, NULL);
 	run_idle(*state);
-	pass(*state, 4 * MS);
+	pass_ns(*state, 4 * MS);
 	assert_int_equal(w.err, -ETIMEDOUT);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(w.rounds, 1);
 }
 
@@ -248,7 +248,7 @@ static void test_join_waits_and_gives_the_result(void **state)
 	run_idle(*state);
 	assert_int_equal(coro_join(w.co, NULL), -EBUSY);
 	w.ptr = &w;
-	pass(*state, 8 * MS);
+	pass_ns(*state, 8 * MS);
 	assert_int_equal(w.err, 0);
 	assert_null(w.ptr);
 }
@@ -262,9 +262,9 @@ static void test_join_times_out_and_keeps_the_handle(void **state)
 	coro_spawn(*state, NULL, sleeper, &child, &w.co);
 	coro_spawn(*state, NULL, joins, &w, NULL);
 	run_idle(*state);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(w.err, -ETIMEDOUT);
-	pass(*state, 100 * MS);
+	pass_ns(*state, 100 * MS);
 	assert_int_equal(coro_status(w.co), CORO_DEAD);
 	assert_int_equal(coro_join(w.co, NULL), 0);
 }
@@ -289,7 +289,7 @@ static void test_cancel_fails_one_call(void **state)
 	coro_cancel(co);
 	run_idle(*state);
 	assert_int_equal(w.err, -ECANCELED);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(w.rounds, 0);
 	coro_detach(co);
 }

@@ -50,7 +50,7 @@ struct task {
 
 static struct task task[4];
 
-static void *sends(void *arg)
+static void *send_values(void *arg)
 {
 	struct task *t = arg;
 
@@ -99,7 +99,7 @@ static struct task *start(struct coro_sched *s, int i, coro_fn fn, long value)
 }
 
 /* Runs rounds until the task is done, for an event from another thread. */
-static void finish(struct coro_sched *s, struct task *t)
+static void finish_task(struct coro_sched *s, struct task *t)
 {
 	while (!t->done)
 		if (coro_sched_round(s) == 0)
@@ -157,8 +157,8 @@ static void test_buffer_is_bounded_and_first_in_first_out(void **state)
 
 static void test_sender_and_receiver_on_one_thread_meet(void **state)
 {
-	start(*state, 0, sends, 7);
-	start(*state, 1, sends, 8);
+	start(*state, 0, send_values, 7);
+	start(*state, 1, send_values, 8);
 	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_RECV);
 	for (int i = 2; i < 4; i++) {
 		start(*state, i, receives, 0);
@@ -166,7 +166,7 @@ static void test_sender_and_receiver_on_one_thread_meet(void **state)
 		assert_int_equal(task[i].value, i + 5);
 	}
 	for (int i = 0; i < 4; i++)
-		finish(*state, &task[i]);
+		finish_task(*state, &task[i]);
 }
 
 static void test_waiting_sender_fills_the_room(void **state)
@@ -174,14 +174,14 @@ static void test_waiting_sender_fills_the_room(void **state)
 	long v;
 
 	for (int i = 0; i < 3; i++)
-		start(*state, i, sends, i);
+		start(*state, i, send_values, i);
 	assert_false(task[2].done);
 	for (long i = 0; i < 3; i++) {
 		assert_int_equal(coro_chan_tryrecv(ch, &v), 0);
 		assert_int_equal(v, i);
 	}
 	for (int i = 0; i < 3; i++)
-		finish(*state, &task[i]);
+		finish_task(*state, &task[i]);
 }
 
 static void test_closed_channel_returns_its_values(void **state)
@@ -189,10 +189,10 @@ static void test_closed_channel_returns_its_values(void **state)
 	long v;
 
 	for (int i = 0; i < 3; i++)
-		start(*state, i, sends, i);
+		start(*state, i, send_values, i);
 	coro_chan_close(ch);
 	coro_chan_close(ch);
-	finish(*state, &task[2]);
+	finish_task(*state, &task[2]);
 	assert_int_equal(task[2].err, -EPIPE);
 	assert_int_equal(coro_chan_trysend(ch, &(long){0}), -EPIPE);
 	assert_int_equal(coro_chan_tryrecv(ch, &v), 0);
@@ -201,7 +201,7 @@ static void test_closed_channel_returns_its_values(void **state)
 	start(*state, 2, receives, 0);
 	assert_int_equal(task[2].err, -EPIPE);
 	for (int i = 0; i < 3; i++)
-		finish(*state, &task[i]);
+		finish_task(*state, &task[i]);
 }
 
 static void test_last_owner_frees(void **state)
@@ -247,19 +247,19 @@ static void test_another_thread_sends(void **state)
 
 	assert_null(elsewhere(trysends, (void *)5));
 	assert_int_equal((long)elsewhere(trysends, (void *)6), -EAGAIN);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 	assert_int_equal(t->value, 5);
 }
 
 static void test_another_thread_receives(void **state)
 {
-	struct task *t = start(*state, 0, sends, 9);
+	struct task *t = start(*state, 0, send_values, 9);
 	long v = 0;
 
 	assert_null(elsewhere(tryrecvs, &v));
 	assert_int_equal(v, 9);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
 }
 
@@ -269,7 +269,7 @@ static void test_another_thread_closes(void **state)
 		start(*state, i, i == 2 ? selects : receives, 0);
 	elsewhere(closes, NULL);
 	for (int i = 0; i < 3; i++) {
-		finish(*state, &task[i]);
+		finish_task(*state, &task[i]);
 		assert_int_equal(task[i].err, -EPIPE);
 	}
 	assert_int_equal(task[2].chosen, 2);
@@ -285,17 +285,17 @@ static void test_deadline_and_cancel(void **state)
 		coro_spawn(*state, NULL,
 			   i == 0   ? receives
 			   : i == 1 ? selects
-				    : sends,
+				    : send_values,
 			   t, &t->co);
 		run_idle(*state);
 		if (i == 2) /* the receiver before it is gone */
 			coro_cancel(t->co);
-		pass(*state, 2 * MS);
+		pass_ns(*state, 2 * MS);
 		assert_true(t->done);
 		assert_int_equal(i == 1 ? t->chosen : t->err,
 				 i == 2 ? -ECANCELED : -ETIMEDOUT);
 		assert_int_equal((long)elsewhere(trysends, (void *)1), -EAGAIN);
-		finish(*state, t);
+		finish_task(*state, t);
 	}
 }
 
@@ -318,7 +318,7 @@ static void test_late_deadline_or_cancel_loses_no_value(void **state)
 		assert_int_equal(t->err, 0);
 		assert_int_equal(t->value, 4);
 		assert_int_equal(t->after, cancel ? -ECANCELED : 0);
-		finish(*state, t);
+		finish_task(*state, t);
 	}
 }
 
@@ -404,7 +404,7 @@ static void test_select_takes_the_local_one(void **state)
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), 0);
 	assert_int_equal((long)elsewhere(trysends, (void *)1), -EAGAIN);
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), -EAGAIN);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->chosen, 0);
 	assert_int_equal(t->value, 3);
 }
@@ -418,7 +418,7 @@ static void test_select_takes_the_shared_one(void **state)
 	/* The wake-up is still pending, but the select waits no longer. */
 	assert_int_equal(coro_chan_state(local), 0);
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), -EAGAIN);
-	finish(*state, t);
+	finish_task(*state, t);
 	assert_int_equal(t->chosen, 2);
 	assert_int_equal(t->value, 6);
 }
@@ -431,8 +431,8 @@ static void test_destroyed_waiter_is_skipped(void **state)
 
 	assert_null(elsewhere(trysends, (void *)6));
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), 0);
-	finish(*state, dead);
-	finish(*state, next);
+	finish_task(*state, dead);
+	finish_task(*state, next);
 	assert_int_equal(dead->chosen, 2);
 	assert_int_equal(next->chosen, 0);
 	assert_int_equal(next->value, 3);
@@ -452,7 +452,7 @@ static void test_select_with_ready_cases_does_not_wait(void **state)
 		assert_true(t->done);
 		assert_int_equal(t->value, 10 + t->chosen);
 		seen[t->chosen] = true;
-		finish(*state, t);
+		finish_task(*state, t);
 		while (coro_chan_tryrecv(local, &v) == 0 ||
 		       coro_chan_tryrecv(ch, &v) == 0)
 			;
@@ -491,7 +491,7 @@ static void test_select_over_many(void **state)
 
 		assert_false(t->done);
 		assert_int_equal(coro_chan_trysend(many[i], &i), 0);
-		finish(*state, t);
+		finish_task(*state, t);
 		assert_int_equal(t->err, 0);
 		assert_int_equal(t->value, i);
 		assert_int_equal(t->chosen * 37 % 64, i);

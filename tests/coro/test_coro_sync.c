@@ -96,7 +96,7 @@ static void test_mutex_waiter_times_out_or_is_cancelled(void **state)
 	start(*state, 1, locks);
 	start(*state, 2, locks);
 	start(*state, 3, locks);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[1].err, -ETIMEDOUT);
 	coro_cancel(task[2].co);
 	run_idle(*state);
@@ -116,7 +116,7 @@ static void test_mutex_waiter_destroyed_leaves_the_queue(void **state)
 	assert_string_equal(test_log, "0 2 ");
 }
 
-static void *reads(void *arg)
+static void *hold_read_lock(void *arg)
 {
 	struct task *t = arg;
 
@@ -144,11 +144,11 @@ static void *writes(void *arg)
 
 static void test_rwlock_is_fifo(void **state)
 {
-	start(*state, 0, reads);
-	start(*state, 1, reads);
+	start(*state, 0, hold_read_lock);
+	start(*state, 1, hold_read_lock);
 	start(*state, 2, writes);
-	start(*state, 3, reads); /* must not overtake the writer */
-	start(*state, 4, reads);
+	start(*state, 3, hold_read_lock); /* must not overtake the writer */
+	start(*state, 4, hold_read_lock);
 	start(*state, 5, writes);
 	assert_string_equal(test_log, "0 1 ");
 	for (int i = 0; i < 6; i++) {
@@ -166,12 +166,12 @@ static void test_rwlock_is_fifo(void **state)
 
 static void test_rwlock_writer_that_gives_up_lets_readers_pass(void **state)
 {
-	start(*state, 0, reads);
+	start(*state, 0, hold_read_lock);
 	task[1].deadline = fake_now + MS;
 	start(*state, 1, writes);
-	start(*state, 2, reads);
+	start(*state, 2, hold_read_lock);
 	assert_string_equal(test_log, "0 ");
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[1].err, -ETIMEDOUT);
 	assert_string_equal(test_log, "0 2 ");
 }
@@ -179,11 +179,11 @@ static void test_rwlock_writer_that_gives_up_lets_readers_pass(void **state)
 /* Two readers behind a writer that never runs again, wherever it stands. */
 static void test_rwlock_writer_destroyed_lets_readers_pass(void **state)
 {
-	start(*state, 0, reads);
+	start(*state, 0, hold_read_lock);
 	start(*state, 1, writes);
-	start(*state, 2, reads);
+	start(*state, 2, hold_read_lock);
 	start(*state, 3, writes);
-	start(*state, 4, reads);
+	start(*state, 4, hold_read_lock);
 	assert_int_equal(coro_destroy(task[3].co), 0); /* not the first */
 	run_idle(*state);
 	assert_string_equal(test_log, "0 ");
@@ -199,9 +199,9 @@ static void test_rwlock_writer_destroyed_lets_readers_pass(void **state)
 /* Cancelled, and destroyed before it could pass the lock on itself. */
 static void test_rwlock_writer_cancelled_and_destroyed(void **state)
 {
-	start(*state, 0, reads);
+	start(*state, 0, hold_read_lock);
 	start(*state, 1, writes);
-	start(*state, 2, reads);
+	start(*state, 2, hold_read_lock);
 	coro_cancel(task[1].co);
 	assert_int_equal(coro_destroy(task[1].co), 0);
 	run_idle(*state);
@@ -239,7 +239,7 @@ static void test_cond_timeout_is_reported(void **state)
 {
 	task[0].deadline = fake_now + MS;
 	start(*state, 0, waits_cond);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
 	assert_string_equal(test_log, "0 ");
 }
@@ -258,8 +258,8 @@ static void test_signalled_waiter_cannot_lose_the_signal(void **state)
 	task[0].deadline = fake_now + MS;
 	start(*state, 0, waits_cond);
 	start(*state, 1, signals_holding);
-	pass(*state, 10 * MS);	 /* past its deadline, still without mutex */
-	coro_cancel(task[0].co); /* returned by its next blocking call */
+	pass_ns(*state, 10 * MS); /* past its deadline, still without mutex */
+	coro_cancel(task[0].co);  /* returned by its next blocking call */
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	coro_unpark(task[1].co);
@@ -320,7 +320,7 @@ static void test_wait_group_waits_for_all(void **state)
 	start(*state, 1, waits_group);
 	coro_wait_group_done(&wg);
 	coro_wait_group_done(&wg);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, 1);
 	assert_int_equal(task[1].err, -ETIMEDOUT);
 	coro_wait_group_done(&wg);
@@ -373,7 +373,7 @@ static void test_barrier_does_not_count_waiters_that_gave_up(void **state)
 	coro_barrier_init(&barrier, 3);
 	task[0].deadline = fake_now + MS;
 	start(*state, 0, waits_barrier);
-	pass(*state, 2 * MS);
+	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
 	task[1].err = task[2].err = -1;
 	start(*state, 1, waits_barrier);

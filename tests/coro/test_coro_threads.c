@@ -72,7 +72,7 @@ static _Atomic int leaders;
 static _Atomic bool over;
 static bool chaos; /* coroutines are destroyed as well */
 
-static unsigned draw(struct world *w, unsigned n)
+static unsigned draw_below(struct world *w, unsigned n)
 {
 	return (unsigned)rand_r(&w->seed) % n;
 }
@@ -92,7 +92,7 @@ static void slot_open(struct slot *slot)
 			 0);
 }
 
-static void hold(struct member *me, unsigned i, struct slot *slot)
+static void hold_slot(struct member *me, unsigned i, struct slot *slot)
 {
 	pthread_mutex_lock(&slot->lock);
 	me->held[i].ch = coro_chan_ref(slot->ch);
@@ -159,15 +159,15 @@ static int64_t some_deadline(struct member *me)
 {
 	struct world *w = me->world;
 
-	if (me != &w->members[0] && draw(w, 3) == 0)
+	if (me != &w->members[0] && draw_below(w, 3) == 0)
 		return CORO_FOREVER;
-	return coro_sched_clock(w->s) + draw(w, 200000);
+	return coro_sched_clock(w->s) + draw_below(w, 200000);
 }
 
 static void does_send(struct member *me)
 {
 	struct value v = value_new(me, 0);
-	int err = draw(me->world, 3) == 0
+	int err = draw_below(me->world, 3) == 0
 			  ? coro_chan_trysend(me->held[0].ch, &v)
 			  : coro_chan_send_until(me->held[0].ch, &v,
 						 some_deadline(me));
@@ -179,7 +179,7 @@ static void does_send(struct member *me)
 static void does_receive(struct member *me)
 {
 	struct value v;
-	int err = draw(me->world, 3) == 0
+	int err = draw_below(me->world, 3) == 0
 			  ? coro_chan_tryrecv(me->held[0].ch, &v)
 			  : coro_chan_recv_until(me->held[0].ch, &v,
 						 some_deadline(me));
@@ -193,12 +193,12 @@ static void does_select(struct member *me)
 	struct world *w = me->world;
 	struct coro_case cases[CASES];
 	struct value v[CASES];
-	unsigned n = 1 + draw(w, CASES);
+	unsigned n = 1 + draw_below(w, CASES);
 	int i;
 
 	for (unsigned k = 1; k < n; k++)
-		hold(me, k, &slots[draw(w, SLOTS)]);
-	if (draw(w, 3) == 0) {
+		hold_slot(me, k, &slots[draw_below(w, SLOTS)]);
+	if (draw_below(w, 3) == 0) {
 		if (me->held[0].ch != w->own)
 			coro_chan_free(me->held[0].ch);
 		me->held[0] = (struct holder){w->own, 0};
@@ -206,11 +206,12 @@ static void does_select(struct member *me)
 	for (unsigned k = 0; k < n; k++) {
 		v[k] = value_new(me, k);
 		cases[k] = (struct coro_case){
-			me->held[k].ch, draw(w, 2) ? CORO_SEND : CORO_RECV,
-			&v[k], 0};
+			me->held[k].ch,
+			draw_below(w, 2) ? CORO_SEND : CORO_RECV, &v[k], 0};
 	}
-	i = draw(w, 4) == 0 ? coro_select_try(cases, n)
-			    : coro_select_until(cases, n, some_deadline(me));
+	i = draw_below(w, 4) == 0
+		    ? coro_select_try(cases, n)
+		    : coro_select_until(cases, n, some_deadline(me));
 	if (i < 0 || cases[i].err < 0)
 		return;
 	if (cases[i].op == CORO_SEND)
@@ -226,7 +227,7 @@ static void note_change(struct coro_chan_watch *w)
 
 	if (coro_sched_self() != me->world->s)
 		abort();
-	if (draw(me->world, 2))
+	if (draw_below(me->world, 2))
 		coro_chan_unwatch(w);
 	coro_unpark(me->co);
 }
@@ -236,12 +237,12 @@ static void does_watch(struct member *me)
 	me->watch.fn = note_change;
 	assert_int_equal(coro_chan_watch(me->held[0].ch, &me->watch), 0);
 	coro_park_until(coro_sched_clock(me->world->s) +
-			draw(me->world, 100000));
+			draw_below(me->world, 100000));
 }
 
 static void does_replace(struct member *me)
 {
-	struct slot *slot = &slots[draw(me->world, SLOTS)];
+	struct slot *slot = &slots[draw_below(me->world, SLOTS)];
 	struct coro_chan *old;
 
 	pthread_mutex_lock(&slot->lock);
@@ -259,9 +260,9 @@ static void does_replace(struct member *me)
 
 static void does_something(struct member *me)
 {
-	unsigned what = draw(me->world, 100);
+	unsigned what = draw_below(me->world, 100);
 
-	hold(me, 0, &slots[draw(me->world, SLOTS)]);
+	hold_slot(me, 0, &slots[draw_below(me->world, SLOTS)]);
 	if (what < 30)
 		does_send(me);
 	else if (what < 60)
@@ -269,7 +270,8 @@ static void does_something(struct member *me)
 	else if (what < 90)
 		does_select(me);
 	else if (what < 94)
-		coro_cancel(me->world->members[draw(me->world, COROS)].co);
+		coro_cancel(
+			me->world->members[draw_below(me->world, COROS)].co);
 	else if (what < 95)
 		does_replace(me);
 	else if (what < 98)
@@ -303,7 +305,7 @@ static void *member_main(void *arg)
 	}
 	for (int i = 0; i < OPS; i++) {
 		does_something(me);
-		if (chaos && draw(w, 20) == 0)
+		if (chaos && draw_below(w, 20) == 0)
 			coro_sched_stop(w->s); /* to end the loop */
 	}
 	if (--leaders == 0)
@@ -334,7 +336,7 @@ static void *world_main(void *arg)
 		spawn_member(w, i);
 	}
 	while (coro_sched_run(w->s) == 0 && !over) {
-		unsigned i = 1 + draw(w, COROS - 1);
+		unsigned i = 1 + draw_below(w, COROS - 1);
 
 		assert_true(chaos);
 		assert_int_equal(coro_destroy(w->members[i].co), 0);
@@ -352,7 +354,7 @@ static void *world_main(void *arg)
 	return NULL;
 }
 
-static void live(unsigned seed)
+static void live_through(unsigned seed)
 {
 	uint64_t sent = 0, sent_sum = 0, got = 0, got_sum = 0;
 	static const size_t capacities[SLOTS] = {0, 0, 1, 5};
@@ -399,14 +401,14 @@ static void test_nothing_is_lost_or_doubled(void **state)
 {
 	chaos = false;
 	for (unsigned seed = 0; seed < 3; seed++)
-		live(seed);
+		live_through(seed);
 }
 
 static void test_destroying_and_closing_at_any_moment(void **state)
 {
 	chaos = true;
 	for (unsigned seed = 10; seed < 13; seed++)
-		live(seed);
+		live_through(seed);
 }
 
 int main(void)

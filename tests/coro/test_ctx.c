@@ -22,7 +22,7 @@ static __attribute__((noinline)) void hold_bytes(size_t n, unsigned char mark)
 		assert_int_equal(p[i], (unsigned char)(mark + i));
 }
 
-static void *holds(void *arg)
+static void *hold_frames(void *arg)
 {
 	for (size_t n = 0; n < 6000; n += n < 1100 ? 24 : 811)
 		hold_bytes(n + (long)arg * 40, (unsigned char)(long)arg);
@@ -39,7 +39,7 @@ static void copies_with(void **state, enum ctx_isa which)
 		return;
 	}
 	for (long i = 0; i < 5; i++)
-		coro_spawn(*state, NULL, holds, (void *)i, NULL);
+		coro_spawn(*state, NULL, hold_frames, (void *)i, NULL);
 	run_idle(*state);
 	ctx_isa_choose(best);
 }
@@ -135,7 +135,7 @@ static void *fails_the_next(void *arg)
 	return arg;
 }
 
-static void *counts(void *arg)
+static void *count_run(void *arg)
 {
 	coro_mem_fail_in = 0;
 	++*(int *)arg;
@@ -153,7 +153,7 @@ static void test_end_without_memory_for_the_next_is_survived(void **state)
 	yielded[0] = 1;
 	coro_spawn(*state, &on[0], yields_deep, &yielded[0], NULL);
 	coro_spawn(*state, &on[1], fails_the_next, NULL, NULL);
-	coro_spawn(*state, &on[2], counts, &ran, NULL);
+	coro_spawn(*state, &on[2], count_run, &ran, NULL);
 	run_idle(*state);
 	assert_int_equal(ran, 1);
 	assert_int_equal(yielded[0], 0);
