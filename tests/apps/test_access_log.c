@@ -127,7 +127,7 @@ static void test_log_line_has_every_field(void **state)
 static sem_t said;
 static char said_line[512];
 
-static void say(const char *line)
+static void note_line(const char *line)
 {
 	snprintf(said_line, sizeof(said_line), "%s", line);
 	sem_post(&said);
@@ -139,7 +139,8 @@ static void test_renamed_file_loses_no_line(void **state)
 	struct stat st;
 	unsigned n = 0;
 
-	assert_int_equal(access_log_open(path, 2, clock_ns, say, &log), 0);
+	assert_int_equal(access_log_open(path, 2, clock_ns, note_line, &log),
+			 0);
 	for (unsigned turn = 0; turn < 20; turn++)
 		for (unsigned i = 0; i < 300; i++) {
 			struct access_record r = record(n);
@@ -167,7 +168,8 @@ static void test_failure_to_reopen_the_file_is_logged(void **state)
 	struct access_log *log;
 
 	sem_init(&said, 0, 0);
-	assert_int_equal(access_log_open(path, 1, clock_ns, say, &log), 0);
+	assert_int_equal(access_log_open(path, 1, clock_ns, note_line, &log),
+			 0);
 	assert_int_equal(rename(path, moved), 0);
 	assert_int_equal(mkdir(path, 0700), 0);
 	access_log_reopen(log);
@@ -197,7 +199,8 @@ static void test_lost_lines_are_counted(void **state)
 	assert_int_equal(mkfifo(path, 0600), 0);
 	in = fopen(path, "r+");
 	assert_non_null(in);
-	assert_int_equal(access_log_open(path, 1, clock_ns, say, &log), 0);
+	assert_int_equal(access_log_open(path, 1, clock_ns, note_line, &log),
+			 0);
 	for (unsigned i = 0; i < n; i++) {
 		struct access_record r = record(i);
 
@@ -257,7 +260,8 @@ static void test_a_full_disk_tears_no_line(void **state)
 	getrlimit(RLIMIT_FSIZE, &was);
 	limit = was;
 	limit.rlim_cur = 10007;
-	assert_int_equal(access_log_open(path, 1, clock_ns, say, &log), 0);
+	assert_int_equal(access_log_open(path, 1, clock_ns, note_line, &log),
+			 0);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	add_lines(log, 0, 200);
 	assert_int_equal(await_size(10007), 10007);
@@ -289,7 +293,8 @@ static void test_lines_are_sent_to_syslog(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
 	snprintf(where, sizeof(where), "udp:127.0.0.1:%u", ntohs(at.sin_port));
-	assert_int_equal(access_log_open(where, 1, clock_ns, say, &log), 0);
+	assert_int_equal(access_log_open(where, 1, clock_ns, note_line, &log),
+			 0);
 	access_log_add(log, 0, &r);
 	n = recv(fd, text, sizeof(text) - 1, 0);
 	assert_true(n > 0);
@@ -315,10 +320,11 @@ static void test_unusable_log_files_are_refused(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(access_log_check(path), -ENXIO);
-	assert_int_equal(access_log_open(folder, 1, clock_ns, say, &log),
+	assert_int_equal(access_log_open(folder, 1, clock_ns, note_line, &log),
 			 -EISDIR);
-	assert_int_equal(access_log_open("udp:banana", 1, clock_ns, say, &log),
-			 -EINVAL);
+	assert_int_equal(
+		access_log_open("udp:banana", 1, clock_ns, note_line, &log),
+		-EINVAL);
 	access_log_add(NULL, 0, NULL);
 	access_log_close(NULL);
 }

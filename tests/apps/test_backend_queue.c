@@ -27,7 +27,7 @@ static struct backend {
 	unsigned max;
 } backends[2];
 
-static bool take(struct backend *backend)
+static bool take_session(struct backend *backend)
 {
 	unsigned n = backend->active;
 
@@ -54,7 +54,8 @@ static int wait_for(struct queue_shard *shard, struct queue_waiter *waiter,
 	int err = 0;
 
 	waiter->allowed = UINT64_C(1) << kind;
-	if (!queue_is_before(shard, waiter->allowed) && take(&backends[kind]))
+	if (!queue_is_before(shard, waiter->allowed) &&
+	    take_session(&backends[kind]))
 		return 0;
 	if (!queue_enter(shard, waiter, max))
 		return -EBUSY;
@@ -62,7 +63,7 @@ static int wait_for(struct queue_shard *shard, struct queue_waiter *waiter,
 		err = queue_wait(until_ns);
 	while (err == 0) {
 		queue_look(shard);
-		got = take(&backends[kind]);
+		got = take_session(&backends[kind]);
 		if (got)
 			break;
 		queue_pass(waiter);

@@ -19,7 +19,7 @@
 
 static struct balance b;
 
-static void make(enum balance_kind kind, unsigned n)
+static void make_balance(enum balance_kind kind, unsigned n)
 {
 	char name[32];
 
@@ -47,7 +47,7 @@ static void test_backend_names_are_unique_and_bounded(void **state)
 {
 	char name[BALANCE_NAME_MAX + 1];
 
-	make(BALANCE_RR, BALANCE_MAX);
+	make_balance(BALANCE_RR, BALANCE_MAX);
 	assert_int_equal(balance_add(&b, "10.9.0.3:80"), -EEXIST);
 	assert_int_equal(balance_add(&b, "10.9.9.9:80"), -ENOSPC);
 	memset(name, 'x', sizeof(name));
@@ -57,7 +57,7 @@ static void test_backend_names_are_unique_and_bounded(void **state)
 
 static void test_round_robin_skips_backends_that_are_down(void **s)
 {
-	make(BALANCE_RR, 3);
+	make_balance(BALANCE_RR, 3);
 	for (int i = 0; i < 7; i++)
 		assert_int_equal(balance_choose(&b, 0, 0), i % 3);
 	take_down(2);
@@ -69,7 +69,7 @@ static void test_round_robin_skips_backends_that_are_down(void **s)
 
 static void test_least_prefers_the_idle_and_is_fair_among_equals(void **state)
 {
-	make(BALANCE_LEAST, 3);
+	make_balance(BALANCE_LEAST, 3);
 	for (int i = 0; i < 6; i++) {
 		int chosen = balance_choose(&b, 0, 0);
 
@@ -86,7 +86,7 @@ static void test_least_prefers_the_idle_and_is_fair_among_equals(void **state)
 static void test_no_backend_up_is_enoent_for_every_method(void **state)
 {
 	for (int kind = BALANCE_RR; kind <= BALANCE_HASH; kind++) {
-		make((enum balance_kind)kind, 2);
+		make_balance((enum balance_kind)kind, 2);
 		take_down(0);
 		take_down(1);
 		assert_int_equal(balance_up(&b), 0);
@@ -98,7 +98,7 @@ static void test_hash_distributes_evenly(void **state)
 {
 	unsigned count[10] = {0};
 
-	make(BALANCE_HASH, 10);
+	make_balance(BALANCE_HASH, 10);
 	for (uint32_t c = 0; c < CLIENTS; c++)
 		count[choose_client(c)]++;
 	for (int i = 0; i < 10; i++)
@@ -112,7 +112,7 @@ test_hash_moves_only_the_clients_of_the_backend_that_goes(void **state)
 	static int before[CLIENTS];
 	unsigned moved = 0, count[10] = {0}, after[10] = {0};
 
-	make(BALANCE_HASH, 10);
+	make_balance(BALANCE_HASH, 10);
 	for (uint32_t c = 0; c < CLIENTS; c++) {
 		before[c] = choose_client(c);
 		count[before[c]]++;
@@ -140,7 +140,7 @@ test_hash_moves_only_the_clients_of_the_backend_that_goes(void **state)
 
 static void test_hash_gives_another_when_the_first_was_tried(void **state)
 {
-	make(BALANCE_HASH, 3);
+	make_balance(BALANCE_HASH, 3);
 	for (uint32_t c = 0; c < 100; c++) {
 		uint64_t h = balance_hash(&c, sizeof(c));
 		int first = balance_choose(&b, h, 0);
@@ -152,7 +152,7 @@ static void test_hash_gives_another_when_the_first_was_tried(void **state)
 
 static void test_rise_and_fall_count_checks_in_a_row(void **state)
 {
-	make(BALANCE_RR, 2);
+	make_balance(BALANCE_RR, 2);
 	assert_false(balance_report(&b, 0, false));
 	assert_false(balance_report(&b, 0, false));
 	assert_false(balance_report(&b, 0, true)); /* restarts the count */

@@ -20,7 +20,7 @@ static char head[16384]; /* more than a line may have */
 static struct http_request request;
 
 /* A request with these fields, each line ended by CRLF. */
-static void ask(const char *method, const char *fields)
+static void parse_request(const char *method, const char *fields)
 {
 	int len =
 		snprintf(head, sizeof(head),
@@ -31,7 +31,7 @@ static void ask(const char *method, const char *fields)
 
 static int check(const char *fields)
 {
-	ask("GET", fields);
+	parse_request("GET", fields);
 	return http_check_conditions(head, &request, &file);
 }
 
@@ -132,15 +132,16 @@ static void test_repeated_fields_are_ignored(void **state)
 			       "If-Modified-Since: " SUNDAY "\r\n"
 			       "If-Modified-Since: " SUNDAY "\r\n"),
 			 200);
-	ask("GET", "Range: bytes=0-0\r\nRange: bytes=0-0\r\n");
+	parse_request("GET", "Range: bytes=0-0\r\nRange: bytes=0-0\r\n");
 	assert_int_equal(
 		http_read_ranges(head, &request, &file, 10, ranges, &n), 200);
 	/* Two If-Range fields are ambiguous. */
-	ask("GET", "Range: bytes=0-0\r\nIf-Range: \"abc\"\r\n"
-		   "If-Range: \"abc\"\r\n");
+	parse_request("GET", "Range: bytes=0-0\r\nIf-Range: \"abc\"\r\n"
+			     "If-Range: \"abc\"\r\n");
 	assert_int_equal(
 		http_read_ranges(head, &request, &file, 10, ranges, &n), 200);
-	ask("GET", "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n");
+	parse_request("GET",
+		      "Accept-Encoding: br\r\nAccept-Encoding: gzip\r\n");
 	assert_int_equal(http_choose_coding(head, &request, 3), HTTP_IDENTITY);
 }
 
@@ -182,7 +183,7 @@ static const char *ranges_of(const char *method, const char *fields,
 	unsigned n;
 	int status;
 
-	ask(method, fields);
+	parse_request(method, fields);
 	status = http_read_ranges(head, &request, &file, size, ranges, &n);
 	if (status != 206) {
 		assert_int_equal(n, 0);
@@ -311,7 +312,7 @@ static void expect_coding(const char *value, unsigned there,
 	char fields[256];
 
 	snprintf(fields, sizeof(fields), "Accept-Encoding: %s\r\n", value);
-	ask("GET", fields);
+	parse_request("GET", fields);
 	assert_int_equal(http_choose_coding(head, &request, there), expected);
 }
 

@@ -69,7 +69,7 @@ static void open_all(void)
 /*
  * Gives the threads different work: the first is the fastest and has the most.
  */
-static void work(int64_t now_ns)
+static void count_requests(int64_t now_ns)
 {
 	for (int i = 0; i <= FOLLOWERS; i++)
 		for (int k = 0; k < 1000 >> (3 * i); k++) {
@@ -108,19 +108,20 @@ static void test_several_threads_report_as_one(void **state)
 {
 	start(LOAD_ECHO);
 	assert_true(tick(T0));
-	work(T0); /* while opening: not in the result, but for the error */
+	count_requests(
+		T0); /* while opening: not in the result, but for the error */
 	open_all();
 	assert_true(tick(T0 + 1 * S));
 	assert_int_equal(leader.phase, LOAD_WARMUP);
-	work(T0 + 1 * S);
+	count_requests(T0 + 1 * S);
 	assert_true(tick(T0 + 2 * S));
 	assert_int_equal(leader.phase, LOAD_MEASURING);
 	for (int i = 0; i < 3; i++)
-		work(T0 + 3 * S);
+		count_requests(T0 + 3 * S);
 	load_stats_closed(of(2));
 	load_stats_closed(&alone);
 	assert_false(tick(T0 + 6 * S));
-	work(T0 + 6 * S); /* too late */
+	count_requests(T0 + 6 * S); /* too late */
 	gather_all(&leader);
 
 	assert_same_hist(&leader.total, &alone.total);
@@ -140,7 +141,7 @@ static void test_percentiles_are_not_averaged(void **state)
 	open_all();
 	tick(T0 + 1 * S);
 	tick(T0 + 2 * S);
-	work(T0 + 3 * S);
+	count_requests(T0 + 3 * S);
 	tick(T0 + 6 * S);
 	assert_in_range(hist_percentile(&leader.total, 50), 1 * MS, 2 * MS);
 	assert_in_range(hist_percentile(&leader.total, 99.99), 64 * MS,
@@ -172,7 +173,7 @@ static void test_interrupted_run_is_interrupted_for_all(void **state)
 	open_all();
 	tick(T0 + 1 * S);
 	tick(T0 + 2 * S);
-	work(T0 + 3 * S);
+	count_requests(T0 + 3 * S);
 	load_stats_interrupt(&alone, T0 + 3 * S);
 	clock_ns = T0 + 3 * S;
 	load_stats_interrupt(&leader, clock_ns);
@@ -200,7 +201,7 @@ static void test_events_after_the_end_are_not_counted(void **state)
 	open_all();
 	tick(T0 + 1 * S);
 	tick(T0 + 2 * S);
-	work(T0 + 3 * S);
+	count_requests(T0 + 3 * S);
 	tick(T0 + 6 * S);
 	assert_same_hist(&leader.total, &alone.total);
 	assert_int_equal(leader.error_count, 1);

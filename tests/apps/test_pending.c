@@ -197,7 +197,7 @@ static void test_shard_of_the_oldest_item_is_notified(void **state)
 	assert_int_equal(limit.n, 3);
 }
 
-static unsigned draw(struct other *me, unsigned n)
+static unsigned draw_below(struct other *me, unsigned n)
 {
 	me->random = me->random * 1103515245u + 12345u;
 	return (me->random >> 16) % n;
@@ -213,7 +213,7 @@ static void *come_and_go(void *arg)
 	pending_init(&me->list, &limit, forget);
 	pthread_barrier_wait(&together);
 	for (unsigned turn = 0; turn < TURNS; turn++) {
-		struct pending *item = &me->items[draw(me, ITEMS)];
+		struct pending *item = &me->items[draw_below(me, ITEMS)];
 
 		if (item->pprev) {
 			pending_leave(&me->list, item);

@@ -47,14 +47,14 @@ static struct pool *build(const struct pool_rules *rules, const char *texts,
 }
 
 /* texts: one or more of --to, with a blank between two. */
-static void make(const struct pool_rules *rules, const char *texts)
+static void make_pool(const struct pool_rules *rules, const char *texts)
 {
 	pool = build(rules, texts, NULL);
 	assert_non_null(pool);
 	cursor = (struct pool_cursor){0};
 }
 
-static void reload(const struct pool_rules *rules, const char *texts)
+static void reload_pool(const struct pool_rules *rules, const char *texts)
 {
 	struct pool *next = build(rules, texts, pool);
 
@@ -89,7 +89,7 @@ static int take_of(uint64_t hash, uint64_t allowed, uint64_t tried)
 	return pool_take(pool, &cursor, &wish);
 }
 
-static int take(void)
+static int take_any(void)
 {
 	return take_of(0, POOL_ALL, 0);
 }
@@ -131,7 +131,7 @@ static void take_down(int i)
 
 static void test_equal_weights_take_turns(void **state)
 {
-	make(&usual, "10.9.0.1:1 10.9.0.2:1 10.9.0.3:1");
+	make_pool(&usual, "10.9.0.1:1 10.9.0.2:1 10.9.0.3:1");
 	cursor.next = 1;
 	for (int i = 0; i < 9; i++)
 		assert_int_equal(visit(0), (i + 1) % 3);
@@ -142,7 +142,7 @@ static void test_turns_are_in_proportion_and_apart(void **state)
 	static const int order[] = {0, 0, 1, 0, 2, 0, 0};
 	unsigned counts[BALANCE_MAX];
 
-	make(&usual, "a=10.9.0.1:1,weight=5 b=10.9.0.2:1 c=10.9.0.3:1");
+	make_pool(&usual, "a=10.9.0.1:1,weight=5 b=10.9.0.2:1 c=10.9.0.3:1");
 	for (int i = 0; i < 7; i++)
 		assert_int_equal(visit(0), order[i]);
 	count(700, counts);
@@ -155,13 +155,13 @@ static void test_least_counts_sessions_per_weight(void **state)
 	struct pool_rules rules = usual;
 
 	rules.kind = BALANCE_LEAST;
-	make(&rules, "a=10.9.0.1:1,weight=3 b=10.9.0.2:1");
+	make_pool(&rules, "a=10.9.0.1:1,weight=3 b=10.9.0.2:1");
 	for (int i = 0; i < 400; i++)
-		assert_true(take() >= 0);
+		assert_true(take_any() >= 0);
 	assert_int_equal(at(0)->active, 300);
 	assert_int_equal(at(1)->active, 100);
 	backend_release(at(1));
-	assert_int_equal(take(), 1);
+	assert_int_equal(take_any(), 1);
 }
 
 static void test_hash_is_in_proportion_and_steady(void **state)
@@ -170,7 +170,7 @@ static void test_hash_is_in_proportion_and_steady(void **state)
 	unsigned counts[BALANCE_MAX];
 
 	rules.kind = BALANCE_HASH;
-	make(&rules, "a=10.9.0.1:1,weight=3 b=10.9.0.2:1");
+	make_pool(&rules, "a=10.9.0.1:1,weight=3 b=10.9.0.2:1");
 	count(40000, counts);
 	assert_in_range(counts[0], 28500, 31500);
 	assert_int_equal(visit(77), visit(77));
@@ -185,7 +185,7 @@ static void test_slow_start_grows_to_the_full_weight(void **state)
 		struct pool_rules rules = usual;
 
 		rules.kind = kinds[k];
-		make(&rules, "a=10.9.0.1:1 b=10.9.0.2:1");
+		make_pool(&rules, "a=10.9.0.1:1 b=10.9.0.2:1");
 		take_down(1);
 		assert_false(pool_report(pool, 1, true, now_ns));
 		assert_true(pool_report(pool, 1, true, now_ns));
@@ -206,7 +206,7 @@ static void test_backend_is_ejected_after_failures_and_returns(void **state)
 {
 	unsigned counts[BALANCE_MAX];
 
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
 	assert_false(pool_failed(pool, 1, now_ns));
 	assert_false(pool_failed(pool, 1, now_ns));
 	pool_connected(pool, 1); /* begins again */
@@ -227,7 +227,7 @@ static void test_backend_is_ejected_after_failures_and_returns(void **state)
 
 static void test_last_backend_is_used_although_ejected(void **state)
 {
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,backup");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,backup");
 	eject(0);
 	assert_int_equal(visit(0), 1);
 	eject(1);
@@ -239,15 +239,15 @@ static void test_last_backend_is_used_although_ejected(void **state)
 
 static void test_backups_serve_only_while_no_primary_is_up(void **state)
 {
-	make(&usual, "a=10.9.0.1:1,maxconn=1 b=10.9.0.2:1,backup "
-		     "c=10.9.0.3:1,backup");
+	make_pool(&usual, "a=10.9.0.1:1,maxconn=1 b=10.9.0.2:1,backup "
+			  "c=10.9.0.3:1,backup");
 	assert_int_equal(visit(0), 0);
 	/* A backend that failed the session is not tried again. */
 	assert_int_equal(take_of(0, POOL_ALL, 1), 1);
 	backend_release(at(1));
 	/* A full backend is not down. */
-	assert_int_equal(take(), 0);
-	assert_int_equal(take(), -EAGAIN);
+	assert_int_equal(take_any(), 0);
+	assert_int_equal(take_any(), -EAGAIN);
 	take_down(0);
 	assert_int_equal(visit(0), 2);
 	assert_int_equal(visit(0), 1);
@@ -255,18 +255,18 @@ static void test_backups_serve_only_while_no_primary_is_up(void **state)
 
 static void test_maxconn_is_never_exceeded(void **state)
 {
-	make(&usual, "a=10.9.0.1:1,maxconn=2 b=10.9.0.2:1,maxconn=3");
+	make_pool(&usual, "a=10.9.0.1:1,maxconn=2 b=10.9.0.2:1,maxconn=3");
 	for (int i = 0; i < 5; i++)
-		assert_true(take() >= 0);
-	assert_int_equal(take(), -EAGAIN);
+		assert_true(take_any() >= 0);
+	assert_int_equal(take_any(), -EAGAIN);
 	assert_int_equal(at(0)->active, 2);
 	assert_int_equal(at(1)->active, 3);
 	backend_release(at(0));
-	assert_int_equal(take(), 0);
-	assert_int_equal(take(), -EAGAIN);
+	assert_int_equal(take_any(), 0);
+	assert_int_equal(take_any(), -EAGAIN);
 	take_down(0);
 	take_down(1);
-	assert_int_equal(take(), -ENOENT);
+	assert_int_equal(take_any(), -ENOENT);
 }
 
 #define THREADS 4
@@ -312,7 +312,7 @@ static void test_maxconn_holds_for_all_shards(void **state)
 	for (size_t i = 1; i < BALANCE_MAX; i++)
 		snprintf(texts + strlen(texts), sizeof(texts) - strlen(texts),
 			 " b%zu=10.9.0.%zu:1,maxconn=1", i, i + 1);
-	make(&rules, texts);
+	make_pool(&rules, texts);
 	memset(workers, 0, sizeof(workers));
 	for (int i = 0; i < THREADS; i++)
 		assert_int_equal(pthread_create(&workers[i].thread, NULL,
@@ -328,11 +328,11 @@ static void test_maxconn_holds_for_all_shards(void **state)
 
 static void test_draining_backend_gets_no_new_sessions(void **state)
 {
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(visit(0), 0);
 	backend_set_state(at(0), BACKEND_DOWN, now_ns);
-	assert_int_equal(take(), -ENOENT);
+	assert_int_equal(take_any(), -ENOENT);
 	backend_set_state(at(1), BACKEND_READY, now_ns);
 	assert_int_equal(at(1)->since_ns, now_ns);
 	assert_int_equal(visit(0), 1);
@@ -340,9 +340,9 @@ static void test_draining_backend_gets_no_new_sessions(void **state)
 
 static void test_names_choose_backends(void **state)
 {
-	make(&usual, "a=10.9.0.1:1,sni=www.example.com|example.com "
-		     "b=10.9.0.2:1,sni=*.example.com "
-		     "c=10.9.0.3:1,sni=*.eu.example.com d=10.9.0.4:1");
+	make_pool(&usual, "a=10.9.0.1:1,sni=www.example.com|example.com "
+			  "b=10.9.0.2:1,sni=*.example.com "
+			  "c=10.9.0.3:1,sni=*.eu.example.com d=10.9.0.4:1");
 	assert_int_equal(pool_for_name(pool, "www.example.com"), 1);
 	assert_int_equal(pool_for_name(pool, "example.com"), 1);
 	assert_int_equal(pool_for_name(pool, "a.example.com"), 2);
@@ -353,7 +353,7 @@ static void test_names_choose_backends(void **state)
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(take_of(0, 2, 0), 1);
 	pool_unref(pool);
-	make(&usual, "a=10.9.0.1:1,sni=www.example.com");
+	make_pool(&usual, "a=10.9.0.1:1,sni=www.example.com");
 	assert_int_equal(pool_for_name(pool, "other.example"), 0);
 	assert_int_equal(take_of(0, 0, 0), -ENOENT);
 }
@@ -362,13 +362,13 @@ static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 {
 	struct backend *a, *b;
 
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
 	a = at(0);
 	b = backend_ref(at(1)); /* a session's */
-	assert_int_equal(take(), 0);
-	assert_int_equal(take(), 1);
+	assert_int_equal(take_any(), 0);
+	assert_int_equal(take_any(), 1);
 	now_ns += S;
-	reload(&usual, "c=10.9.0.3:1 a=10.9.0.1:1,weight=7,maxconn=1");
+	reload_pool(&usual, "c=10.9.0.3:1 a=10.9.0.1:1,weight=7,maxconn=1");
 	assert_ptr_equal(at(1), a);
 	assert_int_equal(a->active, 1);
 	assert_int_equal(a->since_ns, 0);
@@ -379,18 +379,18 @@ static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 	assert_int_equal(b->active, 0);
 	backend_unref(b);
 	/* The same name with another address is another backend. */
-	reload(&usual, "a=10.9.0.9:1");
+	reload_pool(&usual, "a=10.9.0.9:1");
 	assert_int_equal(at(0)->active, 0);
 }
 
 static void test_a_reload_sets_states_that_the_file_changes(void **state)
 {
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
 	backend_set_state(at(0), BACKEND_DOWN, now_ns); /* by hand */
-	reload(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
+	reload_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
 	assert_int_equal(at(0)->state, BACKEND_DOWN);
 	assert_int_equal(at(1)->state, BACKEND_READY);
-	reload(&usual, "a=10.9.0.1:1,state=drain b=10.9.0.2:1");
+	reload_pool(&usual, "a=10.9.0.1:1,state=drain b=10.9.0.2:1");
 	assert_int_equal(at(0)->state, BACKEND_DRAIN);
 }
 
@@ -398,13 +398,13 @@ static void test_backend_without_checks_is_up(void **state)
 {
 	struct pool_rules rules = usual;
 
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
 	take_down(0);
 	take_down(1);
-	reload(&usual, "a=10.9.0.1:1,check=none b=10.9.0.2:1");
+	reload_pool(&usual, "a=10.9.0.1:1,check=none b=10.9.0.2:1");
 	assert_int_equal(pool_usable(pool, now_ns), 1);
 	rules.checks = false;
-	reload(&rules, "a=10.9.0.1:1 b=10.9.0.2:1");
+	reload_pool(&rules, "a=10.9.0.1:1 b=10.9.0.2:1");
 	assert_int_equal(pool_usable(pool, now_ns), 2);
 }
 
@@ -413,13 +413,13 @@ static void test_backend_is_used_once_its_name_resolves(void **state)
 	const struct net_addr addr = {.family = 4, .port = 80};
 	struct pool *next;
 
-	make(&usual, "a=web.example:80 b=10.9.0.2:1,backup");
+	make_pool(&usual, "a=web.example:80 b=10.9.0.2:1,backup");
 	assert_int_equal(visit(0), 1);
 	next = pool_readdress(pool, 0, &addr);
 	pool_unref(pool);
 	pool = next;
 	assert_int_equal(visit(0), 0);
-	reload(&usual, "b=10.9.0.2:1,backup a=web.example:80,weight=2");
+	reload_pool(&usual, "b=10.9.0.2:1,backup a=web.example:80,weight=2");
 	assert_int_equal(pool->entries[1].addr.family, 4);
 }
 
@@ -447,7 +447,7 @@ static void test_retries_are_a_fraction_of_sessions(void **state)
 
 static void test_health_shows_why_a_backend_gets_no_sessions(void **state)
 {
-	make(&usual, "a=10.9.0.1:1 b=10.9.0.2:1 c=host.example:1");
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1 c=host.example:1");
 	assert_int_equal(pool_health(pool, 0, now_ns), BACKEND_UP);
 	assert_int_equal(pool_ramp_percent(pool, 0, now_ns), 100);
 	assert_int_equal(pool_health(pool, 2, now_ns), BACKEND_UNRESOLVED);
@@ -479,7 +479,7 @@ static void test_failures_count_by_reason(void **state)
 		     {-ENOMEM, BACKEND_NO_MEMORY},
 		     {-EPROTO, BACKEND_OTHER}};
 
-	make(&usual, "a=10.9.0.1:1");
+	make_pool(&usual, "a=10.9.0.1:1");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		uint64_t before = at(0)->not_made[cases[i].why];
 

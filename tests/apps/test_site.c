@@ -293,7 +293,7 @@ static char said[1024];
 static unsigned lines;
 static pthread_mutex_t saying = PTHREAD_MUTEX_INITIALIZER;
 
-static void say(const char *line)
+static void note_line(const char *line)
 {
 	pthread_mutex_lock(&saying);
 	snprintf(said, sizeof(said), "%s", line);
@@ -366,7 +366,7 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	char root[128];
 
 	snprintf(root, sizeof(root), "%s/site", folder);
-	assert_int_equal(site_open(&loader, root, NULL, say), 0);
+	assert_int_equal(site_open(&loader, root, NULL, note_line), 0);
 	site_set_shards(&loader, 2);
 	assert_int_equal(site_start(&loader), 0);
 	site_use(&a, loader.newest);
@@ -417,7 +417,7 @@ static void test_error_is_logged_once(void **state)
 	bool has;
 
 	snprintf(root, sizeof(root), "%s/site", folder);
-	assert_int_equal(site_open(&loader, root, NULL, say), 0);
+	assert_int_equal(site_open(&loader, root, NULL, note_line), 0);
 	site_set_shards(&loader, 1);
 	assert_int_equal(site_start(&loader), 0);
 	site_use(&here, loader.newest);
@@ -431,7 +431,8 @@ static void test_error_is_logged_once(void **state)
 	site_use(&here, await_next());
 	site_close(&loader);
 	site_close(&loader); /* again: harmless */
-	assert_int_equal(site_open(&loader, "/nowhere", NULL, say), -ENOENT);
+	assert_int_equal(site_open(&loader, "/nowhere", NULL, note_line),
+			 -ENOENT);
 	assert_non_null(strstr(loader.error, "'/nowhere'"));
 }
 
@@ -445,7 +446,7 @@ static void test_link_to_nothing_while_served(void **state)
 
 	snprintf(root, sizeof(root), "%s/site", folder);
 	assert_int_equal(symlink("nothing", in_folder("site/first")), 0);
-	assert_int_equal(site_open(&loader, root, NULL, say), 0);
+	assert_int_equal(site_open(&loader, root, NULL, note_line), 0);
 	assert_int_equal(loader.newest->files.n_broken, 1);
 	site_set_shards(&loader, 1);
 	assert_int_equal(site_start(&loader), 0);
