@@ -19,7 +19,7 @@ static int64_t begun_ns;
 static struct net_addr target;
 static int status;
 
-static void take(struct net_conn *conn, void *arg)
+static void receive_stream(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 	long n;
@@ -84,7 +84,8 @@ int main(int argc, char **argv)
 		return net_exit_status(err);
 	if (sink) {
 		net_spawn(stack, "print", print, NULL);
-		return net_exit_status(net_serve(stack, &target, take, NULL));
+		return net_exit_status(
+			net_serve(stack, &target, receive_stream, NULL));
 	}
 	net_spawn(stack, "source", send_on, stack);
 	net_stack_run(stack);

@@ -25,7 +25,7 @@ struct wire_path {
 };
 
 /* SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). */
-static uint64_t draw(uint64_t *state)
+static uint64_t draw_random(uint64_t *state)
 {
 	uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
 
@@ -37,12 +37,13 @@ static uint64_t draw(uint64_t *state)
 /* Evenly from 0 to limit - 1; limit at least 1. */
 static uint64_t draw_below(uint64_t *state, uint64_t limit)
 {
-	return (uint64_t)(((unsigned __int128)draw(state) * limit) >> 64);
+	return (uint64_t)(((unsigned __int128)draw_random(state) * limit) >>
+			  64);
 }
 
 static bool happens(struct wire_path *path, enum chance chance, uint64_t odds)
 {
-	return odds && (draw(&path->random[chance]) >> 1) < odds;
+	return odds && (draw_random(&path->random[chance]) >> 1) < odds;
 }
 
 void wire_conf_init(struct wire_conf *conf)
@@ -64,9 +65,9 @@ int wire_path_open(const struct wire_conf *conf, uint64_t seed, unsigned number,
 	path->free_ns = INT64_MIN;
 	/* Sequences start far apart: at hashes of the seed and the number. */
 	for (unsigned i = 0; i < number; i++)
-		seed = draw(&seed);
+		seed = draw_random(&seed);
 	for (int i = 0; i < N_CHANCES; i++)
-		path->random[i] = draw(&seed);
+		path->random[i] = draw_random(&seed);
 	*out = path;
 	return 0;
 }
@@ -192,8 +193,8 @@ static uint32_t choose_bit(struct wire_path *path, unsigned bytes)
 }
 
 /* Decides whether one copy leaves, when, and how changed. */
-static bool pass(struct wire_path *path, int64_t now_ns, unsigned bytes,
-		 struct wire_fate *fate)
+static bool pass_frame(struct wire_path *path, int64_t now_ns, unsigned bytes,
+		       struct wire_fate *fate)
 {
 	bool held_back;
 
@@ -244,6 +245,6 @@ unsigned wire_path_offer(struct wire_path *path, int64_t now_ns, unsigned bytes,
 		copies = WIRE_COPIES;
 	}
 	for (unsigned i = 0; i < copies; i++)
-		n += pass(path, now_ns, bytes, &fates[n]);
+		n += pass_frame(path, now_ns, bytes, &fates[n]);
 	return n;
 }

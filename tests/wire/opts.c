@@ -137,7 +137,7 @@ static int check_down(const struct wire_conf *conf, struct opt_error *error)
 			  "--down-at 2 --up-at 3");
 }
 
-static int finish(void *base, struct opt_error *error)
+static int finish_opts(void *base, struct opt_error *error)
 {
 	struct wire_opts *opts = base;
 	int err = 0;
@@ -157,7 +157,7 @@ static int finish(void *base, struct opt_error *error)
 	return err;
 }
 
-OPT_SET(wire_set, rows, 0x2000, finish)
+OPT_SET(wire_set, rows, 0x2000, finish_opts)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {

@@ -36,7 +36,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static int obey(const char *text)
+static int parse_line(const char *text)
 {
 	snprintf(line, sizeof(line), "%s", text);
 	return wire_control_parse(line, conf, &asked, err, sizeof(err));
@@ -44,7 +44,7 @@ static int obey(const char *text)
 
 static void refuses(const char *text, const char *says)
 {
-	assert_int_equal(obey(text), -EINVAL);
+	assert_int_equal(parse_line(text), -EINVAL);
 	if (!strstr(err, says) || strchr(err, '\n'))
 		fail_msg("'%s' is refused with '%s'", text, err);
 	assert_memory_equal(conf, before, sizeof(conf));
@@ -63,19 +63,19 @@ static void comes(const char *text)
 
 static void test_one_direction_or_both_change(void **state)
 {
-	assert_int_equal(obey("a-to-b delay=20,rate=10"), 0);
+	assert_int_equal(parse_line("a-to-b delay=20,rate=10"), 0);
 	assert_true(asked.changes[WIRE_A] && !asked.changes[WIRE_B]);
 	assert_int_equal(conf[WIRE_A].delay_ns, 20000000);
 	assert_int_equal(conf[WIRE_A].rate_bps, 10000000);
 	assert_memory_equal(&conf[WIRE_B], &before[WIRE_B], sizeof(conf[0]));
-	assert_int_equal(obey("b-to-a path-mtu=900,too-big=report"), 0);
+	assert_int_equal(parse_line("b-to-a path-mtu=900,too-big=report"), 0);
 	assert_true(!asked.changes[WIRE_A] && asked.changes[WIRE_B]);
 	assert_int_equal(conf[WIRE_B].mtu, 900);
 	assert_true(conf[WIRE_B].send_too_big);
 	assert_int_equal(conf[WIRE_A].mtu, 0);
-	assert_int_equal(obey("b-to-a too-big=drop"), 0);
+	assert_int_equal(parse_line("b-to-a too-big=drop"), 0);
 	assert_false(conf[WIRE_B].send_too_big);
-	assert_int_equal(obey("both loss=1"), 0);
+	assert_int_equal(parse_line("both loss=1"), 0);
 	assert_true(asked.changes[WIRE_A] && asked.changes[WIRE_B]);
 	assert_true(conf[WIRE_A].loss && conf[WIRE_B].loss);
 	/* Earlier changes remain. */
@@ -85,7 +85,7 @@ static void test_one_direction_or_both_change(void **state)
 
 static void test_counters_change_nothing(void **state)
 {
-	assert_int_equal(obey("counters"), 0);
+	assert_int_equal(parse_line("counters"), 0);
 	assert_true(asked.counters);
 	assert_false(asked.changes[WIRE_A] || asked.changes[WIRE_B]);
 	assert_memory_equal(conf, before, sizeof(conf));

@@ -49,7 +49,7 @@ static int setup6(void **state)
 	return 0;
 }
 
-static unsigned ask(unsigned len)
+static unsigned answer_frame(unsigned len)
 {
 	/* A copy of exact size, so that ASan sees reads beyond the end. */
 	uint8_t *copy = malloc(len ? len : 1);
@@ -80,7 +80,7 @@ static unsigned sum(unsigned begun, const uint8_t *at, unsigned len)
 
 static void test_icmp_reports_the_mtu_to_the_sender(void **state)
 {
-	unsigned len = ask(LEN);
+	unsigned len = answer_frame(LEN);
 	const uint8_t *ip = answer + IP, *icmp = ip + 20;
 
 	assert_int_equal(len, 14 + 576 - 20); /* RFC 1812 4.3.2.3 at most */
@@ -102,7 +102,7 @@ static void test_icmp_reports_the_mtu_to_the_sender(void **state)
 
 static void test_icmp6_reports_the_mtu_to_the_sender(void **state)
 {
-	unsigned len = ask(LEN);
+	unsigned len = answer_frame(LEN);
 	const uint8_t *ip = answer + IP, *icmp = ip + 40;
 
 	assert_int_equal(len, WIRE_TOO_BIG_MAX);
@@ -122,7 +122,7 @@ static void test_icmp6_reports_the_mtu_to_the_sender(void **state)
 
 static void test_odd_number_of_bytes_is_quoted(void **state)
 {
-	unsigned len = ask(14 + 20 + 9);
+	unsigned len = answer_frame(14 + 20 + 9);
 
 	assert_int_equal(len, 14 + 20 + 8 + 29);
 	assert_int_equal(sum(0, answer + IP + 20, len - 34), 0xffff);
@@ -131,55 +131,55 @@ static void test_odd_number_of_bytes_is_quoted(void **state)
 static void test_packet_without_df_gets_no_answer(void **state)
 {
 	frame[IP + 6] = 0;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 }
 
 static void test_later_fragments_get_no_answer(void **state)
 {
 	frame[IP + 7] = 1;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 }
 
 static void test_multicast_packets_get_no_answer(void **state)
 {
 	frame[IP + 16] = 224;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 	setup6(state);
 	frame[IP + 24] = 0xff;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 }
 
 static void test_icmp_errors_get_no_answer_but_pings_do(void **state)
 {
 	frame[IP + 9] = 1;
 	frame[IP + 20] = 8; /* echo */
-	assert_true(ask(LEN) > 0);
-	assert_int_equal(ask(14 + 20), 0); /* unknown */
+	assert_true(answer_frame(LEN) > 0);
+	assert_int_equal(answer_frame(14 + 20), 0); /* unknown */
 	frame[IP + 20] = 3;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 	setup6(state);
 	frame[IP + 6] = 58;
 	frame[IP + 40] = 128; /* echo */
-	assert_true(ask(LEN) > 0);
-	assert_int_equal(ask(14 + 40), 0); /* unknown */
+	assert_true(answer_frame(LEN) > 0);
+	assert_int_equal(answer_frame(14 + 40), 0); /* unknown */
 	frame[IP + 40] = 2;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 }
 
 static void test_broken_packets_get_no_answer(void **state)
 {
 	for (unsigned len = 0; len < 34; len++)
-		assert_int_equal(ask(len), 0);
-	assert_true(ask(34) > 0);
+		assert_int_equal(answer_frame(len), 0);
+	assert_true(answer_frame(34) > 0);
 	frame[IP] = 0x44;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 	frame[IP] = 0x4f;
-	assert_int_equal(ask(14 + 59), 0);
+	assert_int_equal(answer_frame(14 + 59), 0);
 	frame[13] = 6;
-	assert_int_equal(ask(LEN), 0);
+	assert_int_equal(answer_frame(LEN), 0);
 	setup6(state);
-	assert_int_equal(ask(53), 0);
-	assert_true(ask(54) > 0);
+	assert_int_equal(answer_frame(53), 0);
+	assert_true(answer_frame(54) > 0);
 }
 
 int main(void)

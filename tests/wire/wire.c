@@ -127,8 +127,8 @@ static void flip_bit(struct glue_frame *frame, uint32_t bit)
 /* ---- one direction ---- */
 
 /* Takes the frame. */
-static void hold(struct direction *dir, struct glue_frame *frame,
-		 const struct wire_fate *fate)
+static void hold_frame(struct direction *dir, struct glue_frame *frame,
+		       const struct wire_fate *fate)
 {
 	if (!frame) {
 		dir->counts.no_frame++;
@@ -193,7 +193,7 @@ static void enter(struct direction *dir, struct glue_port *port,
 	for (unsigned i = 1; i < n; i++)
 		copies[i] = copy_frame(port, frame);
 	for (unsigned i = 0; i < n; i++)
-		hold(dir, copies[i], &fates[i]);
+		hold_frame(dir, copies[i], &fates[i]);
 }
 
 static void leave(struct direction *dir, struct glue_frame *frame)
@@ -294,7 +294,7 @@ sum_counts(struct wire_counts counts[WIRE_ENDS])
 	return counts;
 }
 
-static void obey(char *line)
+static void obey_line(char *line)
 {
 	struct wire_counts counts[WIRE_ENDS];
 	struct wire_conf conf[WIRE_ENDS];
@@ -327,7 +327,7 @@ static void look_at_control(int64_t now_ns)
 		return;
 	wire.control_ns = now_ns + CONTROL_NS;
 	while (wire_control_next(&wire.control, line))
-		obey(line);
+		obey_line(line);
 }
 
 /* ---- the loop ---- */
