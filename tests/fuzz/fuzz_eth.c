@@ -61,7 +61,7 @@ static unsigned byte(struct input *in)
 	return in->at < in->end ? *in->at++ : 0;
 }
 
-static void talk(struct net_conn *conn, void *arg)
+static void send_blocks(struct net_conn *conn, void *arg)
 {
 	static const uint8_t block[6000];
 
@@ -85,7 +85,7 @@ static void open_stack(void)
 	assert(err == 0);
 	err = net_listen(stack, &net_addr_any(7), 4, &listener);
 	assert(err == 0);
-	net_listener_serve(listener, talk, NULL);
+	net_listener_serve(listener, send_blocks, NULL);
 }
 
 /* ---- sent frames ---- */
@@ -348,7 +348,7 @@ static void too_big_step(struct input *in, unsigned what)
 	deliver(frame, (unsigned)(tcp - frame) + 20, FIX | (what & CHAIN));
 }
 
-static void step(struct input *in)
+static void run_step(struct input *in)
 {
 	unsigned what = byte(in), arg;
 
@@ -440,7 +440,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		open_stack();
 	neighbours();
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
-		step(&in);
+		run_step(&in);
 	clean_up();
 	return 0;
 }

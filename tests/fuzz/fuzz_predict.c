@@ -24,7 +24,7 @@ static struct {
 } input;
 
 /* Runs in a new thread, so that its stack holds no bytes of another run. */
-static void *live(void *arg)
+static void *run_input(void *arg)
 {
 	seed_entropy(1);
 	steps_open(&watch, !differ_predicts());
@@ -39,7 +39,7 @@ static void run(int side, uint64_t round)
 	pthread_t thread;
 
 	differ_begin(side, round);
-	if (pthread_create(&thread, NULL, live, NULL) != 0)
+	if (pthread_create(&thread, NULL, run_input, NULL) != 0)
 		abort();
 	pthread_join(thread, NULL);
 }

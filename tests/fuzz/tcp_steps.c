@@ -57,7 +57,7 @@ static void hang_up(struct net_conn *conn, void *arg)
 	net_shutdown(conn, NET_SHUT_WR);
 }
 
-static void talk(struct net_conn *conn, void *arg)
+static void send_blocks(struct net_conn *conn, void *arg)
 {
 	static const uint8_t block[3000];
 
@@ -97,7 +97,8 @@ static void *accept_waiting(void *arg)
 
 void steps_open(const struct steps_watch *who, bool predict_off)
 {
-	static const net_handler handlers_of[4] = {echo, hang_up, NULL, talk};
+	static const net_handler handlers_of[4] = {echo, hang_up, NULL,
+						   send_blocks};
 	struct net_opts opts;
 	int err;
 
@@ -386,7 +387,7 @@ static void wait_epoch(void)
 	}
 }
 
-static void step(struct input *in)
+static void run_step(struct input *in)
 {
 	unsigned what = byte(in);
 
@@ -464,7 +465,7 @@ void steps_run(const uint8_t *data, size_t size)
 
 	epochs = 0;
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
-		step(&in);
+		run_step(&in);
 	run();
 	clean_up();
 }
