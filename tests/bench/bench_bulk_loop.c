@@ -46,7 +46,7 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 	return n;
 }
 
-static void swap(uint8_t *a, uint8_t *b, unsigned n)
+static void swap_bytes(uint8_t *a, uint8_t *b, unsigned n)
 {
 	uint8_t kept[6];
 
@@ -56,13 +56,13 @@ static void swap(uint8_t *a, uint8_t *b, unsigned n)
 }
 
 /* Swaps source and destination. */
-static void turn(struct glue_frame *frame)
+static void return_frame(struct glue_frame *frame)
 {
 	uint8_t *data = frame->data;
 
 	memcpy(data, "\2\0\0\0\0\1", 6);
 	memcpy(data + 6, "\2\0\0\0\0\2", 6);
-	swap(data + 26, data + 30, 4);
+	swap_bytes(data + 26, data + 30, 4);
 	frame->flags |= GLUE_FRAME_CSUM_OK;
 }
 
@@ -75,7 +75,7 @@ static void answer_arp(struct glue_frame *frame)
 	arp[7] = 2;
 	memcpy(arp + 18, arp + 8, 6);
 	memcpy(arp + 8, "\2\0\0\0\0\2", 6);
-	swap(arp + 14, arp + 24, 4);
+	swap_bytes(arp + 14, arp + 24, 4);
 	frame->flags = GLUE_FRAME_ARP;
 }
 
@@ -88,7 +88,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 	if (asks) {
 		answer_arp(frame);
 	} else if (frame->flags & GLUE_FRAME_TCP) {
-		turn(frame);
+		return_frame(frame);
 	} else {
 		glue_frame_free(frame);
 		return;

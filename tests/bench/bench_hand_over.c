@@ -28,7 +28,7 @@ static atomic_llong taker_ns; /* time of the other thread in these calls */
 static atomic_bool stop;
 static atomic_int ready; /* of the other thread: 1, or -1 */
 
-static struct glue_frame *make(uint16_t src_port)
+static struct glue_frame *new_frame(uint16_t src_port)
 {
 	struct glue_frame *f = glue_tx_alloc(ports[0], LEN);
 
@@ -66,7 +66,7 @@ static int open_port(unsigned shard, char *error, size_t len)
 }
 
 /* The other shard's thread. */
-static void *take(void *arg)
+static void *take_frames(void *arg)
 {
 	struct glue_frame *frames[GLUE_BURST];
 	char *error = arg;
@@ -104,7 +104,7 @@ static double measure_apart(uint16_t src_port)
 		unsigned was = taken;
 
 		for (unsigned i = 0; i < GLUE_BURST; i++)
-			glue_tx(ports[0], make(src_port));
+			glue_tx(ports[0], new_frame(src_port));
 		glue_tx_flush(ports[0]);
 		start = glue_now_ns();
 		if (glue_rx(ports[0], frames, GLUE_BURST))
@@ -129,7 +129,7 @@ static double measure(uint16_t src_port, unsigned owner)
 		unsigned n;
 
 		for (unsigned i = 0; i < GLUE_BURST; i++)
-			glue_tx(ports[0], make(src_port));
+			glue_tx(ports[0], new_frame(src_port));
 		glue_tx_flush(ports[0]);
 		start = glue_now_ns();
 		n = glue_rx(ports[0], frames, GLUE_BURST);
@@ -157,7 +157,7 @@ static double median(double *values)
 	return values[TURNS / 2];
 }
 
-static void say(const char *where, double home, double over)
+static void print_row(const char *where, double home, double over)
 {
 	printf("%s: arrives right %.1f ns, handed over %.1f ns, on top %.1f ns "
 	       "a frame\n",
@@ -182,9 +182,9 @@ static int run(char *error, size_t len)
 		home[turn] = measure(src_ports[0], 0);
 		over[turn] = measure(src_ports[1], 1);
 	}
-	say("one thread", median(home), median(over));
+	print_row("one thread", median(home), median(over));
 	glue_port_close(ports[1]);
-	if (pthread_create(&taker, NULL, take, error))
+	if (pthread_create(&taker, NULL, take_frames, error))
 		return 1;
 	while (ready == 0)
 		;
@@ -197,7 +197,7 @@ static int run(char *error, size_t len)
 	glue_port_close(ports[0]);
 	if (ready < 0)
 		return 1;
-	say("two threads", median(home), median(over));
+	print_row("two threads", median(home), median(over));
 	return 0;
 }
 

@@ -37,7 +37,7 @@ static void *read_back(void *arg)
 }
 
 /* All sends share the buffer: nothing to free. */
-static void keep(void *arg)
+static void keep_lent(void *arg)
 {
 }
 
@@ -62,7 +62,7 @@ void *bulk_send(void *arg)
 	net_spawn(bulk.stack, "back", read_back, conn);
 	do
 		n = bulk.given ? net_send_owned(conn, bulk.block, bulk.size,
-						keep, NULL)
+						keep_lent, NULL)
 			       : net_send_all(conn, bulk.block, bulk.size);
 	while (n > 0);
 	return NULL;

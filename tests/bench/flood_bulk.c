@@ -49,7 +49,7 @@ static const uint8_t *bytes_at(const struct flow *flow, uint32_t seq)
 }
 
 /* Marks a flow that has received data, for one ACK per burst. */
-static void mark(struct flood *fl, uint32_t index)
+static void mark_dirty(struct flood *fl, uint32_t index)
 {
 	if (fl->flows[index].unacked)
 		return;
@@ -79,7 +79,7 @@ static void pump(struct flood *fl, uint32_t index)
 void flood_bulk_start(struct flood *fl, uint32_t index)
 {
 	fl->flows[index].state = FLOW_ASKED;
-	mark(fl, index);
+	mark_dirty(fl, index);
 }
 
 /* Without a frame a flow keeps its position. */
@@ -110,7 +110,7 @@ void flood_bulk_turn(struct flood *fl)
 		fl->resent++;
 		flow->snd = flow->bulk.una; /* and all that follows */
 		flow->sent_ms = fl->now_ms;
-		mark(fl, index);
+		mark_dirty(fl, index);
 	}
 }
 
@@ -130,7 +130,7 @@ void flood_bulk_take(struct flood *fl, uint32_t index, const uint8_t *tcp,
 			flow->snd = ack; /* data sent before going back */
 		flow->bulk.wnd = get16(tcp + 14) << flow->got;
 	}
-	mark(fl, index);
+	mark_dirty(fl, index);
 	if (!len || seq != flow->rcv)
 		return; /* the ACK requests the missing data */
 	if (memcmp(data, bytes_at(flow, seq + flow->apart), len) != 0)

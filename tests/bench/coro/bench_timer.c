@@ -114,7 +114,7 @@ static void heap_ready(void)
 	heap_arm_all();
 }
 
-static void never(struct coro_timer *t)
+static void never_fires(struct coro_timer *t)
 {
 }
 
@@ -132,7 +132,7 @@ static void our_ready(void)
 		return;
 	our_timers = calloc_huge(MILLION, sizeof(*our_timers));
 	for (long i = 0; i < MILLION; i++)
-		coro_timer_init(&our_timers[i], never);
+		coro_timer_init(&our_timers[i], never_fires);
 	our_arm_all();
 }
 
@@ -163,7 +163,7 @@ double timer_coronet_cycle(long n)
 
 	our_ready();
 	for (int k = 0; k < 64; k++)
-		coro_timer_init(&x[k], never);
+		coro_timer_init(&x[k], never_fires);
 	start = now_ns();
 	for (long i = 0; i < n; i += 64) {
 		for (int k = 0; k < 64; k++)
@@ -215,7 +215,7 @@ double timer_floor(long n)
 	start = now_ns();
 	for (long i = 0; i < n; i++)
 		((volatile struct coro_timer *)&our_timers[rnd() % MILLION])
-			->fn = never;
+			->fn = never_fires;
 	return (double)(now_ns() - start) / n;
 }
 
