@@ -123,6 +123,29 @@ static void test_connect_to_loopback_makes_it_the_kernels(void **state)
 	step(back_by_connect_step);
 }
 
+static void used_step(void)
+{
+	char byte;
+
+	assert_int_equal(recv(fd, &byte, 1, 0), 1);
+	FAILS(connect_to(fd, "127.0.0.1", 9), ENETUNREACH);
+	FAILS(send_text(fd, "127.0.0.1", 9, "x"), ENETUNREACH);
+	assert_true(net_sockets_ours(fd));
+}
+
+static void any_step(void)
+{
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	assert_int_equal(bind_to(fd, "0.0.0.0", PORT), 0);
+}
+
+static void test_socket_that_has_received_stays_on_the_stack(void **state)
+{
+	step(any_step);
+	peer_says("x");
+	step(used_step);
+}
+
 /* ---- connecting ---- */
 
 static void connect_step(void)
@@ -464,6 +487,7 @@ int main(void)
 		TD(test_first_datagram_decides),
 		TD(test_socket_bound_to_any_reaches_the_kernels_addresses),
 		TD(test_connect_to_loopback_makes_it_the_kernels),
+		TD(test_socket_that_has_received_stays_on_the_stack),
 		TD(test_connected_socket_connects_again_and_dissolves),
 		TD(test_bound_socket_keeps_its_port_when_it_connects),
 		TD(test_ipv6_socket_carries_both_families),

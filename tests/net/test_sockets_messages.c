@@ -242,6 +242,11 @@ static void test_control_data_without_room_is_cut(void **state)
 	assert_int_equal(recvmsg(fd, &msg, 0), 3);
 	assert_int_equal(msg.msg_flags, MSG_CTRUNC);
 	assert_int_equal(msg.msg_controllen, CMSG_LEN(sizeof(int)));
+	option(fd, IPPROTO_IP, IP_RECVTTL, 0);
+	option(fd, IPPROTO_IP, IP_RECVTOS, 0);
+	peer_says("abc"); /* a part of the only one */
+	assert_int_equal(recvmsg(fd, &msg, 0), 3);
+	assert_int_equal(msg.msg_flags, MSG_CTRUNC);
 	peer_says("abc");
 	msg.msg_controllen = 0;
 	assert_int_equal(recvmsg(fd, &msg, 0), 3);
