@@ -5,66 +5,25 @@
  *
  * lwIP would keep such segments in a list, which it walks for each one: with a
  * window of megabytes that is thousands of steps per segment. So it never gets
- * any. A connection has an array of ranges, ordered by sequence number, each
- * with its bytes as a list of pbufs; adjacent ranges are merged. lwIP sees the
- * rest of the segment, its ACK and window, and gets a FIN once all data before
- * it has arrived.
+ * any. A connection has ranges (ranges.h), each with its bytes as a list of
+ * pbufs; adjacent ranges are merged. lwIP sees the rest of the segment, its ACK
+ * and window, and gets a FIN once all data before it has arrived.
  *
  * A sender of single bytes with holes between them could hold every frame.
  * Small pieces are therefore copied into memory of their own size, consecutive
  * ones into one block; once the limit of held frames is reached, all pieces are
  * copied. The number of a connection's ranges is bounded; while memory is
  * short, so are its pieces and those of all connections. Data beyond these
- * bounds is dropped as if the network had lost it. When a router's queue
- * overflows, every second segment in flight may be lost, so the bound allows
- * that many ranges of full segments in a window. The array is a ring, in which
- * an insertion moves the shorter side, since most holes appear at one end and
- * are filled at the other.
+ * bounds is dropped as if the network had lost it.
  */
-#include "netstack/tcp/tcp.h"
+#include "netstack/tcp/ranges.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "lwip/prot/tcp.h"
 
-#define SMALL_BYTES 512u /* of data; less is copied */
-#define SCARCE	    16u	 /* pieces of a connection while memory is short */
-#define RANGES_FEW  256u /* that any connection may have */
-#define RANGES_MAX  16384u
-#define RANGES_MIN  4u
-#define BLOCK	    2048u /* ranges in one object of memory, if there are more */
-#define N_SACKS	    LWIP_TCP_MAX_SACK_NUM
-
-struct range {
-	u32_t begin, end;
-	struct pbuf *first, *last;
-};
-
-/* What pcb.rcv_sacks points to: lwIP reads `sacks`, the newest first. */
-struct net_ooseq {
-	struct tcp_sack_range sacks[N_SACKS];
-	uint32_t pieces, bytes;
-	uint16_t n, room; /* ranges that there are, and that there can be */
-	uint16_t head;	  /* where the first one is */
-	bool has_fin;
-	u32_t fin; /* its number */
-	/* Where they are: in `ranges`, or in objects of BLOCK each. */
-	struct range *blocks[RANGES_MAX / BLOCK];
-	struct range ranges[];
-};
-
-static struct net_ooseq *queue_of(const struct net_conn *conn)
-{
-	return (struct net_ooseq *)(void *)conn->pcb.rcv_sacks;
-}
-
-/* room is a power of two. */
-static struct range *range_at(struct net_ooseq *q, unsigned i)
-{
-	i = (q->head + i) & (q->room - 1u);
-	return &q->blocks[i / BLOCK][i % BLOCK];
-}
+#define SCARCE 16u /* pieces of a connection while memory is short */
 
 /* ---- pieces ---- */
 
@@ -95,7 +54,7 @@ static void free_pieces(struct net_ooseq *q, struct pbuf *p)
 }
 
 /* Takes the first bytes off a range that has more. */
-static void cut_range(struct net_ooseq *q, struct range *range, u32_t bytes)
+static void cut_range(struct net_ooseq *q, struct net_range *range, u32_t bytes)
 {
 	range->begin += bytes;
 	q->bytes -= bytes;
@@ -122,91 +81,20 @@ static bool has_room(const struct net_ooseq *q)
 	       (!q || q->pieces < SCARCE);
 }
 
-/*
- * A sender of full segments has no more holes than this in its window, and a
- * client that sends smaller ones has to make the window grow first.
- */
-static unsigned max_ranges(const struct tcp_pcb *pcb)
-{
-	uint32_t full = LWIP_MAX(pcb->mss, SMALL_BYTES);
-	uint32_t most = net_rcv_max(pcb) / (2 * full);
-
-	return LWIP_MIN(LWIP_MAX(most, RANGES_FEW), RANGES_MAX);
-}
-
-static void free_queue(struct net_ooseq *q)
-{
-	for (unsigned i = 0; q->room > BLOCK && i < q->room / BLOCK; i++)
-		if (q->blocks[i])
-			net_mem_free(q->blocks[i]);
-	net_mem_free(q);
-}
-
-/* Makes an empty queue; NULL: no memory. */
-static struct net_ooseq *make_queue(unsigned room)
-{
-	unsigned within = room > BLOCK ? 0 : room;
-	struct net_ooseq *q =
-		net_mem_malloc(sizeof(*q) + within * sizeof(struct range));
-
-	if (!q)
-		return NULL;
-	memset(q, 0, sizeof(*q));
-	q->room = (uint16_t)room;
-	if (within)
-		q->blocks[0] = q->ranges;
-	for (unsigned i = 0; !within && i < room / BLOCK; i++) {
-		q->blocks[i] = net_mem_malloc(BLOCK * sizeof(struct range));
-		if (!q->blocks[i]) {
-			free_queue(q);
-			return NULL;
-		}
-	}
-	return q;
-}
-
-/* Returns the queue, with room for one more range; NULL: it may have none. */
-static struct net_ooseq *make_room(struct net_conn *conn)
-{
-	struct net_ooseq *q = queue_of(conn), *larger;
-
-	if (q && q->n >= max_ranges(&conn->pcb))
-		return NULL;
-	if (q && q->n < q->room)
-		return q;
-	larger = make_queue(q ? 4u * q->room : RANGES_MIN);
-	if (!larger)
-		return NULL;
-	if (q) {
-		memcpy(larger->sacks, q->sacks, sizeof(q->sacks));
-		larger->pieces = q->pieces;
-		larger->bytes = q->bytes;
-		larger->n = q->n;
-		larger->has_fin = q->has_fin;
-		larger->fin = q->fin;
-		for (unsigned i = 0; i < q->n; i++)
-			*range_at(larger, i) = *range_at(q, i);
-		free_queue(q);
-	}
-	conn->pcb.rcv_sacks = larger->sacks;
-	return larger;
-}
-static_assert(RANGES_MAX == RANGES_MIN * 4096, "room grows to it");
-
 void net_ooseq_clear(struct net_conn *conn)
 {
-	struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = net_ooseq_of(conn);
 
 	if (!q)
 		return;
 	for (unsigned i = 0; i < q->n; i++)
-		free_pieces(q, range_at(q, i)->first);
+		free_pieces(q, net_range_at(q, i)->first);
 	conn->pcb.rcv_sacks = NULL;
-	free_queue(q);
+	net_ranges_free(q);
 }
 
 /* Replaces a range's pieces that lie in frames by copies. */
-static void copy_range(struct net_ooseq *q, struct range *range)
+static void copy_range(struct net_ooseq *q, struct net_range *range)
 {
 	struct pbuf **link = &range->first, *p;
 
@@ -231,75 +119,42 @@ static void copy_range(struct net_ooseq *q, struct range *range)
 
 void net_ooseq_copy_frames(struct net_conn *conn)
 {
-	struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = net_ooseq_of(conn);
 
 	for (unsigned i = 0; q && i < q->n; i++)
-		copy_range(q, range_at(q, i));
+		copy_range(q, net_range_at(q, i));
 }
 
 unsigned net_ooseq_frames(const struct net_conn *conn)
 {
-	struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = net_ooseq_of(conn);
 	unsigned n = 0;
 
 	for (unsigned i = 0; q && i < q->n; i++)
-		for (struct pbuf *p = range_at(q, i)->first; p; p = p->next)
+		for (struct pbuf *p = net_range_at(q, i)->first; p; p = p->next)
 			n += net_is_frame(p);
 	return n;
 }
 
 uint64_t net_ooseq_bytes(const struct net_conn *conn)
 {
-	const struct net_ooseq *q = queue_of(conn);
+	const struct net_ooseq *q = net_ooseq_of(conn);
 
 	if (!q)
 		return 0;
 	return net_mem_size(q) + (uint64_t)q->pieces * 1024 +
-	       (q->room > BLOCK ? q->room * sizeof(struct range) : 0);
-}
-
-/* Finds the first range that ends at a number or behind it. */
-static unsigned find_range(struct net_ooseq *q, u32_t seq)
-{
-	unsigned low = 0, high = q->n;
-
-	if (q->n && TCP_SEQ_LT(range_at(q, q->n - 1u)->end, seq))
-		return q->n; /* mostly what comes is the newest */
-	while (low < high) {
-		unsigned middle = (low + high) / 2;
-
-		if (TCP_SEQ_LT(range_at(q, middle)->end, seq))
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static void remove_ranges(struct net_ooseq *q, unsigned at, unsigned n)
-{
-	for (unsigned i = at; i < at + n; i++)
-		q->bytes -= range_at(q, i)->end - range_at(q, i)->begin;
-	q->n = (uint16_t)(q->n - n);
-	if (at <= q->n - at) {
-		for (unsigned i = at; i > 0; i--)
-			*range_at(q, i - 1 + n) = *range_at(q, i - 1);
-		q->head = (uint16_t)((q->head + n) & (q->room - 1u));
-	} else {
-		for (unsigned i = at; i < q->n; i++)
-			*range_at(q, i) = *range_at(q, i + n);
-	}
+	       (q->room > NET_BLOCK ? q->room * sizeof(struct net_range) : 0);
 }
 
 /* ---- SACK blocks ---- */
 
 /* Puts the range that has just grown first; drops those that are part of it. */
-static void put_sack_first(struct net_ooseq *q, const struct range *range)
+static void put_sack_first(struct net_ooseq *q, const struct net_range *range)
 {
-	struct tcp_sack_range sacks[N_SACKS] = {{range->begin, range->end}};
+	struct tcp_sack_range sacks[NET_SACKS] = {{range->begin, range->end}};
 	unsigned n = 1;
 
-	for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
+	for (unsigned i = 0; i < NET_SACKS && n < NET_SACKS; i++)
 		if (q->sacks[i].left != q->sacks[i].right &&
 		    q->sacks[i].left - range->begin >=
 			    range->end - range->begin)
@@ -310,10 +165,10 @@ static void put_sack_first(struct net_ooseq *q, const struct range *range)
 /* Drops ranges that have been delivered. */
 static void drop_delivered_sacks(struct net_ooseq *q, u32_t rcv_nxt)
 {
-	struct tcp_sack_range sacks[N_SACKS] = {{0, 0}};
+	struct tcp_sack_range sacks[NET_SACKS] = {{0, 0}};
 	unsigned n = 0;
 
-	for (unsigned i = 0; i < N_SACKS; i++)
+	for (unsigned i = 0; i < NET_SACKS; i++)
 		if (q->sacks[i].left != q->sacks[i].right &&
 		    TCP_SEQ_GT(q->sacks[i].left, rcv_nxt))
 			sacks[n++] = q->sacks[i];
@@ -333,19 +188,19 @@ static void send_ack(struct net_conn *conn)
 void net_ooseq_send_dsack(struct net_conn *conn, u32_t left, u32_t right)
 {
 	struct tcp_sack_range *held = conn->pcb.rcv_sacks;
-	struct tcp_sack_range sacks[N_SACKS] = {{left, right}};
-	struct net_ooseq *q = queue_of(conn);
+	struct tcp_sack_range sacks[NET_SACKS] = {{left, right}};
+	struct net_ooseq *q = net_ooseq_of(conn);
 	unsigned n = 1, at;
 
 	if (q) {
-		const struct range *in;
+		const struct net_range *in;
 
-		at = find_range(q, right);
-		in = range_at(q, at);
+		at = net_ranges_find(q, right);
+		in = net_range_at(q, at);
 		if (at < q->n && TCP_SEQ_LEQ(in->begin, left))
 			sacks[n++] =
 				(struct tcp_sack_range){in->begin, in->end};
-		for (unsigned i = 0; i < N_SACKS && n < N_SACKS; i++)
+		for (unsigned i = 0; i < NET_SACKS && n < NET_SACKS; i++)
 			if (n == 1 || held[i].left != sacks[1].left)
 				sacks[n++] = held[i];
 	}
@@ -364,10 +219,10 @@ struct piece {
 };
 
 /* Links p, a chain that it owns, behind a range's last pbuf. */
-static void link_behind(struct net_ooseq *q, struct range *range,
+static void link_behind(struct net_ooseq *q, struct net_range *range,
 			struct pbuf *p)
 {
-	if (range->last && p->len < SMALL_BYTES && !p->next) {
+	if (range->last && p->len < NET_SMALL_BYTES && !p->next) {
 		p = net_rxq_pack(range->last, p);
 		if (!p)
 			return;
@@ -399,12 +254,13 @@ static struct pbuf *trim_front(struct pbuf *p, u32_t bytes)
 }
 
 /* Joins to `range` those ranges from `at` on that it reaches now. */
-static void join_ranges(struct net_ooseq *q, struct range *range, unsigned at)
+static void join_ranges(struct net_ooseq *q, struct net_range *range,
+			unsigned at)
 {
 	unsigned n = 0;
 
 	for (; at + n < q->n; n++) {
-		struct range *next = range_at(q, at + n);
+		struct net_range *next = net_range_at(q, at + n);
 
 		if (TCP_SEQ_GT(next->begin, range->end))
 			break;
@@ -420,21 +276,7 @@ static void join_ranges(struct net_ooseq *q, struct range *range, unsigned at)
 		q->bytes += next->end - next->begin;
 	}
 	if (n)
-		remove_ranges(q, at, n);
-}
-
-static void insert_range(struct net_ooseq *q, unsigned at, u32_t begin)
-{
-	if (at < q->n - at) {
-		q->head = (uint16_t)((q->head - 1u) & (q->room - 1u));
-		for (unsigned i = 0; i < at; i++)
-			*range_at(q, i) = *range_at(q, i + 1);
-	} else {
-		for (unsigned i = q->n; i > at; i--)
-			*range_at(q, i) = *range_at(q, i - 1);
-	}
-	*range_at(q, at) = (struct range){.begin = begin, .end = begin};
-	q->n++;
+		net_ranges_remove(q, at, n);
 }
 
 /*
@@ -443,24 +285,25 @@ static void insert_range(struct net_ooseq *q, unsigned at, u32_t begin)
  */
 static bool insert_data(struct net_conn *conn, struct piece *s)
 {
-	struct net_ooseq *q = queue_of(conn);
-	unsigned at = q ? find_range(q, s->begin) : 0;
-	struct range *range;
+	struct net_ooseq *q = net_ooseq_of(conn);
+	unsigned at = q ? net_ranges_find(q, s->begin) : 0;
+	struct net_range *range;
 
-	if (!q || at == q->n || TCP_SEQ_GT(range_at(q, at)->begin, s->begin)) {
-		q = make_room(conn);
+	if (!q || at == q->n ||
+	    TCP_SEQ_GT(net_range_at(q, at)->begin, s->begin)) {
+		q = net_ranges_make_room(conn);
 		if (!q)
 			return false;
-		insert_range(q, at, s->begin);
+		net_ranges_insert(q, at, s->begin);
 	}
-	range = range_at(q, at);
+	range = net_range_at(q, at);
 	if (range->end != s->begin)
 		s->p = trim_front(s->p, range->end - s->begin);
 	link_behind(q, range, s->p);
 	q->bytes += s->end - range->end;
 	range->end = s->end;
 	join_ranges(q, range, at + 1);
-	put_sack_first(q, range_at(q, at)); /* it may have moved */
+	put_sack_first(q, net_range_at(q, at)); /* it may have moved */
 	return true;
 }
 
@@ -471,17 +314,17 @@ static bool is_known(struct net_ooseq *q, const struct piece *s)
 
 	if (!q || s->begin == s->end)
 		return false;
-	at = find_range(q, s->end);
-	return at < q->n && TCP_SEQ_LEQ(range_at(q, at)->begin, s->begin);
+	at = net_ranges_find(q, s->end);
+	return at < q->n && TCP_SEQ_LEQ(net_range_at(q, at)->begin, s->begin);
 }
 
 /* Notes the FIN's place; a second one elsewhere is a lie. */
 static void put_fin(struct net_conn *conn, u32_t fin)
 {
-	struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = net_ooseq_of(conn);
 
 	if (!q)
-		q = make_room(conn);
+		q = net_ranges_make_room(conn);
 	if (!q || q->has_fin)
 		return;
 	q->has_fin = true;
@@ -516,7 +359,7 @@ static void keep_in_window(const struct tcp_pcb *pcb, struct piece *s)
 /* Keeps what it can; the hole is reported in any case. */
 static void keep_piece(struct net_conn *conn, struct piece *s)
 {
-	struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = net_ooseq_of(conn);
 	unsigned len = s->end - s->begin;
 	bool kept = true;
 
@@ -528,7 +371,7 @@ static void keep_piece(struct net_conn *conn, struct piece *s)
 	if (len) {
 		kept = has_room(q);
 		if (kept && net_is_frame(s->p) &&
-		    (len < SMALL_BYTES ||
+		    (len < NET_SMALL_BYTES ||
 		     net_here()->ooseq_frames >= net_here()->ooseq_max)) {
 			s->p = copy_of(s->p, len);
 			kept = s->p != NULL;
@@ -540,7 +383,7 @@ static void keep_piece(struct net_conn *conn, struct piece *s)
 	else if (s->fin)
 		put_fin(conn, s->end);
 	if (kept && len)
-		net_rcv_wnd_held(conn, queue_of(conn)->bytes);
+		net_rcv_wnd_held(conn, net_ooseq_of(conn)->bytes);
 	if ((!kept || !len) && s->p)
 		pbuf_free(s->p);
 	send_ack(conn);
@@ -608,7 +451,7 @@ struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p)
 
 /* Passes bytes whose turn has come to the reader; without one, drops them. */
 static void hand_over(struct net_conn *conn, struct net_ooseq *q,
-		      struct range *range)
+		      struct net_range *range)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t len = range->end - range->begin;
@@ -655,7 +498,7 @@ static struct pbuf *make_fin(const struct tcp_pcb *pcb)
 
 struct pbuf *net_ooseq_deliver(struct net_conn *conn)
 {
-	struct net_ooseq *q = queue_of(conn);
+	struct net_ooseq *q = net_ooseq_of(conn);
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct pbuf *fin = NULL;
 	unsigned n = 0;
@@ -665,7 +508,7 @@ struct pbuf *net_ooseq_deliver(struct net_conn *conn)
 		return NULL;
 	}
 	for (; n < q->n; n++) {
-		struct range *range = range_at(q, n);
+		struct net_range *range = net_range_at(q, n);
 
 		if (TCP_SEQ_GT(range->begin, pcb->rcv_nxt))
 			break;
@@ -678,7 +521,7 @@ struct pbuf *net_ooseq_deliver(struct net_conn *conn)
 		hand_over(conn, q, range);
 	}
 	if (n)
-		remove_ranges(q, 0, n);
+		net_ranges_remove(q, 0, n);
 	if (q->has_fin && TCP_SEQ_LEQ(q->fin, pcb->rcv_nxt)) {
 		if (q->fin == pcb->rcv_nxt)
 			fin = make_fin(pcb);

@@ -1,0 +1,69 @@
+/*
+ * The ranges of data that arrived out of order: an array, ordered by sequence
+ * number. Private to ooseq.c.
+ *
+ * When a router's queue overflows, every second segment in flight may be lost,
+ * so the bound allows that many ranges of full segments in a window. The array
+ * is a ring, in which an insertion moves the shorter side, since most holes
+ * appear at one end and are filled at the other.
+ */
+#pragma once
+
+#include "netstack/tcp/tcp.h"
+
+#include "lwip/prot/tcp.h"
+
+#define NET_SMALL_BYTES 512u /* of data; less is copied */
+#define NET_RANGES_MAX	16384u
+#define NET_BLOCK	2048u /* ranges in an object of memory, if there are more */
+#define NET_SACKS	LWIP_TCP_MAX_SACK_NUM
+
+struct net_range {
+	u32_t begin, end;
+	struct pbuf *first, *last;
+};
+
+/* What pcb.rcv_sacks points to: lwIP reads `sacks`, the newest first. */
+struct net_ooseq {
+	struct tcp_sack_range sacks[NET_SACKS];
+	uint32_t pieces, bytes;
+	uint16_t n, room; /* ranges that there are, and that there can be */
+	uint16_t head;	  /* where the first one is */
+	bool has_fin;
+	u32_t fin; /* its number */
+	/* Where they are: in `ranges`, or in objects of NET_BLOCK each. */
+	struct net_range *blocks[NET_RANGES_MAX / NET_BLOCK];
+	struct net_range ranges[];
+};
+
+static inline struct net_ooseq *net_ooseq_of(const struct net_conn *conn)
+{
+	return (struct net_ooseq *)(void *)conn->pcb.rcv_sacks;
+}
+
+/* The slot of a range; room is a power of two. */
+static inline unsigned net_range_slot(const struct net_ooseq *q, unsigned i)
+{
+	return (q->head + i) & (q->room - 1u);
+}
+
+static inline struct net_range *net_range_at(struct net_ooseq *q, unsigned i)
+{
+	unsigned slot = net_range_slot(q, i);
+
+	return &q->blocks[slot / NET_BLOCK][slot % NET_BLOCK];
+}
+
+/*
+ * Returns the connection's queue, with room for one more range; NULL: it may
+ * have no more, or there is no memory. A queue that had no room is another now.
+ */
+struct net_ooseq *net_ranges_make_room(struct net_conn *conn);
+/* Frees the queue; its pieces are gone already. */
+void net_ranges_free(struct net_ooseq *q);
+/* The first range that ends at a number or behind it; n: there is none. */
+unsigned net_ranges_find(struct net_ooseq *q, u32_t seq);
+/* Inserts an empty range. The queue has room. */
+void net_ranges_insert(struct net_ooseq *q, unsigned at, u32_t begin);
+/* Removes n ranges, whose pieces are gone or belong to another range. */
+void net_ranges_remove(struct net_ooseq *q, unsigned at, unsigned n);
