@@ -3,11 +3,11 @@
  */
 #include "netstack/tcp/ranges.h"
 
-#include <assert.h>
 #include <string.h>
 
-#define RANGES_FEW 256u /* that any connection may have */
-#define RANGES_MIN 4u
+#define RANGES_FEW  256u /* that any connection may have */
+#define RANGES_MIN  4u
+#define FEW_REMOVED 16u /* ranges at once, one by one */
 
 /*
  * A sender of full segments has no more holes than this in its window, and a
@@ -34,13 +34,16 @@ void net_ranges_free(struct net_ooseq *q)
 static struct net_ooseq *make_queue(unsigned room)
 {
 	unsigned within = room > NET_BLOCK ? 0 : room;
-	struct net_ooseq *q =
-		net_mem_malloc(sizeof(*q) + within * sizeof(struct net_range));
+	unsigned runs = LWIP_MAX(room / NET_RUN, 1u);
+	struct net_ooseq *q = net_mem_malloc(
+		sizeof(*q) + within * sizeof(struct net_range) + runs);
 
 	if (!q)
 		return NULL;
 	memset(q, 0, sizeof(*q));
 	q->room = (uint16_t)room;
+	q->turns = (uint8_t *)(q->ranges + within);
+	memset(q->turns, 0, runs);
 	if (within)
 		q->blocks[0] = q->ranges;
 	for (unsigned i = 0; !within && i < room / NET_BLOCK; i++) {
@@ -98,6 +101,38 @@ unsigned net_ranges_find(struct net_ooseq *q, u32_t seq)
 	return low;
 }
 
+/* Moves ranges [from, to) up by one slot, over range `to`. */
+static void move_up(struct net_ooseq *q, unsigned from, unsigned to)
+{
+	while (to > from) {
+		unsigned slot = net_range_slot(q, to);
+		uint8_t *turn = &q->turns[slot / NET_RUN];
+
+		if (slot % NET_RUN == NET_RUN - 1 && to - from >= NET_RUN) {
+			*turn = (uint8_t)((*turn + NET_RUN - 1) % NET_RUN);
+			to -= NET_RUN - 1;
+		}
+		*net_range_at(q, to) = *net_range_at(q, to - 1);
+		to--;
+	}
+}
+
+/* Moves ranges (from, to] down by one slot, over range `from`. */
+static void move_down(struct net_ooseq *q, unsigned from, unsigned to)
+{
+	while (from < to) {
+		unsigned slot = net_range_slot(q, from);
+		uint8_t *turn = &q->turns[slot / NET_RUN];
+
+		if (slot % NET_RUN == 0 && to - from >= NET_RUN) {
+			*turn = (uint8_t)((*turn + 1) % NET_RUN);
+			from += NET_RUN - 1;
+		}
+		*net_range_at(q, from) = *net_range_at(q, from + 1);
+		from++;
+	}
+}
+
 /* Closes a gap of n slots, whose ranges are gone, from the shorter side. */
 static void close_gap(struct net_ooseq *q, unsigned at, unsigned n)
 {
@@ -114,22 +149,40 @@ static void close_gap(struct net_ooseq *q, unsigned at, unsigned n)
 	q->n = (uint16_t)left;
 }
 
+static void close_slot(struct net_ooseq *q, unsigned at)
+{
+	if (at < q->n / 2u) {
+		move_up(q, 0, at);
+		q->head = (uint16_t)net_range_slot(q, 1);
+	} else {
+		move_down(q, at, q->n - 1u);
+	}
+	q->n--;
+}
+
+/*
+ * Mostly one range is removed. A segment that joins many pays for them with
+ * moves that their insertion has not needed.
+ */
 void net_ranges_remove(struct net_ooseq *q, unsigned at, unsigned n)
 {
 	for (unsigned i = at; i < at + n; i++)
 		q->bytes -= net_range_at(q, i)->end - net_range_at(q, i)->begin;
-	close_gap(q, at, n);
+	if (n > FEW_REMOVED || at == 0) {
+		close_gap(q, at, n);
+		return;
+	}
+	while (n-- > 0)
+		close_slot(q, at);
 }
 
 void net_ranges_insert(struct net_ooseq *q, unsigned at, u32_t begin)
 {
 	if (at < q->n - at) {
 		q->head = (uint16_t)((q->head - 1u) & (q->room - 1u));
-		for (unsigned i = 0; i < at; i++)
-			*net_range_at(q, i) = *net_range_at(q, i + 1);
+		move_down(q, 0, at);
 	} else {
-		for (unsigned i = q->n; i > at; i--)
-			*net_range_at(q, i) = *net_range_at(q, i - 1);
+		move_up(q, at, q->n);
 	}
 	*net_range_at(q, at) = (struct net_range){.begin = begin, .end = begin};
 	q->n++;

@@ -5,17 +5,23 @@
  * When a router's queue overflows, every second segment in flight may be lost,
  * so the bound allows that many ranges of full segments in a window. The array
  * is a ring, in which an insertion moves the shorter side, since most holes
- * appear at one end and are filled at the other.
+ * appear at one end and are filled at the other. It has two levels: runs of
+ * NET_RUN ranges, each a ring of its own. Moving a whole run by one slot is
+ * one step, so that the worst insertion among 16,384 ranges takes the moves of
+ * two runs and 64 such steps.
  */
 #pragma once
 
 #include "netstack/tcp/tcp.h"
+
+#include <assert.h>
 
 #include "lwip/prot/tcp.h"
 
 #define NET_SMALL_BYTES 512u /* of data; less is copied */
 #define NET_RANGES_MAX	16384u
 #define NET_BLOCK	2048u /* ranges in an object of memory, if there are more */
+#define NET_RUN		128u /* ranges that are moved together */
 #define NET_SACKS	LWIP_TCP_MAX_SACK_NUM
 
 struct net_range {
@@ -30,10 +36,11 @@ struct net_ooseq {
 	uint16_t n, room; /* ranges that there are, and that there can be */
 	uint16_t head;	  /* where the first one is */
 	bool has_fin;
-	u32_t fin; /* its number */
+	u32_t fin;	/* its number */
+	uint8_t *turns; /* of each run: where it begins */
 	/* Where they are: in `ranges`, or in objects of NET_BLOCK each. */
 	struct net_range *blocks[NET_RANGES_MAX / NET_BLOCK];
-	struct net_range ranges[];
+	struct net_range ranges[]; /* and then turns */
 };
 
 static inline struct net_ooseq *net_ooseq_of(const struct net_conn *conn)
@@ -50,9 +57,13 @@ static inline unsigned net_range_slot(const struct net_ooseq *q, unsigned i)
 static inline struct net_range *net_range_at(struct net_ooseq *q, unsigned i)
 {
 	unsigned slot = net_range_slot(q, i);
+	unsigned turn = q->turns[slot / NET_RUN];
+	unsigned at = slot / NET_RUN * NET_RUN + (slot + turn) % NET_RUN;
 
-	return &q->blocks[slot / NET_BLOCK][slot % NET_BLOCK];
+	return &q->blocks[at / NET_BLOCK][at % NET_BLOCK];
 }
+static_assert(NET_BLOCK % NET_RUN == 0 && NET_RUN <= UINT8_MAX,
+	      "a run lies in one block");
 
 /*
  * Returns the connection's queue, with room for one more range; NULL: it may
