@@ -251,6 +251,13 @@ const uint8_t *glue_port_mac(const struct glue_port *port);
 bool glue_port_link_up(struct glue_port *port);
 
 /*
+ * Whether the link had a carrier when that was last checked, which happens
+ * several times a second; true for kinds of links whose carrier is not watched
+ * (all but pci, port and bond). Cheap.
+ */
+bool glue_port_has_carrier(const struct glue_port *port);
+
+/*
  * Writes the descriptors that are readable when a frame arrives to fds, at most
  * max; they stay the port's. Returns how many; 0: the driver has none.
  */

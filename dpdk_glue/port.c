@@ -58,6 +58,14 @@ bool glue_port_link_up(struct glue_port *port)
 	return up;
 }
 
+bool glue_port_has_carrier(const struct glue_port *port)
+{
+	const struct glue_device *device = port->device;
+
+	return !device->watched ||
+	       __atomic_load_n(&device->carrier, __ATOMIC_RELAXED);
+}
+
 unsigned glue_port_frames_free(const struct glue_port *port)
 {
 	return rte_mempool_avail_count(port->pool);

@@ -226,6 +226,7 @@ struct net_port {
 	unsigned n_netifs;
 	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
 	bool has_ip6;	      /* the user gave an IPv6 address */
+	bool no_carrier;      /* as shard/carrier.c last saw */
 	struct net_exception *exception; /* link/exception.c; or NULL */
 	struct net_output waiting; /* for the port to accept frames again */
 };

@@ -258,13 +258,15 @@ static unsigned guess_below(const ip_addr_t *ip, unsigned mtu)
  */
 void net_path_timed_out(struct net_conn *conn)
 {
+	const struct net_port *port = net_conn_port(conn);
 	struct tcp_pcb *pcb = &conn->pcb;
 	const ip_addr_t *remote = &pcb->remote_ip;
 	unsigned headers = headers_of(pcb);
 	unsigned mtu = net_path_mtu(remote);
 	unsigned head, least = pcb->mss + headers;
 
-	if (!pcb->unacked || net_here()->pmtud_off)
+	if (!pcb->unacked || net_here()->pmtud_off ||
+	    (port && port->no_carrier)) /* which explains the loss */
 		return;
 	head = pcb->unacked->len + headers;
 	if (mtu && mtu < least)

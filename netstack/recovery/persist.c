@@ -139,6 +139,17 @@ void net_persist_window_opened(struct tcp_pcb *pcb)
 		pcb->nrtx = 0;
 }
 
+void net_persist_carrier_returned(struct tcp_pcb *pcb)
+{
+	unsigned timeouts = pcb->state < ESTABLISHED ? 0 : 1;
+
+	pcb->nrtx = LWIP_MIN(pcb->nrtx, timeouts);
+	if (pcb->persist_cnt > 1) {
+		pcb->persist_cnt = 1;
+		pcb->persist_due_us = net_now_us();
+	}
+}
+
 bool net_persist_timeout(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;

@@ -230,6 +230,13 @@ void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);
 bool net_pacing_holds(const struct net_conn *conn);
 
 /* ---- persist.c ---- */
+/*
+ * The connection's link has its carrier back. What was sent in vain since it
+ * was lost says nothing about the path: the next timeout and the next probe
+ * come as after the first, and not up to a minute later. The caller then arms
+ * the timer. The user timeout goes on.
+ */
+void net_persist_carrier_returned(struct tcp_pcb *pcb);
 /* The peer's window has opened after a timeout. */
 void net_persist_window_opened(struct tcp_pcb *pcb);
 /* When the persist timer is due, ns; CORO_FOREVER: it is not needed. */

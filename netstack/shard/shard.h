@@ -78,6 +78,9 @@ void net_budget_tick(void); /* when next_budget_ns has come */
  */
 void net_shortage_reset(struct net_conn *conn);
 
+/* ---- carrier.c ---- */
+void net_carrier_tick(void); /* every millisecond */
+
 /* ---- frames.c ---- */
 void net_frames_tick(void); /* every millisecond */
 void net_frames_fini(void);

@@ -280,6 +280,7 @@ void net_budget_tick(void)
 	net_budget_changed(); /* coroutines take memory unnoticed */
 	sweep_conns();
 	net_frames_tick();
+	net_carrier_tick();
 	if (now >= shortage.next_trim_ns) {
 		shortage.next_trim_ns = now + TRIM_NS;
 		net_mem_trim();

@@ -135,6 +135,13 @@ unsigned glue_port_frames_spare(struct glue_port *port)
 				     : (unsigned)fake_frames_spare;
 }
 
+_Thread_local bool fake_no_carrier;
+
+bool glue_port_has_carrier(const struct glue_port *port)
+{
+	return !fake_no_carrier;
+}
+
 bool glue_port_frames_exhausted(const struct glue_port *port)
 {
 	return fake_frames_exhausted;

@@ -219,6 +219,7 @@ void fake_reset(void)
 	fake_tx_budget = -1;
 	fake_frames_spare = -1;
 	fake_frames_exhausted = false;
+	fake_no_carrier = false;
 	fake_segment_bytes = 0;
 	fake_tx_segment_bytes = 0;
 }

@@ -36,6 +36,9 @@ extern _Thread_local int fake_frames_spare;
 /* Whether a pool of the port is reported to be empty. */
 extern _Thread_local bool fake_frames_exhausted;
 
+/* Whether the port has lost its carrier. */
+extern _Thread_local bool fake_no_carrier;
+
 /* Frames are received in segments of so many bytes; 0: in one piece. */
 extern _Thread_local unsigned fake_segment_bytes;
 
