@@ -112,9 +112,8 @@ static const char *tso_hint(const struct glue_link *link,
 /*
  * Without hardware that cuts segments, TSO costs what it saves (net_tap cuts
  * with the CPU), or sends frames of 64 KiB to a peer that may not accept them
- * (vhost). With packed rings net_virtio of DPDK 22.11 stops at the first such
- * frame, and does not report which rings it has: users have to enable TSO for
- * it.
+ * (vhost). With packed rings net_virtio stops at the first such frame, and only
+ * its log shows which rings it has (virtio.h): users have to enable TSO for it.
  */
 static int choose_tso(struct glue_device *device,
 		      const struct rte_eth_dev_info *info, char *err,

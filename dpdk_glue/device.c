@@ -19,6 +19,7 @@
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/pci.h"
 #include "dpdk_glue/tap.h"
+#include "dpdk_glue/virtio.h"
 
 #define POOL_DEFAULT 12288 /* frames, of all shards together */
 #define POOL_CACHE   256   /* frames that each thread keeps */
@@ -453,6 +454,34 @@ static int check_mapped(const struct glue_captured *log, char *err,
 }
 
 /*
+ * Refuses what makes net_virtio stop without an error: see virtio.h. Frames of
+ * several buffers are those that are longer than one, and TSO's.
+ */
+static int check_rings(const struct glue_device *device,
+		       const struct glue_captured *log, char *err,
+		       size_t err_len)
+{
+	unsigned most = DATA_ROOM - RTE_ETHER_HDR_LEN;
+
+	if (!glue_virtio_stalls(log->text))
+		return 0;
+	if (device->mtu > most)
+		return glue_fail(err, err_len, -EINVAL,
+				 "--mtu %u: on this card's packed rings DPDK's "
+				 "driver sends no packets of more than %u "
+				 "bytes; use --mtu %u or less, or give the "
+				 "card split rings (QEMU: packed=off)",
+				 device->mtu, most, most);
+	if (device->tso)
+		return glue_fail(
+			err, err_len, -EINVAL,
+			"tso=on: on this card's packed rings DPDK's "
+			"driver stops at TSO; leave tso at auto, or "
+			"give the card split rings (QEMU: packed=off)");
+	return 0;
+}
+
+/*
  * Appends what a card's driver logged when it failed. Drivers of virtual
  * devices log complaints about harmless things.
  */
@@ -495,17 +524,21 @@ static void warn_of_far_cpus(const struct glue_device *device)
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
-	int rc;
+	int rc, level;
 
 	glue_capture_start(&log); /* net_tap logs harmless complaints */
+	level = glue_virtio_log_begin();
 	rc = configure(device, err, err_len);
 	if (rc == 0)
 		rc = choose_mac(device, device->link, err, err_len);
+	glue_virtio_log_end(level);
 	glue_capture_end(&log);
 	if (rc < 0)
 		add_reason(device, &log, err, err_len);
 	else
 		rc = check_mapped(&log, err, err_len);
+	if (rc == 0)
+		rc = check_rings(device, &log, err, err_len);
 	if (rc < 0) {
 		glue_memif_detach(device);
 		return rc;

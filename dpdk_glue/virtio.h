@@ -1,0 +1,28 @@
+/*
+ * A defect of DPDK's net_virtio, and what shows it.
+ *
+ * On a packed ring the driver describes a frame of several buffers by a table
+ * beside the ring (an indirect descriptor), and leaves the ring's entry with
+ * the number of an earlier frame: it writes the number into the table. The
+ * device then returns the wrong number, and the driver soon sends nothing more,
+ * without an error (seen with 22.11; later sources have the same lines). The
+ * driver offers no way to choose a split ring, and shows what it has negotiated
+ * in its log only.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+/*
+ * From now on the driver's log says what it negotiates; begin before a port is
+ * configured, while the log is captured. Returns the level of before.
+ */
+int glue_virtio_log_begin(void);
+void glue_virtio_log_end(int level);
+
+/*
+ * Whether a captured log of a port's start is that of net_virtio on packed
+ * rings with indirect descriptors. If it does not show whether these were
+ * negotiated, they were: hosts offer them by default.
+ */
+bool glue_virtio_stalls(const char *log);
