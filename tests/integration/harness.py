@@ -266,12 +266,14 @@ def cpu_seconds(pid):
 
 
 def eventually(condition, seconds, message, pause=POLL_SECONDS):
-    """Polls until the condition holds; message is a text or a function that returns one."""
+    """Polls until the condition holds, and returns its value; message is a text or a function
+    that returns one."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (value := condition()):
         if time.monotonic() >= deadline:
             raise Failure(message() if callable(message) else message)
         time.sleep(pause)
+    return value
 
 
 def rounds_of(program):

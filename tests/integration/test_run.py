@@ -229,6 +229,12 @@ def children(program):
     return list(map(int, text.split()))
 
 
+def only_child(program, old):
+    """Returns the program's child if it has one, and not the old one; otherwise None."""
+    found = children(program)
+    return found[0] if len(found) == 1 and found != [old] else None
+
+
 def nginx_in_child(env):
     """Its master process binds and listens, and its worker has the stack. After a reload, or if
     the worker dies, a new worker has it."""
@@ -243,16 +249,17 @@ def nginx_in_child(env):
         fetches(folder, OURS, 8080)
         old, = children(program)
         for number, pid in ((signal.SIGHUP, program.process.pid), (signal.SIGKILL, None)):
-            os.kill(pid or children(program)[0], number)
-            eventually(lambda: len(children(program)) == 1 and children(program) != [old],
-                       WAIT_MAX_S, program.story)
-            old, = children(program)
+            os.kill(pid or old, number)
+            old = eventually(lambda: only_child(program, old), WAIT_MAX_S, program.story)
             bring_up(program.link, program)
             eventually(lambda: listening(OURS, 8080), WAIT_MAX_S, program.story)
             fetches(folder, OURS, 8080)
         ends_by_sigterm(program)
     finally:
+        workers = children(program) if program.alive() else []
         program.kill()
+        for pid in workers:  # of a case that failed: they would keep the link
+            os.kill(pid, signal.SIGKILL)
 
 
 def python_serves(env):
