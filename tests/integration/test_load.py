@@ -5,6 +5,7 @@ Usage: test_load.py BUILD_DIR
 tests/apps/test_epoll.py has the same for epoll-load.
 """
 
+import collections
 import contextlib
 import functools
 import json
@@ -312,6 +313,64 @@ def a_run_ends_on_time(env):
         check(figures["interrupted"] and figures["open_at_end"] == 50, f"{figures}")
 
 
+def lose(_):
+    return []
+
+
+def send_again(data):
+    """The answer to an earlier request comes twice, and one comes to none."""
+    return [data, data, bytes(len(data))]
+
+
+def cut(data):
+    return [data[:-1]]
+
+
+def serve_datagrams(sock, answers_to, seen):
+    """Answers every fourth datagram of a client in another way; counts those datagrams."""
+    counts = collections.Counter()
+    with contextlib.suppress(OSError):
+        while True:
+            data, peer = sock.recvfrom(65536)
+            counts[peer] += 1
+            wrong = counts[peer] % 4 == 0
+            seen[wrong] += 1
+            for answer in answers_to(data) if wrong else [data]:
+                sock.sendto(answer, peer)
+
+
+def datagrams_are_counted_by_kind(env, shards):
+    """A lost answer is a timeout, a short one does not verify, and others are ignored."""
+    for answers_to, kind in ((lose, "timeout"), (send_again, None), (cut, "verify")):
+        seen = [0, 0]
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((HOST, 0))
+            threading.Thread(target=serve_datagrams, args=[sock, answers_to, seen],
+                             daemon=True).start()
+            status, figures = load(
+                env, f"{HOST}:{sock.getsockname()[1]}", "--udp", "--seconds", "1",
+                "--conns", "5", "--size", "100", "--shards", shards,
+                "--timeout", "0.2" if kind == "timeout" else "60")
+        name, errors = answers_to.__name__, figures["errors"]
+        check(status == (1 if kind else 0), f"{name}: exit status {status}")
+        check(errors["total"] == (errors[kind] if kind else 0), f"{name}: {errors}")
+        # A busy machine may miss more timeouts.
+        check(kind != "verify" or errors[kind] <= seen[1], f"{name}: {seen}, {errors}")
+        check(not kind or errors[kind] > 0, f"{name}: no errors")
+        check(0 < figures["requests"] <= seen[0] + (0 if kind else seen[1]),
+              f"{name}: {seen}, {figures['requests']} requests")
+
+
+def nobody_answers_datagrams(env):
+    """The kernel reports a closed port, which is an error of its own kind."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((HOST, 0))
+        port = sock.getsockname()[1]
+    status, figures = load(env, f"{HOST}:{port}", "--udp", "--conns", "2", "--seconds", "1")
+    check(status == 1 and figures["errors"]["refused"] == figures["errors"]["total"] > 0,
+          f"exit status {status}, {figures['errors']}")
+
+
 def cases(env):
     def on_veth(function, *words):
         with veth():
@@ -320,9 +379,12 @@ def cases(env):
     for mode, shards in (("echo", "1"), ("cps", "1"), ("bulk", "1"), ("echo", "2"), ("cps", "2")):
         yield (f"{mode}, {shards} shards: failures are counted by kind",
                functools.partial(on_veth, failures_are_counted_by_kind, mode, shards))
-    for function in (bulk_sends_every_write, bulk_that_moves_does_not_time_out,
-                     connections_come_back_after_a_failure, nobody_there_is_refused_at_once,
-                     large_requests, open_loop_keeps_its_rate,
+    for shards in ("1", "2"):
+        yield (f"{shards} shards: datagrams are counted by kind",
+               functools.partial(on_veth, datagrams_are_counted_by_kind, shards))
+    for function in (nobody_answers_datagrams, bulk_sends_every_write,
+                     bulk_that_moves_does_not_time_out, connections_come_back_after_a_failure,
+                     nobody_there_is_refused_at_once, large_requests, open_loop_keeps_its_rate,
                      open_loop_counts_from_when_it_should_have_sent, a_run_ends_on_time):
         yield function.__name__.replace("_", " "), functools.partial(on_veth, function)
 
