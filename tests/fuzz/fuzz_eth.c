@@ -7,21 +7,9 @@
  * Checks: the sanitizers, lwIP's assertions, the form of all sent frames,
  * bounded tables, a plausible MSS, and that at the end no memory is held.
  */
-#include <assert.h>
-#include <string.h>
-
 #include "dpdk_glue/check.h"
 #include "dpdk_glue/glue_csum.h"
-#include "netstack/shard/shard.h"
-#include "tests/bytes.h"
-#include "tests/net/fake_glue.h"
-
-#include "lwip/etharp.h"
-#include "lwip/nd6.h"
-#include "lwip/priv/nd6_priv.h"
-
-#define ETH	  14u
-#define MAX_STEPS 64u
+#include "tests/fuzz/fuzz_host.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,23 +31,11 @@ enum {
 	CHAIN = 64, /* in segments */
 };
 
-struct input {
-	const uint8_t *at, *end;
-};
-
-static struct net_stack *stack;
 static struct net_listener *listener;
-static const uint8_t us4[4] = {10, 0, 0, 1}, them4[4] = {10, 0, 0, 2};
-static const uint8_t us6[16] = {0xfd, [15] = 1}, them6[16] = {0xfd, [15] = 2};
 static struct {
 	u32_t rcv;
 	bool known;
 } peers[2][4];
-
-static unsigned byte(struct input *in)
-{
-	return in->at < in->end ? *in->at++ : 0;
-}
 
 static void send_blocks(struct net_conn *conn, void *arg)
 {
@@ -72,17 +48,9 @@ static void send_blocks(struct net_conn *conn, void *arg)
 
 static void open_stack(void)
 {
-	struct net_opts opts;
 	int err;
 
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:fuzz";
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 16;
-	opts.poll = NET_POLL_BUSY;
-	err = net_stack_open(&opts, &stack);
-	assert(err == 0);
+	open_fuzzed_stack();
 	err = net_listen(stack, &net_addr_any(7), 4, &listener);
 	assert(err == 0);
 	net_listener_serve(listener, send_blocks, NULL);
@@ -200,7 +168,7 @@ static void frame_step(struct input *in, unsigned what)
 {
 	static const uint16_t types[] = {0x0806, 0x0800, 0x86dd};
 	uint8_t frame[ETH + 256];
-	unsigned len = byte(in), have;
+	unsigned len = byte(in);
 
 	memcpy(frame, fake_mac, 6);
 	memcpy(frame + 6, fake_peer_mac, 6);
@@ -213,43 +181,15 @@ static void frame_step(struct input *in, unsigned what)
 	} else {
 		put16(frame + 12, types[what & 7]);
 	}
-	have = (unsigned)(in->end - in->at);
-	if (len > have)
-		len = have;
-	memcpy(frame + ETH, in->at, len);
-	in->at += len;
+	len = copy_bytes(in, frame + ETH, len);
 	deliver(frame, ETH + len, what);
-}
-
-/* Writes an IP header to the stack; returns where the payload goes. */
-static uint8_t *ip_header(uint8_t *frame, bool v6, unsigned proto)
-{
-	uint8_t *ip = frame + ETH;
-
-	memset(frame, 0, ETH + 40);
-	memcpy(frame, fake_mac, 6);
-	memcpy(frame + 6, fake_peer_mac, 6);
-	put16(frame + 12, v6 ? 0x86dd : 0x0800);
-	if (v6) {
-		ip[6] = (uint8_t)proto;
-		ip[7] = 64;
-		memcpy(ip + 8, them6, 16);
-		memcpy(ip + 24, us6, 16);
-		return ip + 40;
-	}
-	ip[0] = 0x45;
-	ip[8] = 64;
-	ip[9] = (uint8_t)proto;
-	memcpy(ip + 12, them4, 4);
-	memcpy(ip + 16, us4, 4);
-	return ip + 20;
 }
 
 static void say_tcp(bool v6, unsigned port, uint8_t flags, u32_t seq, u32_t ack,
 		    unsigned options)
 {
 	uint8_t frame[ETH + 40 + 28] = {0};
-	uint8_t *tcp = ip_header(frame, v6, 6);
+	uint8_t *tcp = put_ip_header(frame, v6, 6);
 
 	put16(tcp, 1000 + port);
 	put16(tcp + 2, 7);
@@ -260,27 +200,6 @@ static void say_tcp(bool v6, unsigned port, uint8_t flags, u32_t seq, u32_t ack,
 	put16(tcp + 14, 65535);
 	memcpy(tcp + 20, "\2\4\5\200\4\2\1\1", options);
 	deliver(frame, (unsigned)(tcp - frame) + 20 + options, FIX);
-}
-
-static void neighbours(void)
-{
-	struct nd6_neighbor_cache_entry *entry = &neighbor_cache[0];
-	uint8_t frame[42] = {0};
-
-	memset(entry, 0, sizeof(*entry));
-	memcpy(entry->next_hop_address.addr, them6, 16);
-	entry->netif = &net_here()->netifs[0];
-	memcpy(entry->lladdr, fake_peer_mac, 6);
-	entry->state = ND6_REACHABLE;
-	entry->counter.reachable_time = 3600000;
-	memcpy(frame, fake_mac, 6);
-	memcpy(frame + 6, fake_peer_mac, 6);
-	memcpy(frame + 12, "\10\6\0\1\10\0\6\4\0\1", 10);
-	memcpy(frame + 22, fake_peer_mac, 6);
-	memcpy(frame + 28, them4, 4);
-	memcpy(frame + 38, us4, 4);
-	fake_receive_wire(frame, sizeof(frame));
-	run();
 }
 
 static void connect_step(struct input *in, unsigned what)
@@ -330,7 +249,7 @@ static void too_big_step(struct input *in, unsigned what)
 	bool v6 = what & V6;
 	unsigned arg = byte(in), mtu = byte(in) << 8 | byte(in);
 	struct net_conn *conn = conn_of(v6, arg & 3);
-	uint8_t *icmp = ip_header(frame, v6, v6 ? 58 : 1), *ip = icmp + 8;
+	uint8_t *icmp = put_ip_header(frame, v6, v6 ? 58 : 1), *ip = icmp + 8;
 	uint8_t *tcp = ip + (v6 ? 40 : 20);
 
 	icmp[0] = v6 ? 2 : 3;
@@ -420,15 +339,10 @@ static void clean_up(void)
 	assert(net_here()->n_conns == 0);
 	assert(net_here()->half_open == 0);
 	check_tables();
-	etharp_cleanup_netif(&net_here()->netifs[0]);
-	nd6_cleanup_netif(&net_here()->netifs[0]);
+	forget_neighbours();
 	run();
 	assert(fake_frames_out == 0);
-	memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
-	memset(net_here()->neighbours, 0,
-	       sizeof(net_here()->tables->neighbours));
-	memset(net_here()->asked, 0, sizeof(net_here()->tables->asked));
-	memset(net_here()->asked6, 0, sizeof(net_here()->tables->asked6));
+	forget_hosts();
 	memset(peers, 0, sizeof(peers));
 }
 
@@ -438,7 +352,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!stack)
 		open_stack();
-	neighbours();
+	add_neighbours();
+	run();
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
 		run_step(&in);
 	clean_up();

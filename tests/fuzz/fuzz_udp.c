@@ -7,20 +7,9 @@
  * counters and limits of sockets, the form of sent frames, and that at the end
  * no memory is held.
  */
-#include <assert.h>
-#include <string.h>
-
 #include "dpdk_glue/glue_csum.h"
-#include "netstack/shard/shard.h"
-#include "tests/bytes.h"
-#include "tests/net/fake_glue.h"
+#include "tests/fuzz/fuzz_host.h"
 
-#include "lwip/etharp.h"
-#include "lwip/nd6.h"
-#include "lwip/priv/nd6_priv.h"
-
-#define ETH	  14u
-#define MAX_STEPS 64u
 #define SOCKETS	  4u
 #define PORT	  53u /* and the next one */
 #define PEER_PORT 1000u
@@ -48,14 +37,6 @@ enum {
 	EMPTY = 128 /* no frame can be kept: datagrams are copied */
 };
 
-struct input {
-	const uint8_t *at, *end;
-};
-
-static struct net_stack *stack;
-static const uint8_t us4[4] = {10, 0, 0, 1}, them4[4] = {10, 0, 0, 2};
-static const uint8_t us6[16] = {0xfd, [15] = 1}, them6[16] = {0xfd, [15] = 2};
-
 static struct {
 	struct net_udp *udp;
 	struct net_datagram held[HELD_MAX];
@@ -72,32 +53,12 @@ static struct {
 static bool any_bytes; /* a raw packet may have reached a socket */
 static unsigned n_calls;
 
-static unsigned byte(struct input *in)
-{
-	return in->at < in->end ? *in->at++ : 0;
-}
-
 static void on_news(struct net_udp *udp, struct net_udp_watch *watch)
 {
 	n_calls++;
 }
 
 static struct net_udp_watch watch = {on_news};
-
-static void open_stack(void)
-{
-	struct net_opts opts;
-	int err;
-
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:fuzz";
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 16;
-	opts.poll = NET_POLL_BUSY;
-	err = net_stack_open(&opts, &stack);
-	assert(err == 0);
-}
 
 static struct net_addr addr_of(bool v6, const uint8_t *ip, unsigned port)
 {
@@ -163,31 +124,18 @@ static void run(void)
 /* Writes an IP header to the stack; returns where the payload goes. */
 static uint8_t *ip_header(uint8_t *frame, bool v6, unsigned proto, unsigned len)
 {
-	uint8_t *ip = frame + ETH;
+	uint8_t *payload = put_ip_header(frame, v6, proto), *ip = frame + ETH;
 	uint16_t sum;
 
-	memset(frame, 0, ETH + 40);
-	memcpy(frame, fake_mac, 6);
-	memcpy(frame + 6, fake_peer_mac, 6);
-	put16(frame + 12, v6 ? 0x86dd : 0x0800);
 	if (v6) {
 		ip[0] = 0x60;
 		put16(ip + 4, len);
-		ip[6] = (uint8_t)proto;
-		ip[7] = 64;
-		memcpy(ip + 8, them6, 16);
-		memcpy(ip + 24, us6, 16);
-		return ip + 40;
+		return payload;
 	}
-	ip[0] = 0x45;
 	put16(ip + 2, 20 + len);
-	ip[8] = 64;
-	ip[9] = (uint8_t)proto;
-	memcpy(ip + 12, them4, 4);
-	memcpy(ip + 16, us4, 4);
 	sum = (uint16_t)~glue_sum_fold(glue_sum_add(0, ip, 20));
 	memcpy(ip + 10, &sum, 2);
-	return ip + 20;
+	return payload;
 }
 
 static void sum_l4(uint8_t *l4, unsigned len, bool v6, unsigned proto,
@@ -245,17 +193,13 @@ static void datagram_step(struct input *in, unsigned what)
 static void raw_step(struct input *in, unsigned what)
 {
 	uint8_t frame[ETH + 256] = {0};
-	unsigned len = byte(in), have;
+	unsigned len = byte(in);
 	bool v6 = what & V6;
 
 	memcpy(frame, fake_mac, 6);
 	memcpy(frame + 6, fake_peer_mac, 6);
 	put16(frame + 12, v6 ? 0x86dd : 0x0800);
-	have = (unsigned)(in->end - in->at);
-	if (len > have)
-		len = have;
-	memcpy(frame + ETH, in->at, len);
-	in->at += len;
+	len = copy_bytes(in, frame + ETH, len);
 	if (len >= 20 && !v6 && !(what & WRONG)) {
 		uint16_t sum;
 
@@ -417,42 +361,16 @@ static void step(struct input *in)
 
 /* ---- the ends of an input ---- */
 
-static void add_neighbours(void)
-{
-	struct nd6_neighbor_cache_entry *entry = &neighbor_cache[0];
-	uint8_t frame[42] = {0};
-
-	memset(entry, 0, sizeof(*entry));
-	memcpy(entry->next_hop_address.addr, them6, 16);
-	entry->netif = &net_here()->netifs[0];
-	memcpy(entry->lladdr, fake_peer_mac, 6);
-	entry->state = ND6_REACHABLE;
-	entry->counter.reachable_time = 3600000;
-	memcpy(frame, fake_mac, 6);
-	memcpy(frame + 6, fake_peer_mac, 6);
-	memcpy(frame + 12, "\10\6\0\1\10\0\6\4\0\1", 10);
-	memcpy(frame + 22, fake_peer_mac, 6);
-	memcpy(frame + 28, them4, 4);
-	memcpy(frame + 38, us4, 4);
-	fake_receive_wire(frame, sizeof(frame));
-	run();
-}
-
 static void clean_up(void)
 {
 	for (unsigned i = 0; i < SOCKETS; i++)
 		close_step(i);
 	assert(net_udps.n == 0 && net_udps.n_connected == 0);
-	etharp_cleanup_netif(&net_here()->netifs[0]);
-	nd6_cleanup_netif(&net_here()->netifs[0]);
+	forget_neighbours();
 	fake_now_ns += INT64_C(60000000000); /* what waited for ARP is gone */
 	run();
 	assert(fake_frames_out == 0);
-	memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
-	memset(net_here()->neighbours, 0,
-	       sizeof(net_here()->tables->neighbours));
-	memset(net_here()->asked, 0, sizeof(net_here()->tables->asked));
-	memset(net_here()->asked6, 0, sizeof(net_here()->tables->asked6));
+	forget_hosts();
 	memset(&last, 0, sizeof(last));
 	any_bytes = false;
 }
@@ -462,8 +380,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, data + size};
 
 	if (!stack)
-		open_stack();
+		open_fuzzed_stack();
 	add_neighbours();
+	run();
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
 		step(&in);
 	clean_up();
