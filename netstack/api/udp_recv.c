@@ -122,14 +122,20 @@ long net_udp_recv(struct net_udp *udp, void *buf, size_t len,
 	return (long)n;
 }
 
+/* 0: a datagram is there to be read; -EAGAIN: none is. */
+static int check_readable(struct net_udp *udp)
+{
+	int err = net_udp_enter(udp);
+
+	return err == 0 && !udp->rx_head ? -EAGAIN : err;
+}
+
 int net_udp_peek(struct net_udp *udp, struct net_datagram *out)
 {
 	int err;
 
 	NET_CHECK_UDP(udp);
-	err = net_udp_enter(udp);
-	if (err == 0 && !udp->rx_head)
-		err = -EAGAIN;
+	err = check_readable(udp);
 	if (err == 0)
 		net_udp_describe(udp->rx_head, out);
 	return err;
@@ -140,9 +146,7 @@ int net_udp_discard(struct net_udp *udp)
 	int err;
 
 	NET_CHECK_UDP(udp);
-	err = net_udp_enter(udp);
-	if (err == 0 && !udp->rx_head)
-		err = -EAGAIN;
+	err = check_readable(udp);
 	if (err == 0)
 		net_pbuf_free(net_udp_unqueue(udp));
 	return err;

@@ -100,6 +100,7 @@ struct net_udp_opts net_dgram_udp_opts(const struct net_sock *sock,
 				       unsigned family);
 long net_dgram_setopt(struct net_sock *sock, int fd, int level, int name,
 		      const void *value, socklen_t len);
+/* The caller has checked that value and len can be written. */
 long net_dgram_getopt(struct net_sock *sock, int fd, int level, int name,
 		      void *value, socklen_t *len);
 /* For FIONREAD and SIOCOUTQ. */

@@ -229,12 +229,6 @@ static long get_mtu(struct net_sock *sock, void *value, socklen_t *len)
 long net_dgram_getopt(struct net_sock *sock, int fd, int level, int name,
 		      void *value, socklen_t *len)
 {
-	if (!value || !len || !net_can_write(len, sizeof(*len)))
-		return -EFAULT;
-	if ((int)*len < 0)
-		return -EINVAL;
-	if (*len && !net_can_write(value, 1))
-		return -EFAULT;
 	if (level == SOL_SOCKET && name == SO_ERROR)
 		return give_int(value, len, take_error(sock));
 	if ((level == IPPROTO_IP && name == IP_MTU) ||

@@ -505,14 +505,14 @@ long net_sock_getopt(struct net_sock *sock, int fd, int level, int name,
 	long err = level == IPPROTO_IP || level == IPPROTO_IPV6 ? -ENOPROTOOPT
 								: -EOPNOTSUPP;
 
-	if (sock->dgram)
-		return net_dgram_getopt(sock, fd, level, name, value, len);
 	if (!value || !len || !net_can_write(len, sizeof(*len)))
 		return -EFAULT;
 	if ((int)*len < 0)
 		return -EINVAL;
 	if (*len && !net_can_write(value, 1))
 		return -EFAULT;
+	if (sock->dgram)
+		return net_dgram_getopt(sock, fd, level, name, value, len);
 	if (is_kept(level, name) || is_of_kind(level, name) ||
 	    (is_mss(level, name) && !sock->conn) ||
 	    (level == SOL_SOCKET &&
