@@ -77,10 +77,15 @@ static bool is_handler(const struct sigaction *action)
 	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
+/* Another thread may have taken the handler away since the signal came. */
 static void call_handler(const struct sigaction *action, int signo,
 			 siginfo_t *info, void *context)
 {
-	if (action->sa_flags & SA_SIGINFO)
+	if (!is_handler(action) && action->sa_handler == SIG_DFL)
+		end_by_default(signo);
+	else if (!is_handler(action))
+		return;
+	else if (action->sa_flags & SA_SIGINFO)
 		action->sa_sigaction(signo, info, context);
 	else
 		action->sa_handler(signo);
@@ -208,18 +213,24 @@ static bool stands(const struct sigaction *action)
 		       : action->sa_handler == on_fatal;
 }
 
-/* Is it the program that calls? The stack sets its own handlers in the loop, or
- * on its own threads. */
+/*
+ * Is it the program that calls? The stack sets its own handlers in the loop, or
+ * on its own threads. A child of vfork() resets its signals before it calls
+ * exec: those are its own, and the table of actions is its parent's.
+ */
 static bool is_the_programs(void)
 {
 	return net_whole.on && !net_is_child() &&
-	       net_caller.state != NET_TURNING && !net_whole_own_thread();
+	       net_caller.state != NET_TURNING && !net_whole_own_thread() &&
+	       !net_fd_shares_memory();
 }
 
+/* A handler is in the table before the kernel can call ours: another thread may
+ * get the signal at once. */
 NET_HOOK int sigaction(int signo, const struct sigaction *action,
 		       struct sigaction *old)
 {
-	struct sigaction was = {0}, ours;
+	struct sigaction was = {0}, theirs, ours;
 	sigset_t all, mask;
 	int rc;
 
@@ -237,11 +248,14 @@ NET_HOOK int sigaction(int signo, const struct sigaction *action,
 		ours = action_for(signo, action);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &mask);
-	rc = set_action(signo, action ? &ours : NULL, &was);
-	if (rc == 0 && old)
-		*old = stands(&was) ? actions[signo] : was;
-	if (rc == 0 && action)
+	theirs = actions[signo];
+	if (action && is_handler(action))
 		actions[signo] = *action;
+	rc = set_action(signo, action ? &ours : NULL, &was);
+	if (action)
+		actions[signo] = rc == 0 ? *action : theirs;
+	if (rc == 0 && old)
+		*old = stands(&was) ? theirs : was;
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return rc;
 }

@@ -293,6 +293,9 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll);
 
 /* Makes `to` another descriptor of the object of `from`. */
 void net_fd_copy(int from, int to);
+/* Whether this is a child of vfork(). Its calls before exec must not change the
+ * tables, which are the parent's. */
+bool net_fd_shares_memory(void);
 
 /*
  * Removes a descriptor that is about to be closed or overwritten. One of

@@ -282,13 +282,9 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll)
 	return 0;
 }
 
-/*
- * Is this a child that shares our memory? After vfork() the table is the
- * parent's, and a child's close() and dup() before exec must not change it.
- */
-static bool shares_memory(void)
+bool net_fd_shares_memory(void)
 {
-	return !net_is_child() && getpid() != program_pid;
+	return net_fds && !net_is_child() && getpid() != program_pid;
 }
 
 void net_fd_copy(int from, int to)
@@ -299,7 +295,7 @@ void net_fd_copy(int from, int to)
 		return;
 	entry = &net_fds[from];
 	if (entry->owner != net_sockets_here() || net_is_child() ||
-	    shares_memory())
+	    net_fd_shares_memory())
 		return;
 	if (entry->sock)
 		net_fd_set_sock(to, entry->sock);
@@ -346,7 +342,7 @@ int net_fd_forget(int fd, const char *call)
 	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
 		return 0;
 	entry = &net_fds[fd];
-	if (!entry->owner || shares_memory())
+	if (!entry->owner || net_fd_shares_memory())
 		return 0;
 	if (net_is_child()) {
 		entry_leave(entry);
@@ -371,7 +367,7 @@ int net_fd_fresh(int fd)
 
 	if (!net_fds || (unsigned)fd >= NET_FDS_MAX)
 		return fd;
-	if (net_sockets_here()->epolls && !shares_memory())
+	if (net_sockets_here()->epolls && !net_fd_shares_memory())
 		net_epoll_forget(fd);
 	entry = &net_fds[fd];
 	owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
@@ -392,7 +388,7 @@ int net_fd_forget_range(unsigned first, unsigned last, const char *call)
 {
 	int err = 0;
 
-	if (!net_fds || shares_memory())
+	if (!net_fds || net_fd_shares_memory())
 		return 0;
 	if (last >= NET_FDS_MAX)
 		last = NET_FDS_MAX - 1;

@@ -319,10 +319,30 @@ static void owners(void)
 	signal(SIGIO, SIG_DFL);
 }
 
+/* A child that shares the memory resets its signals before it calls exec. */
+static void reset_by_child(void)
+{
+	pid_t child;
+
+	alarms = 0;
+	signal(SIGUSR1, on_timer);
+	child = vfork();
+	if (child == 0) {
+		signal(SIGUSR1, SIG_DFL);
+		_exit(9);
+	}
+	show("vfork: signal in the child", status_of(child));
+	raise(SIGUSR1);
+	show("vfork: the parent's handler", alarms);
+	show("vfork: the parent's action",
+	     signal(SIGUSR1, SIG_DFL) == on_timer);
+}
+
 void calls_with_signals(void)
 {
 	interrupted();
 	restarted();
+	reset_by_child();
 	owners();
 }
 
