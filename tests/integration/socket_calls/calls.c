@@ -21,8 +21,11 @@ static const char *own_text, *peer_text, *peer_text6;
 
 /* ---- lines ---- */
 
-static void begin_next(void)
+static const char *volatile last_label = "the beginning";
+
+static void begin_next(const char *label)
 {
+	last_label = label;
 	fflush(stdout);
 	alarm(HANG_S);
 	errno = 0;
@@ -36,7 +39,7 @@ void show(const char *label, long result)
 		printf("%s: %ld %s\n", label, result, strerrorname_np(err));
 	else
 		printf("%s: %ld\n", label, result);
-	begin_next();
+	begin_next(label);
 }
 
 void show_text(const char *label, const char *format, ...)
@@ -48,7 +51,7 @@ void show_text(const char *label, const char *format, ...)
 	vprintf(format, args);
 	va_end(args);
 	putchar('\n');
-	begin_next();
+	begin_next(label);
 }
 
 void show_poll(const char *label, int result, short events)
@@ -223,11 +226,12 @@ int get_int(int fd, int level, int option)
 /* The first alarm ends a waiting call, the second the program. */
 static void on_alarm(int number)
 {
-	static const char text[] = "HANGS\n";
+	const char *words[] = {"after ", last_label, ": HANGS\n"};
 
 	(void)number;
-	if (write(STDOUT_FILENO, text, sizeof(text) - 1) < 0)
-		_exit(1);
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (write(STDOUT_FILENO, words[i], strlen(words[i])) < 0)
+			_exit(1);
 	alarm(HANG_S);
 	signal(SIGALRM, SIG_DFL);
 }
