@@ -168,6 +168,8 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 			done = peek ? (size_t)got : done + (size_t)got;
 			if (done >= enough || (peek && has_ended(sock)))
 				return (long)done;
+			if (!peek) /* the end may be there already */
+				continue;
 			got = -EAGAIN;
 		}
 		if (got == -EAGAIN && sock->rd_shut)

@@ -77,6 +77,25 @@ static void reading(void)
 	close(fd);
 }
 
+/* The end comes before the call that waits for more bytes than there are. */
+static void short_of_all(void)
+{
+	int fd = talk("say:rest eof end");
+	char text[20];
+
+	wait_for(fd, POLLRDHUP);
+	show("MSG_WAITALL at the end", recv(fd, text, 10, MSG_WAITALL));
+	show("MSG_WAITALL at the end: then", recv(fd, text, 10, MSG_WAITALL));
+	set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 6);
+	show("SO_RCVLOWAT at the end", recv(fd, text, 10, 0));
+	close(fd);
+	fd = talk("say:rest eof end");
+	wait_for(fd, POLLRDHUP);
+	set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 6);
+	show("SO_RCVLOWAT above the rest", recv(fd, text, 10, 0));
+	close(fd);
+}
+
 static void low_water(void)
 {
 	int fd = talk("say:abc read:1 say:defg end");
@@ -189,6 +208,7 @@ static void kind(void)
 void calls_on_streams(void)
 {
 	reading();
+	short_of_all();
 	low_water();
 	timeouts();
 	writing();
