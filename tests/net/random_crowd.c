@@ -8,9 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dpdk_glue/glue_csum.h"
 #include "tests/bytes.h"
-#include "tests/net/frames.h"
 
 #define FIRST_PORT 20000u
 #define RTO	   (250 * MS)
@@ -20,8 +18,6 @@
 #define BURST	   4u		/* segments that a client sends at once */
 #define STANDSTILL (8 * SECOND) /* a reader's longest wait for a byte */
 #define RESETS	   4u		/* of a client without an answer */
-#define PACKETS	   16384u
-#define PACKET_MAX 1600u
 
 enum state { AWAY, OPENING, OPEN, GONE };
 
@@ -40,65 +36,16 @@ struct client {
 	int64_t starts, due, rto, progress;
 };
 
-struct packet {
-	int64_t at;
-	unsigned len;
-	bool to_stack;
-	uint8_t frame[PACKET_MAX];
-};
-
 static struct client clients[CLIENTS_MAX];
 static unsigned n_clients;
-static struct packet packets[PACKETS]; /* the delay is the same for all */
-static unsigned first, n_packets;
-static int64_t asked, asked_due; /* ARP */
 
-/* Time in which the stack could run. */
-static int64_t active_ns(void)
-{
-	return crowd.now - crowd.paused;
-}
-
-/* ---- the path ---- */
-
-static void travel(bool to_stack, const uint8_t *frame, unsigned len)
-{
-	struct packet *packet;
-
-	if (n_packets == PACKETS || len > PACKET_MAX ||
-	    rng_chance(&crowd.rng, crowd.draw.loss))
-		return;
-	packet = &packets[(first + n_packets++) % PACKETS];
-	packet->at = crowd.now + crowd.draw.delay;
-	packet->to_stack = to_stack;
-	packet->len = len;
-	memcpy(packet->frame, frame, len);
-}
-
-/* Each client is a host of its own, behind the router that is the peer. */
-static void put_ip4(uint8_t *frame, unsigned host, unsigned payload,
-		    unsigned proto)
-{
-	uint8_t *ip = frame + 14;
-	uint16_t sum;
-
-	memset(ip, 0, 20);
-	frame_ethernet(frame, 0x0800);
-	ip[0] = 0x45;
-	put16(ip + 2, 20 + payload);
-	ip[8] = 64;
-	ip[9] = (uint8_t)proto;
-	put32(ip + 12, 0x0a010000 + host);
-	memcpy(ip + 16, stack_ip, 4);
-	sum = (uint16_t)~glue_sum_fold(glue_sum_add(0, ip, 20));
-	memcpy(ip + 10, &sum, 2);
-}
+/* ---- sending ---- */
 
 static void send_segment(struct client *c, uint8_t flags, uint32_t offset,
 			 unsigned len)
 {
 	static const uint8_t syn_options[8] = {2, 4, 0, 0, 1, 3, 3, SCALE};
-	uint8_t frame[PACKET_MAX], data[1460], options[8], *tcp = frame + 34;
+	uint8_t data[1460], options[8];
 	struct segment s = {
 		.src = c->port,
 		.dst = c->to,
@@ -110,7 +57,6 @@ static void send_segment(struct client *c, uint8_t flags, uint32_t offset,
 		.len = len,
 		.wnd = (uint16_t)(c->room >> SCALE),
 	};
-	uint16_t sum;
 
 	if (flags & PEER_SYN) {
 		memcpy(options, syn_options, sizeof(options));
@@ -121,16 +67,8 @@ static void send_segment(struct client *c, uint8_t flags, uint32_t offset,
 	}
 	for (unsigned i = 0; i < len; i++)
 		data[i] = crowd_byte(c->port, offset + i);
-	len = frame_put_tcp(tcp, &s);
-	put_ip4(frame, c->host, len, 6);
-	put16(tcp + 16, 0);
-	sum = (uint16_t)~glue_sum_fold(glue_sum_pseudo(frame + 26, 4, 6, len) +
-				       glue_sum_add(0, tcp, len));
-	memcpy(tcp + 16, &sum, 2);
-	travel(true, frame, 34 + len);
+	crowd_send(c->host, &s);
 }
-
-/* ---- sending ---- */
 
 static void arm(struct client *c)
 {
@@ -194,7 +132,7 @@ static void time_out(struct client *c)
 	switch (c->state) {
 	case AWAY:
 		c->state = OPENING;
-		c->progress = active_ns();
+		c->progress = crowd_active_ns();
 		c->rto = RTO;
 		c->due = crowd.now + c->rto;
 		send_segment(c, PEER_SYN, 0, 0);
@@ -243,7 +181,7 @@ static void take_opening(struct client *c, const struct segment *s)
 	c->edge = s->wnd;
 	c->rto = RTO;
 	c->due = NEVER;
-	c->progress = active_ns();
+	c->progress = crowd_active_ns();
 	send_ack(c);
 	send_data(c);
 }
@@ -262,7 +200,7 @@ static void take_ack(struct client *c, const struct segment *s)
 		c->next = LWIP_MAX(c->next, LWIP_MIN(ack, c->end));
 		c->dups = 0;
 		c->rto = RTO;
-		c->progress = active_ns();
+		c->progress = crowd_active_ns();
 		arm(c);
 	} else if (c->una < c->next && !s->len && ++c->dups == 3) {
 		c->next = c->una;
@@ -287,7 +225,7 @@ static void take_data(struct client *c, const struct segment *s)
 		crowd_compare("the path", c->port, from,
 			      s->data + (from - offset), end - from);
 		c->got = end;
-		c->progress = active_ns();
+		c->progress = crowd_active_ns();
 		if (c->kind != READER && !(c->kind == LATE && crowd.wakes))
 			c->room -= end - from;
 		if (c->got > c->wanted)
@@ -299,7 +237,7 @@ static void take_data(struct client *c, const struct segment *s)
 			crowd_violated("client %u: a FIN after %u of %u bytes",
 				       c->port, c->got, c->wanted);
 		c->fin_got = true;
-		c->progress = active_ns();
+		c->progress = crowd_active_ns();
 	}
 	send_ack(c);
 }
@@ -355,99 +293,20 @@ static void take_segment(struct client *c, const struct segment *s)
 		leave(c);
 }
 
-/* ---- other frames ---- */
-
-/* The stack is to answer for its address, whatever its connections do. */
-static void ask_arp(void)
-{
-	uint8_t frame[42] = {0}, *arp = frame + 14;
-
-	frame_ethernet(frame, 0x0806);
-	memset(frame, 0xff, 6);
-	put16(arp, 1);
-	put16(arp + 2, 0x0800);
-	arp[4] = 6;
-	arp[5] = 4;
-	put16(arp + 6, 1);
-	memcpy(arp + 8, fake_peer_mac, 6);
-	memcpy(arp + 14, peer_ip, 4);
-	memcpy(arp + 24, stack_ip, 4);
-	if (!asked)
-		asked = active_ns();
-	asked_due = crowd.now + SECOND;
-	queue_receive(frame, sizeof(frame));
-}
-
-static void take_arp(const uint8_t *frame)
-{
-	uint8_t answer[42] = {0}, *arp = answer + 14;
-
-	if (get16(frame + 14 + 6) == 2) {
-		asked = 0;
-		return;
-	}
-	if (memcmp(frame + 14 + 24, peer_ip, 4) != 0)
-		return;
-	memcpy(answer, frame, sizeof(answer));
-	frame_ethernet(answer, 0x0806);
-	put16(arp + 6, 2);
-	memcpy(arp + 8, fake_peer_mac, 6);
-	memcpy(arp + 14, peer_ip, 4);
-	memcpy(arp + 18, frame + 14 + 8, 10);
-	queue_receive(answer, sizeof(answer));
-}
-
-/* A router reports its MTU, with the header and eight bytes of the packet. */
-static void report_mtu(const uint8_t *frame)
-{
-	uint8_t report[34 + 8 + 28] = {0}, *icmp = report + 34;
-	uint16_t sum;
-
-	put_ip4(report, 0, 36, 1);
-	icmp[0] = 3;
-	icmp[1] = 4;
-	put16(icmp + 6, crowd.draw.path_mtu);
-	memcpy(icmp + 8, frame + 14, 28);
-	sum = (uint16_t)~glue_sum_fold(glue_sum_add(0, icmp, 36));
-	memcpy(icmp + 2, &sum, 2);
-	travel(true, report, sizeof(report));
-}
-
-void crowd_take(const uint8_t *frame, unsigned len)
-{
-	if (get16(frame + 12) == 0x0806)
-		take_arp(frame);
-	else if (crowd.draw.mtu_at && crowd.now >= crowd.draw.mtu_at &&
-		 len > 14 + crowd.draw.path_mtu)
-		report_mtu(frame);
-	else
-		travel(false, frame, len);
-}
-
 /* ---- the crowd ---- */
 
-static void deliver(const struct packet *packet)
+void crowd_receive(const struct segment *s)
 {
-	const uint8_t *ip = packet->frame + 14;
-	struct segment s;
-	unsigned at;
+	unsigned at = s->dst - FIRST_PORT;
 
-	if (packet->to_stack) {
-		queue_receive(packet->frame, packet->len);
-		return;
-	}
-	if (get16(packet->frame + 12) != 0x0800 || ip[9] != 6)
-		return;
-	s = frame_get_tcp(ip + 20, get16(ip + 2) - 20);
-	at = s.dst - FIRST_PORT;
 	if (at < n_clients)
-		take_segment(&clients[at], &s);
+		take_segment(&clients[at], s);
 }
 
 static void check_standstill(const struct client *c)
 {
 	if (c->kind == READER && c->state != AWAY && c->state != GONE &&
-	    active_ns() - c->progress > STANDSTILL)
+	    crowd_active_ns() - c->progress > STANDSTILL)
 		crowd_violated("client %u stands still with %u of %u bytes, "
 			       "state %d; %llu frames had no buffer",
 			       c->port, c->got, c->wanted, (int)c->state,
@@ -456,31 +315,21 @@ static void check_standstill(const struct client *c)
 
 void crowd_run(void)
 {
-	while (n_packets && packets[first].at <= crowd.now) {
-		const struct packet *packet = &packets[first];
-
-		first = (first + 1) % PACKETS;
-		n_packets--;
-		deliver(packet);
-	}
+	crowd_path_run();
 	for (unsigned i = 0; i < n_clients; i++) {
 		if (clients[i].due <= crowd.now)
 			time_out(&clients[i]);
 		check_standstill(&clients[i]);
 	}
-	if (crowd.now >= asked_due)
-		ask_arp();
-	if (asked && active_ns() - asked > STANDSTILL)
-		crowd_violated("the stack answers no ARP request");
 }
 
 int64_t crowd_due(void)
 {
-	int64_t due = n_packets ? packets[first].at : NEVER;
+	int64_t due = crowd_path_due();
 
 	for (unsigned i = 0; i < n_clients; i++)
 		due = LWIP_MIN(due, clients[i].due);
-	return LWIP_MIN(due, asked_due);
+	return due;
 }
 
 void crowd_print(void)
@@ -554,5 +403,5 @@ void crowd_begin(void)
 	crowd.alive = n_clients;
 	for (unsigned i = 0; i < n_clients; i++)
 		init_client(&clients[i], i);
-	asked_due = crowd.now;
+	crowd_path_begin();
 }

@@ -2,10 +2,11 @@
  * Random lives of several shards on one queue: a crowd of clients, many of
  * which do not read, against the stack on DPDK's own frames, pools and rings.
  *
- * random_shards.c    the program: processes, shards, what disturbs them, checks
- * random_crowd.c     the clients, what they send and what they compare
- * random_handlers.c  the applications on the stack's side
- * random_queue.c     the queue's frames
+ * random_shards.c      the program: processes, shards, pauses, checks
+ * random_crowd.c       the clients, what they send and what they compare
+ * random_crowd_path.c  the path between clients and stack, ARP
+ * random_handlers.c    the applications on the stack's side
+ * random_queue.c       the queue's frames
  *
  * One thread runs all shards in turn on a clock of its own, so that a seed
  * gives the same life everywhere. Frames come from the pool of the queue, as a
@@ -78,8 +79,8 @@ void crowd_compare(const char *where, uint16_t port, uint32_t offset,
 
 /* ---- random_crowd.c ---- */
 void crowd_begin(void);
-/* Takes a frame that the stack has sent. */
-void crowd_take(const uint8_t *frame, unsigned len);
+/* A segment arrives at a client. */
+void crowd_receive(const struct segment *s);
 /* Runs timers, delivers to both sides. */
 void crowd_run(void);
 /* When something is due next. */
@@ -88,6 +89,18 @@ void crowd_wake(void);
 void crowd_print(void); /* the clients that are left */
 /* Whether the mutes' data has come to a standstill. */
 bool crowd_is_stuck(void);
+
+/* ---- random_crowd_path.c ---- */
+void crowd_path_begin(void);
+/* Takes a frame that the stack has sent. */
+void crowd_take(const uint8_t *frame, unsigned len);
+/* Sends a client's segment. */
+void crowd_send(unsigned host, const struct segment *s);
+/* Delivers what is due, and asks for the stack's MAC address each second. */
+void crowd_path_run(void);
+int64_t crowd_path_due(void);
+/* Returns the time in which the stack could run. */
+int64_t crowd_active_ns(void);
 
 /* ---- random_handlers.c ---- */
 void echo_views_or_copies(struct net_conn *conn, void *arg);
