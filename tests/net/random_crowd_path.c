@@ -1,6 +1,7 @@
 /*
  * The path between a crowd of clients and the stack: it delays every packet for
- * the same time, loses some, reports its MTU, and answers ARP for the router.
+ * the same time, loses some, reports its MTU, and answers ARP or neighbour
+ * solicitations for the router.
  */
 #include "tests/net/random_shards.h"
 
@@ -12,8 +13,9 @@
 
 #define PACKETS	   16384u
 #define PACKET_MAX 1600u
-#define ANSWER_MAX (8 * SECOND) /* the stack's longest wait before it answers  \
-				 */
+#define ANSWER_MAX                                                             \
+	(8 * SECOND) /* the stack's longest wait before it answers             \
+		      */
 
 struct packet {
 	int64_t at;
@@ -24,7 +26,12 @@ struct packet {
 
 static struct packet packets[PACKETS]; /* in the order of delivery */
 static unsigned first, n_packets;
-static int64_t asked, asked_due; /* ARP */
+static int64_t asked, asked_due; /* for the stack's MAC address */
+
+static const uint8_t stack_ip6[16] = {0xfd, [15] = 1};
+static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
+static const uint8_t asking_mac[6] = {0x33, 0x33, 0xff, 0, 0, 1};
+static const uint8_t asking_ip6[16] = {0xff, 2, [11] = 1, 0xff, 0, 0, 1};
 
 int64_t crowd_active_ns(void)
 {
@@ -66,23 +73,59 @@ static void put_ip4(uint8_t *frame, unsigned host, unsigned payload,
 	memcpy(ip + 10, &sum, 2);
 }
 
-void crowd_send(unsigned host, const struct segment *s)
+/* From a client, or from the router at fd01::. */
+static void put_ip6(uint8_t *frame, unsigned host, unsigned payload,
+		    unsigned proto)
 {
-	uint8_t frame[PACKET_MAX], *tcp = frame + 34;
-	unsigned len = frame_put_tcp(tcp, s);
+	uint8_t *ip = frame + 14;
+
+	memset(ip, 0, 40);
+	frame_ethernet(frame, 0x86dd);
+	ip[0] = 0x60;
+	put16(ip + 4, payload);
+	ip[6] = (uint8_t)proto;
+	ip[7] = 255;
+	ip[8] = 0xfd;
+	ip[9] = 1;
+	put32(ip + 20, host);
+	memcpy(ip + 24, stack_ip6, 16);
+}
+
+static unsigned header(void)
+{
+	return crowd.draw.ip6 ? 14 + 40 : 14 + 20;
+}
+
+/* Sums a payload with its addresses; its checksum is at an offset of it. */
+static void put_sum(uint8_t *frame, unsigned proto, unsigned len, unsigned at)
+{
+	uint8_t *payload = frame + header();
+	unsigned addr_len = crowd.draw.ip6 ? 16 : 4;
 	uint16_t sum;
 
-	put_ip4(frame, host, len, 6);
-	put16(tcp + 16, 0);
-	sum = (uint16_t)~glue_sum_fold(glue_sum_pseudo(frame + 26, 4, 6, len) +
-				       glue_sum_add(0, tcp, len));
-	memcpy(tcp + 16, &sum, 2);
-	travel(true, frame, 34 + len);
+	put16(payload + at, 0);
+	sum = (uint16_t)~glue_sum_fold(glue_sum_pseudo(payload - 2 * addr_len,
+						       addr_len, (uint8_t)proto,
+						       (uint16_t)len) +
+				       glue_sum_add(0, payload, len));
+	memcpy(payload + at, &sum, 2);
+}
+
+void crowd_send(unsigned host, const struct segment *s)
+{
+	uint8_t frame[PACKET_MAX];
+	unsigned len = frame_put_tcp(frame + header(), s);
+
+	if (crowd.draw.ip6)
+		put_ip6(frame, host, len, 6);
+	else
+		put_ip4(frame, host, len, 6);
+	put_sum(frame, 6, len, 16);
+	travel(true, frame, header() + len);
 }
 
 /* ---- frames that are not segments ---- */
 
-/* The stack is to answer for its address, whatever its connections do. */
 static void ask_arp(void)
 {
 	uint8_t frame[42] = {0}, *arp = frame + 14;
@@ -97,9 +140,6 @@ static void ask_arp(void)
 	memcpy(arp + 8, fake_peer_mac, 6);
 	memcpy(arp + 14, peer_ip, 4);
 	memcpy(arp + 24, stack_ip, 4);
-	if (!asked)
-		asked = crowd_active_ns();
-	asked_due = crowd.now + SECOND;
 	queue_receive(frame, sizeof(frame));
 }
 
@@ -122,8 +162,56 @@ static void take_arp(const uint8_t *frame)
 	queue_receive(answer, sizeof(answer));
 }
 
+/* A solicitation or an advertisement of the router (RFC 4861 4.3, 4.4). */
+static void send_nd(unsigned type, const uint8_t *mac, const uint8_t *dst,
+		    const uint8_t *target)
+{
+	uint8_t frame[54 + 32] = {0}, *nd = frame + 54;
+
+	put_ip6(frame, 0, 32, 58);
+	memcpy(frame, mac, 6);
+	memcpy(frame + 22, peer_ip6, 16);
+	memcpy(frame + 38, dst, 16);
+	nd[0] = (uint8_t)type;
+	nd[4] = type == 136 ? 0x60 : 0; /* solicited, override */
+	memcpy(nd + 8, target, 16);
+	nd[24] = type == 136 ? 2 : 1;
+	nd[25] = 1;
+	memcpy(nd + 26, fake_peer_mac, 6);
+	put_sum(frame, 58, 32, 2);
+	queue_receive(frame, sizeof(frame));
+}
+
+static bool is_nd(const uint8_t *frame)
+{
+	return get16(frame + 12) == 0x86dd && frame[20] == 58 &&
+	       (frame[54] == 135 || frame[54] == 136);
+}
+
+static void take_nd(const uint8_t *frame)
+{
+	const uint8_t *nd = frame + 54;
+
+	if (nd[0] == 136)
+		asked = 0;
+	else if (memcmp(nd + 8, peer_ip6, 16) == 0)
+		send_nd(136, frame + 6, frame + 22, peer_ip6);
+}
+
+/* The stack is to answer for its address, whatever its connections do. */
+static void ask(void)
+{
+	if (!asked)
+		asked = crowd_active_ns();
+	asked_due = crowd.now + SECOND;
+	if (crowd.draw.ip6)
+		send_nd(135, asking_mac, asking_ip6, stack_ip6);
+	else
+		ask_arp();
+}
+
 /* A router reports its MTU, with the header and eight bytes of the packet. */
-static void report_mtu(const uint8_t *frame)
+static void report_mtu4(const uint8_t *frame)
 {
 	uint8_t report[34 + 8 + 28] = {0}, *icmp = report + 34;
 	uint16_t sum;
@@ -138,10 +226,33 @@ static void report_mtu(const uint8_t *frame)
 	travel(true, report, sizeof(report));
 }
 
+/* RFC 4443 3.2. */
+static void report_mtu6(const uint8_t *frame)
+{
+	uint8_t report[54 + 8 + 60] = {0}, *icmp = report + 54;
+
+	put_ip6(report, 0, 68, 58);
+	icmp[0] = 2;
+	put32(icmp + 4, crowd.draw.path_mtu);
+	memcpy(icmp + 8, frame + 14, 60);
+	put_sum(report, 58, 68, 2);
+	travel(true, report, sizeof(report));
+}
+
+static void report_mtu(const uint8_t *frame)
+{
+	if (crowd.draw.ip6)
+		report_mtu6(frame);
+	else
+		report_mtu4(frame);
+}
+
 void crowd_take(const uint8_t *frame, unsigned len)
 {
 	if (get16(frame + 12) == 0x0806)
 		take_arp(frame);
+	else if (is_nd(frame))
+		take_nd(frame);
 	else if (crowd.draw.mtu_at && crowd.now >= crowd.draw.mtu_at &&
 		 len > 14 + crowd.draw.path_mtu)
 		report_mtu(frame);
@@ -151,19 +262,32 @@ void crowd_take(const uint8_t *frame, unsigned len)
 
 /* ---- delivery ---- */
 
+/* Returns the bytes of the TCP segment in a frame; 0: there is none. */
+static unsigned segment_len(const uint8_t *frame)
+{
+	const uint8_t *ip = frame + 14;
+
+	switch (get16(frame + 12)) {
+	case 0x0800:
+		return crowd.draw.ip6 || ip[9] != 6 ? 0 : get16(ip + 2) - 20;
+	case 0x86dd:
+		return !crowd.draw.ip6 || ip[6] != 6 ? 0 : get16(ip + 4);
+	default:
+		return 0;
+	}
+}
+
 static void deliver(const struct packet *packet)
 {
-	const uint8_t *ip = packet->frame + 14;
+	unsigned len = packet->to_stack ? 0 : segment_len(packet->frame);
 	struct segment s;
 
 	if (packet->to_stack) {
 		queue_receive(packet->frame, packet->len);
-		return;
+	} else if (len) {
+		s = frame_get_tcp(packet->frame + header(), len);
+		crowd_receive(&s);
 	}
-	if (get16(packet->frame + 12) != 0x0800 || ip[9] != 6)
-		return;
-	s = frame_get_tcp(ip + 20, get16(ip + 2) - 20);
-	crowd_receive(&s);
 }
 
 void crowd_path_begin(void)
@@ -181,9 +305,9 @@ void crowd_path_run(void)
 		deliver(packet);
 	}
 	if (crowd.now >= asked_due)
-		ask_arp();
+		ask();
 	if (asked && crowd_active_ns() - asked > ANSWER_MAX)
-		crowd_violated("the stack answers no ARP request");
+		crowd_violated("the stack does not say its MAC address");
 }
 
 int64_t crowd_path_due(void)

@@ -46,6 +46,8 @@ void echo_views_or_copies(struct net_conn *conn, void *arg)
 		abort();
 	while ((n = echo_once(conn, port, offset, room)) > 0)
 		offset += (uint32_t)n;
+	if (n < 0)
+		net_abort(conn);
 	free(room);
 }
 
@@ -70,5 +72,7 @@ void talk(struct net_conn *conn, void *arg)
 		crowd_compare("the talker", port, offset, room, (size_t)n);
 		offset += (uint32_t)n;
 	}
+	if (n < 0) /* no memory: the client is not to take it for the end */
+		net_abort(conn);
 	free(room);
 }

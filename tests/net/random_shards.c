@@ -94,16 +94,22 @@ static void draw(uint64_t seed, struct crowd_draw *d)
 		d->pause_every = (int64_t)rng_log(&rng, 20, 2000) * MS;
 		d->pause_for = (int64_t)rng_log(&rng, 1, 1000) * MS;
 	}
+	d->ip6 = rng_chance(&rng, 500);
+	if (d->ip6) {
+		d->mss = LWIP_MIN(d->mss, 1440);
+		if (d->path_mtu) /* RFC 8200 5: at least 1280 */
+			d->path_mtu = 1280 + d->path_mtu % 220;
+	}
 }
 
 static void print_draw(const struct crowd_draw *d)
 {
-	printf("seed %llu: %u shards, %u readers, %u mutes, queue %u, delay "
-	       "%.3f ms, loss %u, mss %u, step %.3f ms, budget %llu, "
+	printf("seed %llu: IPv%u, %u shards, %u readers, %u mutes, queue %u, "
+	       "delay %.3f ms, loss %u, mss %u, step %.3f ms, budget %llu, "
 	       "mtu %u at %.0f ms, pauses of %.0f ms each %.0f ms\n",
-	       (unsigned long long)d->seed, d->shards, d->readers, d->mutes,
-	       d->queue, (double)d->delay / 1e6, d->loss, d->mss,
-	       (double)d->step / 1e6, (unsigned long long)d->budget,
+	       (unsigned long long)d->seed, d->ip6 ? 6 : 4, d->shards,
+	       d->readers, d->mutes, d->queue, (double)d->delay / 1e6, d->loss,
+	       d->mss, (double)d->step / 1e6, (unsigned long long)d->budget,
 	       d->path_mtu, (double)d->mtu_at / 1e6, (double)d->pause_for / 1e6,
 	       (double)d->pause_every / 1e6);
 }
@@ -165,8 +171,10 @@ static void open_shards(void)
 	snprintf(link, sizeof(link), "ring:r0,queue=%u", d->queue);
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = link;
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	net_addr_parse("10.0.0.2", 0, &opts.gateway4);
+	net_addr_parse_prefix(d->ip6 ? "fd00::1/64" : "10.0.0.1/24",
+			      &opts.addrs[opts.n_addrs++]);
+	net_addr_parse(d->ip6 ? "fd00::2" : "10.0.0.2", 0,
+		       d->ip6 ? &opts.gateway6 : &opts.gateway4);
 	opts.shards = opts.max_shards = d->shards;
 	opts.huge_off = true;
 	opts.poll = NET_POLL_BUSY;

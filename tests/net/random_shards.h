@@ -4,7 +4,7 @@
  *
  * random_shards.c      the program: processes, shards, pauses, checks
  * random_crowd.c       the clients, what they send and what they compare
- * random_crowd_path.c  the path between clients and stack, ARP
+ * random_crowd_path.c  the path between clients and stack, ARP, ND
  * random_handlers.c    the applications on the stack's side
  * random_queue.c       the queue's frames
  *
@@ -29,6 +29,7 @@
 /* Times are ns, 0: never. */
 struct crowd_draw {
 	uint64_t seed;
+	bool ip6;
 	unsigned shards, readers, mutes;
 	unsigned queue; /* descriptors of the link's ring */
 	int64_t delay;	/* of the path, one way */
