@@ -2,10 +2,10 @@
 """Runs random lives for so many minutes, on every core: ./dev soak MINUTES [SEED].
 
 Each core takes turns of half a minute: random peer and random sender, over
-IPv4 and IPv6, in the release build and under sanitizers; one core also runs
-scripts of whole programs against the kernel's TCP (test_twins.py), where that
-can be done. The first failure ends it, with the seed and the command that
-replays it.
+IPv4 and IPv6, and several shards on one queue, in the release build and under
+sanitizers; one core also runs scripts of whole programs against the kernel's
+TCP (test_twins.py), where that can be done. The first failure ends it, with
+the seed and the command that replays it.
 """
 import concurrent.futures
 import os
@@ -16,6 +16,7 @@ import threading
 import time
 
 PROGRAM = "tests/net/test-net-random"
+SHARDS = "tests/net/test-net-random-shards"
 TWINS = "tests/integration/test_twins.py"
 TWIN_SCRIPTS = 100  # per turn
 TURN_S = 30
@@ -26,9 +27,10 @@ class Soak:
     """State shared by the cores."""
 
     def __init__(self, builds, seconds, seed):
-        self.turns = [(build, mode + weight + ip) for mode in ([], ["--differ"])
+        self.turns = [(build, PROGRAM, mode + weight + ip) for mode in ([], ["--differ"])
                       for weight in ([], ["--sender"]) for ip in ([], ["--ip6"])
                       for build in builds]
+        self.turns[2:2] = [(build, SHARDS, []) for build in builds]
         self.until = time.monotonic() + seconds
         self.seed = seed
         self.builds = builds
@@ -42,9 +44,11 @@ class Soak:
 
     def turn(self, core, number, seed):
         """Runs lives from `seed` on for one turn; returns their number."""
-        build, mode = self.turns[(core + number) % len(self.turns)]
-        command = [os.path.join(build, PROGRAM), *mode, "--from", str(seed),
-                   "--seconds", f"{min(TURN_S, max(1, self.left())):.0f}"]
+        build, program, mode = self.turns[(core + number) % len(self.turns)]
+        # A life of several shards takes up to a second.
+        command = [os.path.join(build, program), *mode, "--from", str(seed),
+                   "--count" if program == SHARDS else "--seconds",
+                   f"{min(TURN_S, max(1, self.left())):.0f}"]
         done = subprocess.run(command, capture_output=True, text=True,
                               check=False)
         count = re.search(r"(\d+) seeds", done.stdout)
