@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "netstack/options/opt.h"
 #include "tests/bench/bulk.h"
+#include "tests/command_line.h"
 
 #define WARM_NS INT64_C(500000000)
 
@@ -172,21 +172,7 @@ static const struct opt rows[] = {
 	 .help = "Measure this number of streams alone (default: 1, and 64)"},
 };
 
-OPT_SET(bulk_opts, rows, 0x100, NULL)
-
-static error_t parse_key(int key, char *arg, struct argp_state *state)
-{
-	switch (key) {
-	case ARGP_KEY_INIT:
-		opt_begin(state);
-		opt_set_defaults(rows, OPT_COUNT(rows), &conf);
-		return 0;
-	case ARGP_KEY_ARG:
-		opt_refuse_argument(state, arg);
-	default:
-		return bulk_opts_parse(key, arg, state);
-	}
-}
+COMMAND_SET(bulk_opts, rows, NULL);
 
 static void measure_all(unsigned only_streams)
 {
@@ -202,17 +188,14 @@ static uint8_t block[BULK_MAX];
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = bulk_opts_options,
-		.parser = parse_key,
-		.help_filter = bulk_opts_help,
+	static const struct command_line line = {
+		.set = &bulk_opts,
 		.doc = "Measures bulk transfer between two coronet processes "
 		       "over memif.",
 	};
 	unsigned streams;
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &conf))
-		return OPT_EXIT_USAGE;
+	command_line_read(&line, argc, argv, &conf);
 	bulk = (struct bulk){.to = "10.9.0.1",
 			     .from = "10.9.1.9",
 			     .block = block,

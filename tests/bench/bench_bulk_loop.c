@@ -10,10 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "netstack/options/opt.h"
 #include "netstack/shard/shard.h"
 #include "tests/bench/array_port.h"
 #include "tests/bench/bulk.h"
+#include "tests/command_line.h"
 
 #define ROOM	 1600u
 #define ROUND_NS 3000
@@ -26,7 +26,7 @@ static uint8_t block[BULK_MAX];
 static struct conf {
 	unsigned mib;
 	size_t size;
-	unsigned n_runs, streams[16]; /* of each run */
+	struct command_runs streams;
 } conf;
 static uint64_t received;
 
@@ -166,54 +166,35 @@ static const struct opt rows[] = {
 	 .help = "Bytes that are handed over at once", .letter = 's'},
 };
 
-OPT_SET(loop_opts, rows, 0x100, NULL)
+COMMAND_SET(loop_opts, rows, NULL);
 
-static error_t parse_key(int key, char *arg, struct argp_state *state)
+static void add_streams(const struct argp_state *state, const char *arg)
 {
-	uint64_t n;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		opt_begin(state);
-		opt_set_defaults(rows, OPT_COUNT(rows), &conf);
-		return 0;
-	case ARGP_KEY_ARG:
-		if (conf.n_runs == OPT_COUNT(conf.streams) ||
-		    opt_parse_number(arg, 1, STREAMS_MAX, &n) < 0)
-			opt_refuse_or_exit(state, "STREAMS", arg,
-					   "at most 16 numbers from 1 to 1000",
-					   "1 64");
-		conf.streams[conf.n_runs++] = (unsigned)n;
-		return 0;
-	default:
-		return loop_opts_parse(key, arg, state);
-	}
+	command_runs_add(&conf.streams, state, "STREAMS", arg, STREAMS_MAX);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = loop_opts_options,
-		.parser = parse_key,
-		.args_doc = "[STREAMS...]",
-		.help_filter = loop_opts_help,
+	static const struct command_line line = {
+		.set = &loop_opts,
 		.doc = "Measures bulk transfer in the stack alone, over "
 		       "STREAMS connections in each run (default: 1, and 64).",
+		.args_doc = "[STREAMS...]",
+		.take_argument = add_streams,
 	};
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &conf))
-		return OPT_EXIT_USAGE;
+	command_line_read(&line, argc, argv, &conf);
 	bulk = (struct bulk){.to = "10.9.0.2",
 			     .block = block,
 			     .size = conf.size,
 			     .received = &received};
 	for (enum how how = COPIED; how < HOWS; how++) {
-		if (conf.n_runs == 0) {
+		if (conf.streams.n == 0) {
 			run(how, 1);
 			run(how, 64);
 		}
-		for (unsigned i = 0; i < conf.n_runs; i++)
-			run(how, conf.streams[i]);
+		for (unsigned i = 0; i < conf.streams.n; i++)
+			run(how, conf.streams.numbers[i]);
 	}
 	return 0;
 }

@@ -16,10 +16,10 @@
 
 #include <coronet/net.h>
 
-#include "netstack/options/opt.h"
 #include "netstack/shard/shard.h"
 #include "tests/bench/array_port.h"
 #include "tests/bytes.h"
+#include "tests/command_line.h"
 
 #define PAYLOAD 64u
 #define FRAME	(54u + PAYLOAD)
@@ -41,7 +41,7 @@ static struct conf {
 	enum { VIEWS, COPIES, POSIX } how;
 	bool once; /* a request a connection */
 	bool timestamps;
-	unsigned n_runs, conns[16]; /* of each run */
+	struct command_runs conns;
 } conf;
 static unsigned options; /* bytes of a segment: 0, or a timestamp's */
 static uint8_t header[54 + 12];
@@ -494,43 +494,24 @@ static const struct opt rows[] = {
 #endif
 };
 
-OPT_SET(loop_opts, rows, 0x100, NULL)
+COMMAND_SET(loop_opts, rows, NULL);
 
-static error_t parse_key(int key, char *arg, struct argp_state *state)
+static void add_conns(const struct argp_state *state, const char *arg)
 {
-	uint64_t n;
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		opt_begin(state);
-		opt_set_defaults(rows, OPT_COUNT(rows), &conf);
-		return 0;
-	case ARGP_KEY_ARG:
-		if (conf.n_runs == OPT_COUNT(conf.conns) ||
-		    opt_parse_number(arg, 1, CONNS_MAX, &n) < 0)
-			opt_refuse_or_exit(
-				state, "CONNS", arg,
-				"at most 16 numbers from 1 to 10000000", "64");
-		conf.conns[conf.n_runs++] = (unsigned)n;
-		return 0;
-	default:
-		return loop_opts_parse(key, arg, state);
-	}
+	command_runs_add(&conf.conns, state, "CONNS", arg, CONNS_MAX);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = loop_opts_options,
-		.parser = parse_key,
-		.args_doc = "[CONNS...]",
-		.help_filter = loop_opts_help,
+	static const struct command_line line = {
+		.set = &loop_opts,
 		.doc = "Measures an echo in the stack alone, over CONNS "
 		       "connections for each run.",
+		.args_doc = "[CONNS...]",
+		.take_argument = add_conns,
 	};
 
-	if (argp_parse(&argp, argc, argv, 0, NULL, &conf))
-		return OPT_EXIT_USAGE;
+	command_line_read(&line, argc, argv, &conf);
 	options = conf.timestamps ? 12 : 0;
 	memcpy(header, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0", 14);
 	header[14] = 0x45;
@@ -541,14 +522,14 @@ int main(int argc, char **argv)
 	header[46] = (uint8_t)((20 + options) / 4 << 4);
 	memcpy(header + 54, "\1\1\10\12", 4);
 	put16(header + 48, 65535);
-	if (conf.n_runs == 0) {
+	if (conf.conns.n == 0) {
 		run(64, 1);
 		run(1000, 1);
 		run(100000, 1);
 		run(100000, 100);
 		run(100000, 10000);
 	}
-	for (unsigned i = 0; i < conf.n_runs; i++)
-		run(conf.conns[i], 1);
+	for (unsigned i = 0; i < conf.conns.n; i++)
+		run(conf.conns.numbers[i], 1);
 	return 0;
 }

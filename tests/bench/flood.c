@@ -1,8 +1,10 @@
-/* flood: an echo client that forges segments and needs no TCP stack. */
+/*
+ * flood: an echo client that forges segments and needs no TCP stack. The
+ * options, the loop and the report; flood.h has the rest. See --help.
+ */
 #include "tests/bench/flood.h"
 
-#include <arpa/inet.h>
-#include <getopt.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,14 +13,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/command_line.h"
+
 #define OPENS_AT_ONCE 256u
 #define OPEN_S	      120 /* given up after */
 #define LINK_S	      20
 #define MS	      INT64_C(1000000)
 #define BULK_REQUEST  16384 /* bytes; what coronet-load calls one */
 
-static struct flood flood = {
-	.conns = 64, .size = 64, .seconds = 3, .warmup_s = 0.5, .lcore = -1};
+static struct flood flood = {.lcore = -1};
 static volatile sig_atomic_t stopped;
 
 static void on_signal(int number)
@@ -175,7 +178,7 @@ static void start_load(struct flood *fl)
 
 	fl->first_ns = fl->now_ns;
 	if (fl->rate > 0)
-		fl->step_ns = 1e9 / fl->rate;
+		fl->step_ns = 1e9 / (double)fl->rate;
 	for (uint32_t i = 0; i < first; i++) {
 		if (fl->mode == FLOOD_BULK) {
 			flood_bulk_start(fl, i);
@@ -230,13 +233,12 @@ static double us(const struct flood *fl, double percent)
 static int report(const struct flood *fl)
 {
 	double s = (double)fl->measured_ns / 1e9;
-	FILE *out = fl->json ? fopen(fl->json, "we") : stdout;
+	FILE *out = fl->json ? fl->json : stdout;
 
-	if (!out)
-		die(fl->json, "cannot be written");
 	fprintf(out,
 		"{\"tool\": \"flood\", \"conns\": %" PRIu32
-		", \"size\": %" PRIu32 ", \"rate\": %.0f, \"seconds\": %.3f,\n"
+		", \"size\": %" PRIu32 ", \"rate\": %" PRIu64
+		", \"seconds\": %.3f,\n"
 		" \"requests\": %" PRIu64 ", \"requests_per_s\": %.1f,\n"
 		" \"bytes\": %" PRIu64 ", \"bytes_per_s\": %.0f,\n"
 		" \"latency_us\": {\"p50\": %.3f, \"p90\": %.3f, \"p99\": "
@@ -256,93 +258,117 @@ static int report(const struct flood *fl)
 		s > 0 ? (double)fl->syns / s : 0, fl->resent, fl->wrong,
 		fl->resets, fl->unexpected);
 	if (fl->json && fclose(out) != 0)
-		die(fl->json, "cannot be written");
+		die("--json", strerror(errno));
 	return stopped || fl->wrong || fl->resets || fl->answers == 0;
 }
 
 /* ---- options ---- */
 
-static const struct option options[] = {
-	{"link", required_argument, NULL, 'l'},
-	{"addr", required_argument, NULL, 'a'},
-	{"target", required_argument, NULL, 't'},
-	{"mode", required_argument, NULL, 'm'},
-	{"conns", required_argument, NULL, 'c'},
-	{"size", required_argument, NULL, 's'},
-	{"seconds", required_argument, NULL, 'd'},
-	{"warmup", required_argument, NULL, 'w'},
-	{"rate", required_argument, NULL, 'r'},
-	{"lcore", required_argument, NULL, 'n'},
-	{"huge", required_argument, NULL, 'h'},
-	{"json", required_argument, NULL, 'j'},
-	{"syns", no_argument, NULL, 'y'},
-	{0},
-};
-
-static uint32_t ip_of(const char *text)
+static int read_link(const struct opt *opt, const char *text, void *base,
+		     struct opt_error *error)
 {
-	char copy[64];
-	struct in_addr ip;
-
-	snprintf(copy, sizeof(copy), "%.*s", (int)strcspn(text, ":/"), text);
-	if (inet_pton(AF_INET, copy, &ip) != 1)
-		die(text, "no IPv4 address");
-	return ntohl(ip.s_addr);
-}
-
-static void take_option(struct flood *fl, int key, const char *arg)
-{
+	struct flood *fl = base;
 	char err[256];
 
-	switch (key) {
-	case 'l':
-		if (glue_link_parse(arg, &fl->link, err, sizeof(err)) < 0)
-			die("--link", err);
-		break;
-	case 'a':
-		fl->client_ip = ip_of(arg);
-		break;
-	case 't':
-		fl->server_ip = ip_of(arg);
-		fl->server_port = (uint16_t)atoi(arg + strcspn(arg, ":") + 1);
-		break;
-	case 'm':
-		fl->mode = strcmp(arg, "cps") == 0	? FLOOD_CPS
-			   : strcmp(arg, "bulk") == 0	? FLOOD_BULK
-			   : strcmp(arg, "bounce") == 0 ? FLOOD_BOUNCE
-							: FLOOD_ECHO;
-		break;
-	case 'c':
-		fl->conns = (uint32_t)strtoul(arg, NULL, 10);
-		break;
-	case 's':
-		fl->size = (uint32_t)strtoul(arg, NULL, 10);
-		break;
-	case 'd':
-		fl->seconds = atof(arg);
-		break;
-	case 'w':
-		fl->warmup_s = atof(arg);
-		break;
-	case 'r':
-		fl->rate = atof(arg);
-		break;
-	case 'n':
-		fl->lcore = atoi(arg);
-		break;
-	case 'h':
-		fl->huge_off = strcmp(arg, "off") == 0;
-		break;
-	case 'j':
-		fl->json = arg;
-		break;
-	case 'y':
-		fl->with_syns = true;
-		break;
-	default:
-		exit(2);
-	}
+	if (glue_link_parse(text, &fl->link, err, sizeof(err)) < 0)
+		return opt_fail(error, "--link '%s': %s", text, err);
+	return 0;
 }
+
+static int store_ip4(const struct opt_endpoint *end, uint32_t *ip)
+{
+	const struct sockaddr_in *in = (const void *)&end->addr;
+
+	if (in->sin_family != AF_INET)
+		return -EINVAL;
+	*ip = ntohl(in->sin_addr.s_addr);
+	return 0;
+}
+
+static int read_addr(const struct opt *opt, const char *text, void *base,
+		     struct opt_error *error)
+{
+	struct flood *fl = base;
+	struct opt_endpoint end;
+
+	if (opt_parse_address(text, 0, &end) < 0)
+		return -EINVAL;
+	return store_ip4(&end, &fl->client_ip);
+}
+
+static int read_target(const struct opt *opt, const char *text, void *base,
+		       struct opt_error *error)
+{
+	struct flood *fl = base;
+	struct opt_endpoint end;
+
+	if (opt_parse_endpoint(text, &end) < 0)
+		return -EINVAL;
+	fl->server_port = end.port;
+	return store_ip4(&end, &fl->server_ip);
+}
+
+static int check_options(void *base, struct opt_error *error)
+{
+	const struct flood *fl = base;
+
+	if (!fl->link.name[0])
+		return opt_refuse(error, "--link", NULL, "a link",
+				  "--link memif:/tmp/m.sock,role=client");
+	if (fl->mode == FLOOD_BOUNCE)
+		return 0;
+	if (!fl->client_ip)
+		return opt_refuse(error, "--addr", NULL, "an IPv4 address",
+				  "--addr 10.9.1.1");
+	if (!fl->server_ip)
+		return opt_refuse(error, "--target", NULL,
+				  "an IPv4 address and a port",
+				  "--target 10.9.0.1:7777");
+	if (fl->mode == FLOOD_CPS && fl->conns > FLOOD_WINDOW)
+		return opt_fail(error,
+				"--conns: expected at most %u with "
+				"--mode cps",
+				FLOOD_WINDOW);
+	return 0;
+}
+
+#define AT(member) OPT_AT(struct flood, member)
+#define PEERS_MAX  10000000
+
+static const struct opt rows[] = {
+	{"link", OPT_CUSTOM, .arg = "LINK", .read = read_link,
+	 .help = "Link to the server, as for coronet-echo"},
+	{"addr", OPT_CUSTOM, .arg = "ADDR", .read = read_addr,
+	 .expected = "an IPv4 address", .example = "10.9.1.1",
+	 .help = "First of the client's IPv4 addresses"},
+	{"target", OPT_CUSTOM, .arg = "ADDR:PORT", .read = read_target,
+	 .expected = "an IPv4 address and a port from 1 to 65535",
+	 .example = "10.9.0.1:7777", .help = "The server"},
+	{"mode", OPT_CHOICE, AT(mode), "echo|cps|bulk|bounce", "echo",
+	 .help = "echo: requests on persistent connections; cps: a connection "
+		 "for each request; bulk: streams that the server sends back; "
+		 "bounce: frames that a forwarder sends back"},
+	{"conns", OPT_NUMBER, AT(conns), "N", "64", 1, PEERS_MAX,
+	 .help = "Number of connections at a time"},
+	{"size", OPT_NUMBER, AT(size), "BYTES", "64", 1, 1400,
+	 .help = "Bytes per request"},
+	{"seconds", OPT_SECONDS_FP, AT(seconds), "SECONDS", "3",
+	 OPT_NS_PER_S / 100, OPT_DAY_NS, .help = "Duration of the measurement"},
+	{"warmup", OPT_SECONDS_FP, AT(warmup_s), "SECONDS", "0.5", 0,
+	 OPT_DAY_NS, .help = "Duration of load before the measurement"},
+	{"rate", OPT_NUMBER, AT(rate), "N", "0", 0, 1000000000,
+	 .help = "Requests per second in an open loop; 0: a closed loop"},
+	{"lcore", OPT_NUMBER, AT(lcore), "CPU", NULL, 0, 1023,
+	 .help = "CPU to run on"},
+	{"huge", OPT_CHOICE, AT(huge_off), "auto|off", "auto",
+	 .help = "Whether to use huge pages"},
+	{"json", OPT_FILE, AT(json), "FILE", .example = "/tmp/flood.json",
+	 .help = "Write the report to FILE instead of standard output"},
+	{"syns", OPT_FLAG, AT(with_syns),
+	 .help = "Send a flood of SYNs beside the load, while measuring"},
+};
+
+COMMAND_SET(flood_opts, rows, check_options);
 
 static void start(struct flood *fl)
 {
@@ -382,19 +408,14 @@ int main(int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_signal};
 	struct flood *fl = &flood;
-	int key, status;
+	static const struct command_line line = {
+		.set = &flood_opts,
+		.doc = "Loads an echo server with forged segments, or a "
+		       "forwarder with frames.",
+	};
+	int status;
 
-	while ((key = getopt_long(argc, argv, "", options, NULL)) != -1)
-		take_option(fl, key, optarg);
-	if (!fl->link.name[0] ||
-	    (fl->mode != FLOOD_BOUNCE && (!fl->client_ip || !fl->server_ip)) ||
-	    fl->conns == 0 || fl->size == 0 || fl->size > 1400 ||
-	    (fl->mode == FLOOD_CPS && fl->conns > FLOOD_WINDOW))
-		die("usage", "--link L --addr A --target A:P [--mode "
-			     "echo|cps|bulk|bounce] "
-			     "[--conns N] [--size BYTES, 1400 at most] "
-			     "[--seconds S] [--warmup S] [--rate N] "
-			     "[--lcore N] [--huge off] [--syns] [--json FILE]");
+	command_line_read(&line, argc, argv, fl);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	start(fl);

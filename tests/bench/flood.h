@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "apps/load/hist.h"
 #include "dpdk_glue/glue.h"
@@ -72,13 +73,14 @@ struct flood {
 	struct glue_link link;
 	enum flood_mode mode;
 	uint32_t conns, size;
-	double seconds, warmup_s, rate;
+	double seconds, warmup_s;
+	uint64_t rate; /* requests a second; 0: a closed loop */
 	int lcore;
 	bool huge_off;
 	bool with_syns; /* and a flood of SYNs beside, while measuring */
 	uint32_t server_ip, client_ip; /* host byte order; the first of ours */
 	uint16_t server_port;
-	const char *json;
+	FILE *json; /* NULL: stdout */
 
 	/* state */
 	struct glue_port *port;

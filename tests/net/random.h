@@ -18,7 +18,8 @@
  * random_work.c   a count of the code that runs in a round
  * random_differ.c the same life with header prediction and without
  * random_life.c   one life from beginning to end
- * random_main.c   the command line, processes, the report
+ * random_main.c   the command line, the report
+ * random_lives.c  options and processes, for several shards as well
  *
  * Both streams are numbered from 0, the first byte of data; a FIN takes the
  * number after the last byte. The peer is a model of its own and shares no

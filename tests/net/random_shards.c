@@ -5,18 +5,14 @@
  */
 #include "tests/net/random_shards.h"
 
-#include <argp.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <coronet/coro_io.h>
 
+#include "tests/net/random_lives.h"
 #include "tests/net/random_queue.h"
 
 #define LONGEST	  (900 * SECOND)
@@ -369,46 +365,14 @@ static void live(uint64_t seed)
 
 /* ---- the program ---- */
 
-static struct {
-	uint64_t from, count;
-	bool one;
-} args = {.from = 1, .count = 10};
-
 /* Memory shared by parent and child. */
 static struct shared {
 	uint64_t frames, resets, digest;
 } * shared;
 
-static const struct argp_option options[] = {
-	{"seed", 's', "N", 0, "live this one life, in this process", 0},
-	{"verbose", 'v', NULL, 0, "print what is drawn", 0},
-	{"from", 'f', "N", 0,
-	 "the first seed (default 1; CORONET_SEED is added)", 0},
-	{"count", 'n', "N", 0, "how many (default 10)", 0},
-	{0},
-};
+static const struct opt rows[] = {LIVES_ROWS("10")};
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	switch (key) {
-	case 's':
-		args.one = true;
-		args.from = strtoull(arg, NULL, 0);
-		break;
-	case 'v':
-		verbose = true;
-		break;
-	case 'f':
-		args.from = strtoull(arg, NULL, 0);
-		break;
-	case 'n':
-		args.count = strtoull(arg, NULL, 0);
-		break;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-	return 0;
-}
+COMMAND_SET(shards_opts, rows, NULL);
 
 static void report(uint64_t seed)
 {
@@ -419,42 +383,27 @@ static void report(uint64_t seed)
 	       (double)crowd.now / 1e9, (unsigned long long)crowd.digest);
 }
 
-/* Whether the life passes. */
-static bool run(uint64_t seed)
+static void live_and_count(uint64_t seed, void *arg)
 {
-	int status = 0;
-	pid_t child;
+	live(seed);
+	if (verbose)
+		report(seed);
+	shared->frames += crowd.to_stack;
+	shared->resets += crowd.resets;
+	shared->digest = crowd.digest;
+}
 
-	fflush(stdout);
-	child = fork();
-	if (child < 0) {
-		perror("fork");
-		exit(1);
-	}
-	if (child == 0) {
-		live(seed);
-		if (verbose)
-			report(seed);
-		shared->frames += crowd.to_stack;
-		shared->resets += crowd.resets;
-		shared->digest = crowd.digest;
-		fflush(stdout);
-		_exit(0);
-	}
-	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-		;
-	if (WIFSIGNALED(status))
-		printf("seed %llu: %s\n", (unsigned long long)seed,
-		       strsignal(WTERMSIG(status)));
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+static bool run_life(uint64_t seed)
+{
+	return lives_run(seed, live_and_count, NULL, false);
 }
 
 /* The first life runs twice: a seed gives the same life everywhere. */
-static bool run_again(uint64_t seed)
+static bool repeat_life(uint64_t seed)
 {
 	uint64_t digest = shared->digest;
 
-	if (!run(seed))
+	if (!run_life(seed))
 		return false;
 	if (shared->digest != digest)
 		printf("seed %llu: another life the second time\n",
@@ -464,35 +413,32 @@ static bool run_again(uint64_t seed)
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {
-		options, parse,
-		NULL,	 "Random lives of several shards on one queue.",
-		NULL,	 NULL,
-		NULL};
-	const char *base = getenv("CORONET_SEED");
+	static const struct command_line line = {
+		.set = &shards_opts,
+		.doc = "Random lives of several shards on one queue.",
+	};
+	struct lives_opts opts = {.seed = LIVES_ALL};
 	uint64_t done = 0, seed;
 
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	command_line_read(&line, argc, argv, &opts);
+	verbose = opts.verbose;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (args.one) {
-		live(args.from);
-		report(args.from);
+	if (opts.seed != LIVES_ALL) {
+		live(opts.seed);
+		report(opts.seed);
 		return 0;
 	}
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared == MAP_FAILED)
-		return 1;
-	seed = args.from + (base ? strtoull(base, NULL, 0) : 0);
-	for (; done < args.count; done++, seed++)
-		if (!run(seed) || (done == 0 && !run_again(seed)))
+	shared = lives_share(sizeof(*shared));
+	seed = lives_first_seed(&opts);
+	for (; done < opts.count; done++, seed++)
+		if (!run_life(seed) || (done == 0 && !repeat_life(seed)))
 			break;
-	if (done < args.count)
+	if (done < opts.count)
 		printf("replay: %s -v --seed %llu\n", argv[0],
 		       (unsigned long long)seed);
 	printf("random shards: %llu seeds, %llu frames, %llu resets; %s\n",
 	       (unsigned long long)done, (unsigned long long)shared->frames,
 	       (unsigned long long)shared->resets,
-	       done < args.count ? "one failed" : "none failed");
-	return done < args.count;
+	       done < opts.count ? "one failed" : "none failed");
+	return done < opts.count;
 }

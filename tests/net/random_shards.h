@@ -2,7 +2,7 @@
  * Random lives of several shards on one queue: a crowd of clients, many of
  * which do not read, against the stack on DPDK's own frames, pools and rings.
  *
- * random_shards.c      the program: processes, shards, pauses, checks
+ * random_shards.c      the program: shards, what disturbs them, checks
  * random_crowd.c       the clients, what they send and what they compare
  * random_crowd_path.c  the path between clients and stack, ARP, ND
  * random_handlers.c    the applications on the stack's side

@@ -4,23 +4,22 @@
  * Every contender of a row runs in turn, again and again, on one pinned core;
  * its figure is the best of its turns, since other work of the machine can only
  * slow a turn down. Contenders that are not installed are reported as absent.
- *
- * usage: bench-coro [--json FILE] [--quick] [ROW...]
+ * See --help.
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <time.h>
 
 #include "asm/ctx.h"
+#include "tests/command_line.h"
 
 #define N_ELEMS(a) (sizeof(a) / sizeof((a)[0]))
 
 struct coro_sched *sched;
 size_t live_bytes;
-static int turns = 15;
+static int turns;
 
 int64_t now_ns(void)
 {
@@ -246,13 +245,10 @@ static void print_row(const struct row *r)
 	fflush(stdout);
 }
 
-static void write_json(const char *path, bool (*wanted)(const char *))
+static void write_json(FILE *f, bool (*wanted)(const char *))
 {
-	FILE *f = fopen(path, "w");
 	const char *sep = "";
 
-	if (f == NULL)
-		die(path, errno);
 	fprintf(f,
 		"{\n  \"bench\": \"coro\",\n  \"isa\": \"%s\",\n"
 		"  \"rows\": [",
@@ -275,19 +271,25 @@ static void write_json(const char *path, bool (*wanted)(const char *))
 		fprintf(f, "}}");
 	}
 	fprintf(f, "\n  ]\n}\n");
-	fclose(f);
+	if (fclose(f) != 0)
+		die("--json", errno);
 }
 
-static char **only;
+#define N_ROWS N_ELEMS(rows)
+
+static struct conf {
+	FILE *json;
+	bool quick;
+	unsigned n_only;
+	const char *only[N_ROWS]; /* rows to run; none: all */
+} conf;
 
 static bool wanted(const char *name)
 {
-	if (only == NULL || *only == NULL)
-		return true;
-	for (char **p = only; *p != NULL; p++)
-		if (strcmp(*p, name) == 0)
+	for (unsigned i = 0; i < conf.n_only; i++)
+		if (strcmp(conf.only[i], name) == 0)
 			return true;
-	return false;
+	return conf.n_only == 0;
 }
 
 static void pin(void)
@@ -300,32 +302,42 @@ static void pin(void)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-static int usage(void)
+static const struct opt options[] = {
+	{"json", OPT_FILE, OPT_AT(struct conf, json), "FILE",
+	 .help = "Write the results as JSON to FILE",
+	 .example = "/tmp/coro.json"},
+	{"quick", OPT_FLAG, OPT_AT(struct conf, quick),
+	 .help = "Take 3 turns instead of 15"},
+};
+
+COMMAND_SET(coro_opts, options, NULL);
+
+static void add_row(const struct argp_state *state, const char *arg)
 {
-	fprintf(stderr, "usage: bench-coro [--json FILE] [--quick] [ROW...]\n");
-	return 2;
+	for (size_t i = 0; i < N_ROWS && conf.n_only < N_ROWS; i++)
+		if (strcmp(rows[i].name, arg) == 0) {
+			conf.only[conf.n_only++] = arg;
+			return;
+		}
+	opt_refuse_or_exit(state, "ROW", arg, "a row of the table",
+			   rows[0].name);
 }
 
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{"json", required_argument, NULL, 'j'},
-		{"quick", no_argument, NULL, 'q'},
-		{0},
+	static const struct command_line line = {
+		.set = &coro_opts,
+		.doc = "Measures the cost of coroutines, of all rows or of "
+		       "each "
+		       "ROW.",
+		.args_doc = "[ROW...]",
+		.take_argument = add_row,
 	};
-	const char *json = NULL;
 	unsigned missed = 0;
-	int opt, err;
+	int err;
 
-	while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {
-		if (opt == 'j')
-			json = optarg;
-		else if (opt == 'q')
-			turns = 3;
-		else
-			return usage();
-	}
-	only = argv + optind;
+	command_line_read(&line, argc, argv, &conf);
+	turns = conf.quick ? 3 : 15;
 	pin();
 	err = coro_sched_open(&(struct coro_sched_attr){0}, &sched);
 	if (err < 0)
@@ -342,7 +354,7 @@ int main(int argc, char **argv)
 	printf("best of %d interleaved turns on one core; copy loop: %s; "
 	       "%u missed\n",
 	       turns, ctx_isa_name(ctx_isa_chosen()), missed);
-	if (json != NULL)
-		write_json(json, wanted);
+	if (conf.json != NULL)
+		write_json(conf.json, wanted);
 	return 0;
 }
