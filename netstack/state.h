@@ -245,23 +245,6 @@ static_assert(sizeof(struct net_neighbour) <= 64, "a cache line");
 
 #define NET_NEIGHBOURS 1024
 
-/* A neighbour that ARP is resolving, at most NET_ASKED at a time. */
-struct net_asked {
-	uint32_t ip;
-	int64_t until_ns;
-};
-#define NET_ASKED 128u
-
-/* An IPv6 destination whose neighbour was known, or could be solicited. */
-struct net_asked6 {
-	ip6_addr_t ip;
-	int64_t until_ns;
-	/* its next hop's entry; NULL: lwIP looks it up each time */
-	struct nd6_neighbor_cache_entry *entry;
-	uint8_t mac[6]; /* the entry's; another: the entry was reused */
-};
-#define NET_ASKED6 256u
-
 /* The path MTU of a destination: recovery/path.c. */
 struct net_path {
 	ip_addr_t ip;
@@ -308,8 +291,6 @@ struct net_loop {
 struct net_tables {
 	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
-	struct net_asked asked[NET_ASKED];
-	struct net_asked6 asked6[NET_ASKED6];
 	struct net_path paths[NET_PATHS];
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
 	uint32_t turns[NET_TURNS];
@@ -351,17 +332,6 @@ struct net_stack {
 	unsigned n_counted, max_counted; /* connections with statistics */
 	unsigned ooseq_held;		 /* pbufs of data out of order */
 	unsigned ooseq_frames;		 /* those of them that are frames */
-	struct net_time_wait {		 /* tcp/time_wait.c */
-		struct net_wait **buckets;
-		uint32_t bucket_mask;
-		unsigned n; /* at most max_conns */
-		struct net_wait_block *oldest, *newest;
-		struct coro_timer timer;
-	} time_wait;
-	struct net_orphans {
-		struct net_conn *oldest, *newest;
-		unsigned n;
-	} orphans;
 	unsigned half_open; /* not in n_conns; they share max_conns */
 	unsigned ooseq_max; /* limit of frames; short of memory: of pbufs */
 	/* what the budget allows each connection now, in bytes */
@@ -380,11 +350,6 @@ struct net_stack {
 	uint32_t names_mask;
 	struct net_traces *traces; /* conn/trace.c; NULL: nobody is traced */
 	struct net_no_port *no_port;
-	struct net_extbufs {
-		struct net_extbuf *out,
-			*returned;	    /* returned: to be released */
-		struct net_extbuf *writing; /* tcp_write() is called for */
-	} extbufs;
 
 	uint32_t challenged_ms; /* tcp/check.c */
 	uint8_t ending;		/* enum net_end: why lwIP will free a pcb */
@@ -401,8 +366,6 @@ struct net_stack {
 	struct net_stats stats;
 	uint64_t opened_kib; /* resident memory once the stack was open */
 	struct net_neighbour *neighbours;
-	struct net_asked *asked;
-	struct net_asked6 *asked6;
 	struct net_path *paths;
 	bool paths_used; /* an entry was made */
 	bool predicts;	 /* tcp/predict.c */

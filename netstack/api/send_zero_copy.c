@@ -36,11 +36,11 @@ static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 		flags = TCP_WRITE_FLAG_COPY;
 		n = 1;
 	}
-	net_here()->extbufs.writing = flags ? NULL : ext;
+	net_extbuf_set_writing(flags ? NULL : ext);
 	err = flags ? ERR_INPROGRESS : net_predict_refer(conn, data, (u16_t)n);
 	if (err == ERR_INPROGRESS)
 		err = net_lwip_write(conn, data, (u16_t)n, flags);
-	net_here()->extbufs.writing = NULL;
+	net_extbuf_set_writing(NULL);
 	if (err == ERR_OK) {
 		net_send_queued_some(conn);
 		return (long)n;

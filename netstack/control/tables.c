@@ -343,7 +343,7 @@ static bool mem_step(void *data)
 	row->coros_live = coro_sched_memory_live(stack->sched);
 	row->conns = stack->n_conns;
 	row->half_open = stack->half_open;
-	row->time_wait = stack->time_wait.n;
+	row->time_wait = net_time_waits.n;
 	row->counted = stack->n_counted;
 	row->ooseq = stack->ooseq_held;
 	row->snd_max = stack->snd_max;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "netstack/link/link.h"
+#include "netstack/shard_var.h"
 
 struct nd6_neighbor_cache_entry;
 
@@ -42,6 +43,30 @@ unsigned net_loop_input(void);
 void net_loop_close(void);
 
 /* ---- neighbour.c ---- */
+
+/* A neighbour that ARP is resolving. */
+struct net_asked4 {
+	uint32_t ip;
+	int64_t until_ns;
+};
+#define NET_ASKED4 128u
+
+/* An IPv6 destination whose neighbour was known, or could be solicited. */
+struct net_asked6 {
+	ip6_addr_t ip;
+	int64_t until_ns;
+	/* its next hop's entry; NULL: lwIP looks it up each time */
+	struct nd6_neighbor_cache_entry *entry;
+	uint8_t mac[6]; /* the entry's; another: the entry was reused */
+};
+#define NET_ASKED6 256u
+
+extern NET_SHARD_VAR struct net_asked_tables {
+	struct net_asked4 ip4[NET_ASKED4];
+	struct net_asked6 ip6[NET_ASKED6];
+} net_asked __attribute__((visibility("hidden")));
+#define net_asked NET_SHARD(net_asked)
+
 /* The neighbour's entry in the cache; NULL: it must be resolved first. */
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);
 /* The same for IPv6, while lwIP believes that it can be reached. */

@@ -11,7 +11,6 @@
  */
 #include "netstack/link/link_priv.h"
 #include "netstack/program/events.h"
-#include "netstack/shard_var.h"
 
 #include <string.h>
 
@@ -32,7 +31,11 @@
 enum { ARP_OP = 6, ARP_SENDER_MAC = 8, ARP_SENDER = 14, ARP_TARGET = 24 };
 #define ARP_FRAME 42u
 
-static_assert(NET_ASKED <= ARP_TABLE_SIZE / 4, "room for those that answer");
+#undef net_asked
+NET_SHARD_VAR struct net_asked_tables net_asked;
+#define net_asked NET_SHARD(net_asked)
+
+static_assert(NET_ASKED4 <= ARP_TABLE_SIZE / 4, "room for those that answer");
 
 static inline uint32_t hash_ip(uint32_t ip)
 {
@@ -40,19 +43,19 @@ static inline uint32_t hash_ip(uint32_t ip)
 }
 
 /* The two slots an address may have. */
-static struct net_asked *asked_slots(uint32_t ip)
+static struct net_asked4 *asked_slots(uint32_t ip)
 {
-	return &net_here()->asked[(hash_ip(ip ^
-					   (uint32_t)net_here()->hash_key[0]) >>
-				   26) *
-				  2];
+	return &net_asked
+			.ip4[(hash_ip(ip ^ (uint32_t)net_here()->hash_key[0]) >>
+			      26) *
+			     2];
 }
-static_assert(NET_ASKED == 2 << 6, "asked_slots() keeps six bits");
+static_assert(NET_ASKED4 == 2 << 6, "asked_slots() keeps six bits");
 
 /* An answer may be late: a question stays until its slot is needed. */
 static bool was_asked(uint32_t ip)
 {
-	const struct net_asked *slots = asked_slots(ip);
+	const struct net_asked4 *slots = asked_slots(ip);
 
 	return slots[0].ip == ip || slots[1].ip == ip;
 }
@@ -175,7 +178,7 @@ static_assert(NET_NEIGHBOURS == 1 << 10, "slot_of() keeps ten bits");
  */
 static bool may_ask(uint32_t ip)
 {
-	struct net_asked *slots = asked_slots(ip), *slot = slots;
+	struct net_asked4 *slots = asked_slots(ip), *slot = slots;
 
 	if (slots[1].ip == ip || slots[1].until_ns < slots[0].until_ns)
 		slot = &slots[1];
@@ -187,13 +190,13 @@ static bool may_ask(uint32_t ip)
 		return false;
 	}
 	if (slot->ip != ip || slot->until_ns <= net_here()->now_ns)
-		*slot = (struct net_asked){ip, net_here()->now_ns + ASK_NS};
+		*slot = (struct net_asked4){ip, net_here()->now_ns + ASK_NS};
 	return true;
 }
 
 static void answered(uint32_t ip)
 {
-	struct net_asked *slots = asked_slots(ip);
+	struct net_asked4 *slots = asked_slots(ip);
 
 	for (unsigned i = 0; i < 2; i++)
 		if (slots[i].ip == ip)
@@ -377,7 +380,7 @@ static struct net_asked6 *slot_of6(const ip6_addr_t *ip)
 	uint32_t h = ip->addr[0] ^ ip->addr[1] ^ ip->addr[2];
 
 	h = hash_ip(h ^ (uint32_t)net_here()->hash_key[0]) ^ ip->addr[3];
-	return &net_here()->asked6[hash_ip(h) >> 24];
+	return &net_asked.ip6[hash_ip(h) >> 24];
 }
 static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
 

@@ -115,6 +115,11 @@ void net_extbuf_put(struct net_extbuf *ext);
 bool net_extbuf_has(const struct net_extbuf *ext, net_release release);
 /* The borrowed memory that a pbuf refers to; NULL: none. */
 struct net_extbuf *net_extbuf_of(const struct pbuf *p);
+/*
+ * Pbufs that memp allocates from now on refer to this memory; NULL: to none.
+ * Set around a call that queues it.
+ */
+void net_extbuf_set_writing(struct net_extbuf *ext);
 /* memp has allocated, or is about to free, a pbuf that refers to memory. */
 void net_extbuf_pbuf_made(void *mem);
 void net_extbuf_pbuf_freed(void *mem);

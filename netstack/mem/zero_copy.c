@@ -11,6 +11,7 @@
  * pbufs.
  */
 #include "netstack/mem/mem.h"
+#include "netstack/shard_var.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -35,6 +36,12 @@ struct extbuf_pbuf {
 static_assert(sizeof(struct extbuf_pbuf) <= NET_EXTBUF_PBUF_SIZE,
 	      "net_memp_init() makes them large enough");
 
+static NET_SHARD_VAR struct {
+	struct net_extbuf *out, *returned; /* returned: to be released */
+	struct net_extbuf *writing; /* the next pbufs refer to it; or NULL */
+} extbufs;
+#define extbufs NET_SHARD(extbufs)
+
 static void link_extbuf(struct net_extbuf **list, struct net_extbuf *ext)
 {
 	ext->next = *list;
@@ -56,7 +63,7 @@ void net_extbuf_put(struct net_extbuf *ext)
 	if (--ext->refs)
 		return;
 	unlink_extbuf(ext);
-	link_extbuf(&net_here()->extbufs.returned, ext);
+	link_extbuf(&extbufs.returned, ext);
 }
 
 /* Called when no frame holds it any more. */
@@ -78,7 +85,7 @@ struct net_extbuf *net_extbuf_open(net_release release, void *arg)
 				   .release = release,
 				   .arg = arg,
 				   .refs = 1};
-	link_extbuf(&net_here()->extbufs.out, ext);
+	link_extbuf(&extbufs.out, ext);
 	return ext;
 }
 
@@ -96,24 +103,29 @@ static void extbuf_close(struct net_extbuf *ext)
 
 void net_extbufs_release(void)
 {
-	while (__builtin_expect(net_here()->extbufs.returned != NULL, 0))
-		extbuf_close(net_here()->extbufs.returned);
+	while (__builtin_expect(extbufs.returned != NULL, 0))
+		extbuf_close(extbufs.returned);
 }
 
 void net_extbufs_close(void)
 {
 	net_extbufs_release();
-	while (net_here()->extbufs.out)
-		extbuf_close(net_here()->extbufs.out);
+	while (extbufs.out)
+		extbuf_close(extbufs.out);
 }
 
 /* ---- memp's side ---- */
+
+void net_extbuf_set_writing(struct net_extbuf *ext)
+{
+	extbufs.writing = ext;
+}
 
 void net_extbuf_pbuf_made(void *mem)
 {
 	struct extbuf_pbuf *p = mem;
 
-	p->ext = net_here()->extbufs.writing;
+	p->ext = extbufs.writing;
 	if (p->ext)
 		p->ext->refs++;
 }

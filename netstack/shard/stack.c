@@ -115,8 +115,6 @@ static int make_tables(struct net_stack *stack)
 	stack->tables = tables;
 	stack->netifs = tables->netifs;
 	stack->neighbours = tables->neighbours;
-	stack->asked = tables->asked;
-	stack->asked6 = tables->asked6;
 	stack->paths = tables->paths;
 	stack->no_port = tables->no_port;
 	stack->loop.ring = tables->looped;

@@ -14,8 +14,8 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	out->log_dropped = net_log_dropped();
 	out->conns = stack->n_conns;
 	out->half_open = stack->half_open;
-	out->time_wait = stack->time_wait.n;
-	out->closing = stack->orphans.n;
+	out->time_wait = net_time_waits.n;
+	out->closing = net_orphans.n;
 	out->memory_bytes = net_budget_used();
 	out->memory_max_bytes = net_budget_whole();
 	for (unsigned i = 0; i < stack->n_ports; i++) {

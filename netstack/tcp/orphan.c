@@ -8,6 +8,10 @@
 #include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"
 
+#undef net_orphans
+NET_SHARD_VAR struct net_orphan_list net_orphans;
+#define net_orphans NET_SHARD(net_orphans)
+
 static unsigned max_orphans(void)
 {
 	return LWIP_MAX(net_here()->max_conns / 4, 16u);
@@ -15,7 +19,7 @@ static unsigned max_orphans(void)
 
 static void append_orphan(struct net_conn *conn)
 {
-	struct net_orphans *list = &net_here()->orphans;
+	struct net_orphan_list *list = &net_orphans;
 
 	conn->orphaned = true;
 	conn->orphan_next = NULL;
@@ -30,7 +34,7 @@ static void append_orphan(struct net_conn *conn)
 
 void net_orphan_leave(struct net_conn *conn)
 {
-	struct net_orphans *list = &net_here()->orphans;
+	struct net_orphan_list *list = &net_orphans;
 
 	if (!conn->orphaned)
 		return;
@@ -53,13 +57,13 @@ void net_orphan_enter(struct net_conn *conn)
 		return;
 	net_rxq_clear(conn); /* nobody reads it any more */
 	append_orphan(conn);
-	if (net_here()->orphans.n > max_orphans())
+	if (net_orphans.n > max_orphans())
 		net_orphan_recycle();
 }
 
 bool net_orphan_recycle(void)
 {
-	struct net_conn *oldest = net_here()->orphans.oldest;
+	struct net_conn *oldest = net_orphans.oldest;
 
 	if (!oldest)
 		return false;
@@ -78,8 +82,7 @@ bool net_orphan_make_room(void)
 
 bool net_orphans_delivered(void)
 {
-	for (struct net_conn *c = net_here()->orphans.newest; c;
-	     c = c->orphan_prev)
+	for (struct net_conn *c = net_orphans.newest; c; c = c->orphan_prev)
 		if (c->pcb.state != FIN_WAIT_2)
 			return false;
 	return true;

@@ -279,6 +279,17 @@ static inline void net_ts_note(struct net_conn *conn, u32_t seq, u32_t value)
 }
 
 /* ---- time_wait.c ---- */
+
+/* The records of a shard, by addresses and in the order of their ends. */
+extern NET_SHARD_VAR struct net_time_wait_table {
+	struct net_wait **buckets;
+	uint32_t bucket_mask;
+	unsigned n; /* at most max_conns */
+	struct net_wait_block *oldest, *newest;
+	struct coro_timer timer;
+} net_time_waits __attribute__((visibility("hidden")));
+#define net_time_waits NET_SHARD(net_time_waits)
+
 int net_time_wait_init(void);
 void net_time_wait_fini(void);
 /*
@@ -343,6 +354,14 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 void net_half_open_reset_all(void);
 
 /* ---- orphan.c ---- */
+
+/* The orphans of a shard, in the order of their closes. */
+extern NET_SHARD_VAR struct net_orphan_list {
+	struct net_conn *oldest, *newest;
+	unsigned n;
+} net_orphans __attribute__((visibility("hidden")));
+#define net_orphans NET_SHARD(net_orphans)
+
 /* The owner has closed a connection that is alive and not in TIME_WAIT. */
 void net_orphan_enter(struct net_conn *conn);
 void net_orphan_leave(struct net_conn *conn);

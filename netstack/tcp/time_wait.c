@@ -52,6 +52,10 @@ struct net_wait_block {
 };
 static_assert(sizeof(struct net_wait_block) <= BLOCK_BYTES, "no byte more");
 
+#undef net_time_waits
+NET_SHARD_VAR struct net_time_wait_table net_time_waits;
+#define net_time_waits NET_SHARD(net_time_waits)
+
 static const ip_addr_t *local_of(const struct net_wait *wait)
 {
 	return net_local_index_ip(wait->local_index);
@@ -66,7 +70,7 @@ static ip_addr_t remote_of(const struct net_wait *wait)
 
 static struct net_wait **bucket_of(uint32_t hash)
 {
-	const struct net_time_wait *all = &net_here()->time_wait;
+	const struct net_time_wait_table *all = &net_time_waits;
 
 	return &all->buckets[hash & all->bucket_mask];
 }
@@ -85,7 +89,7 @@ static struct net_wait *find_record(uint32_t hash, const ip_addr_t *local,
 {
 	struct net_wait *wait;
 
-	if (!net_here()->time_wait.n)
+	if (!net_time_waits.n)
 		return NULL;
 	for (wait = *bucket_of(hash); wait; wait = wait->hash_next) {
 		ip_addr_t its = remote_of(wait);
@@ -108,14 +112,14 @@ static void end_record(struct net_wait *wait)
 		at = &(*at)->hash_next;
 	*at = wait->hash_next;
 	wait->local_index &= (u16_t)~LIVE;
-	net_here()->time_wait.n--;
+	net_time_waits.n--;
 }
 
 /* ---- the order ---- */
 
 static struct net_wait *first_record(void)
 {
-	struct net_wait_block *block = net_here()->time_wait.oldest;
+	struct net_wait_block *block = net_time_waits.oldest;
 
 	return block ? &block->waits[block->first] : NULL;
 }
@@ -123,7 +127,7 @@ static struct net_wait *first_record(void)
 /* Frees the first entry, whose record has ended. */
 static void free_first(void)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_time_wait_table *all = &net_time_waits;
 	struct net_wait_block *block = all->oldest;
 
 	if (++block->first < block->end)
@@ -146,7 +150,7 @@ static void recycle(void)
 
 static struct net_wait_block *make_block(void)
 {
-	struct net_wait_block *oldest = net_here()->time_wait.oldest;
+	struct net_wait_block *oldest = net_time_waits.oldest;
 	struct net_wait_block *block = net_mem_malloc(sizeof(*block));
 
 	if (block || !oldest)
@@ -159,7 +163,7 @@ static struct net_wait_block *make_block(void)
 /* Returns the entry behind the newest; NULL: no memory. */
 static struct net_wait *take_slot(void)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_time_wait_table *all = &net_time_waits;
 	struct net_wait_block *block = all->newest;
 
 	if (block && block->end < BLOCK_WAITS)
@@ -191,7 +195,7 @@ static void append(const struct net_wait *what)
 	bucket = bucket_of_wait(wait);
 	wait->hash_next = *bucket;
 	*bucket = wait;
-	net_here()->time_wait.n++;
+	net_time_waits.n++;
 }
 
 /* ---- time ---- */
@@ -208,7 +212,7 @@ static bool is_over(const struct net_wait *wait)
 
 static void arm_timer(void)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_time_wait_table *all = &net_time_waits;
 	unsigned ticks;
 
 	if (!all->oldest || coro_timer_armed(&all->timer))
@@ -240,7 +244,7 @@ static void handle_due(struct coro_timer *timer)
 
 int net_time_wait_init(void)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_time_wait_table *all = &net_time_waits;
 
 	all->buckets =
 		net_mem_map_table(net_here()->max_conns / 4, &all->bucket_mask);
@@ -253,7 +257,7 @@ int net_time_wait_init(void)
 /* The memory of blocks is in slabs, which are freed as a whole. */
 void net_time_wait_fini(void)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_time_wait_table *all = &net_time_waits;
 
 	if (!all->buckets)
 		return;
@@ -307,7 +311,7 @@ static bool is_silent(const struct net_conn *conn)
 
 bool net_time_wait_check(struct net_conn *conn)
 {
-	struct net_time_wait *all = &net_here()->time_wait;
+	struct net_time_wait_table *all = &net_time_waits;
 
 	conn->in_time_wait = true;
 	net_recovery_free(conn); /* there is nothing left to repair */

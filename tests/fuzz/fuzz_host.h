@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "netstack/link/link_priv.h"
 #include "netstack/shard/shard.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
@@ -123,6 +124,5 @@ static void forget_hosts(void)
 	memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
 	memset(net_here()->neighbours, 0,
 	       sizeof(net_here()->tables->neighbours));
-	memset(net_here()->asked, 0, sizeof(net_here()->tables->asked));
-	memset(net_here()->asked6, 0, sizeof(net_here()->tables->asked6));
+	memset(&net_asked, 0, sizeof(net_asked));
 }

@@ -443,7 +443,7 @@ static void clean_up(void)
 			net_spawn(stack, "accept", accept_waiting, NULL);
 		wait_ms(20);
 		if (handlers == 0 && net_here()->n_conns == 0 &&
-		    !net_here()->time_wait.oldest && !listeners[2]->head &&
+		    !net_time_waits.oldest && !listeners[2]->head &&
 		    fake_frames_out == 0)
 			break;
 	}
@@ -454,8 +454,8 @@ static void clean_up(void)
 	assert(net_here()->half_open == 0);
 	assert(net_here()->ooseq_held == 0);
 	assert(net_here()->ports[0].frames_in == 0);
-	assert(net_here()->time_wait.n == 0);
-	assert(!net_here()->time_wait.oldest && !net_here()->time_wait.newest);
+	assert(net_time_waits.n == 0);
+	assert(!net_time_waits.oldest && !net_time_waits.newest);
 	assert(fake_frames_out == 0);
 }
 

@@ -358,5 +358,5 @@ void reach_time_wait(struct peer *peer)
 	peer->rcv = s.seq + s.len + 1;
 	peer_send(peer, PEER_ACK | PEER_FIN, NULL, 0);
 	assert_true(peer_next(&s));
-	assert_int_equal(net_here()->n_conns + net_here()->time_wait.n, 1);
+	assert_int_equal(net_here()->n_conns + net_time_waits.n, 1);
 }

@@ -484,8 +484,8 @@ void check_life_end(void)
 	back_to("pieces out of order", net_here()->ooseq_held, 0);
 	back_to("frames received", net_here()->ports[0].frames_in, 0);
 	back_to("frames", fake_frames_out, 0);
-	back_to("in TIME_WAIT", net_here()->time_wait.n, 0);
-	back_to("blocks of TIME_WAIT", net_here()->time_wait.oldest != NULL, 0);
+	back_to("in TIME_WAIT", net_time_waits.n, 0);
+	back_to("blocks of TIME_WAIT", net_time_waits.oldest != NULL, 0);
 	back_to("in the output queue",
 		(long)(net_here()->output.tail - net_here()->output.head), 0);
 	back_to("bytes of memory", (long)net_mem_live_bytes(),

@@ -191,7 +191,7 @@ void differ_round(void)
 		       (unsigned long long)n_rounds, side ? "off" : "on");
 	field("now", (uint64_t)fake_now_ns);
 	field("connections", net_here()->n_conns);
-	field("in TIME_WAIT", net_here()->time_wait.n);
+	field("in TIME_WAIT", net_time_waits.n);
 	has_segments = false;
 	net_for_each_conn(look_for_segments);
 	if (!has_segments)

@@ -87,7 +87,7 @@ static void test_repeated_fin_and_data_are_acknowledged(void **state)
 	serve(close_at_once);
 	peer = churn(1000);
 	assert_int_equal(net_here()->n_conns, 0);
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 	say_fin(&peer);
 	expect_last_ack(&peer);
 	send_at(&peer, PEER_ACK, peer.snd - 51, 50);
@@ -152,7 +152,7 @@ static void test_resets_and_old_syns_do_not_end_time_wait(void **state)
 	expect_last_ack(&peer);
 	assert_int_equal(net_here()->stats.challenge_acks, 2);
 	assert_int_equal(net_here()->stats.rx_unacceptable, 6);
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 }
 
 static void test_record_answers_only_its_own_connection(void **state)
@@ -183,11 +183,11 @@ static void test_record_comes_after_the_last_ack(void **state)
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(net_here()->n_conns, 1);
-	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_int_equal(net_time_waits.n, 0);
 	fake_tx_budget = -1;
 	expect_last_ack(&peer);
 	assert_int_equal(net_here()->n_conns, 0);
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 }
 
 /* ---- new connections ---- */
@@ -204,7 +204,7 @@ static void test_reopened_connection_has_a_higher_isn(void **state)
 	peer_send(&again, PEER_SYN, NULL, 0);
 	expect(&s, PEER_SYN | PEER_ACK, ANY, again.snd, 0);
 	assert_in_range(s.seq - peer.rcv, 1, 0x10000);
-	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_int_equal(net_time_waits.n, 0);
 	/* The next connection's ISN comes from the clock again. */
 	again.port = 1001;
 	peer_send(&again, PEER_SYN, NULL, 0);
@@ -228,10 +228,10 @@ static void test_dialing_waits_for_higher_numbers(void **state)
 	serve(send_much);
 	peer = churn(1000);
 	assert_false(yields(&peer));
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 	run_ms(MUCH / 250 + 1); /* 250 numbers a ms */
 	assert_true(yields(&peer));
-	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_int_equal(net_time_waits.n, 0);
 	say_fin(&peer);
 	expect_reset();
 }
@@ -245,10 +245,10 @@ static void test_time_wait_lasts_two_msl(void **state)
 	serve(close_at_once);
 	peer = churn(1000);
 	run_ms(LASTS_MS - 50);
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 	run_ms(100);
-	assert_int_equal(net_here()->time_wait.n, 0);
-	assert_null(net_here()->time_wait.oldest);
+	assert_int_equal(net_time_waits.n, 0);
+	assert_null(net_time_waits.oldest);
 	assert_int_equal(coro_sched_next_ns(net_here()->sched), CORO_FOREVER);
 	say_fin(&peer);
 	expect_reset();
@@ -267,13 +267,13 @@ static void test_fin_prolongs_only_its_own_record(void **state)
 		say_fin(&stubborn);
 		expect_last_ack(&stubborn);
 	}
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 	say_fin(&other);
 	expect_reset();
 	run_ms(LASTS_MS - 50);
-	assert_int_equal(net_here()->time_wait.n, 1);
+	assert_int_equal(net_time_waits.n, 1);
 	run_ms(LASTS_MS);
-	assert_int_equal(net_here()->time_wait.n, 0);
+	assert_int_equal(net_time_waits.n, 0);
 }
 
 static void test_many_records_expire_a_few_per_round(void **state)
@@ -283,14 +283,14 @@ static void test_many_records_expire_a_few_per_round(void **state)
 		churn((uint16_t)(1000 + i));
 	fake_now_ns += 2 * LASTS_MS * INT64_C(1000000);
 	for (unsigned i = 0; i < 10; i++) {
-		unsigned before = net_here()->time_wait.n;
+		unsigned before = net_time_waits.n;
 
 		fake_now_ns += 20000; /* a step of the timer wheel */
 		run_rounds(1);
-		assert_in_range(before - net_here()->time_wait.n, 0, 256);
+		assert_in_range(before - net_time_waits.n, 0, 256);
 	}
-	assert_int_equal(net_here()->time_wait.n, 0);
-	assert_null(net_here()->time_wait.oldest);
+	assert_int_equal(net_time_waits.n, 0);
+	assert_null(net_time_waits.oldest);
 }
 
 /* ---- number of records ---- */
@@ -306,7 +306,7 @@ static void test_oldest_records_make_room(void **state)
 	assert_int_equal(net_here()->stats.no_memory, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, 0);
 	assert_int_equal(net_here()->n_conns, 0);
-	assert_int_equal(net_here()->time_wait.n, 64);
+	assert_int_equal(net_time_waits.n, 64);
 	assert_int_equal(net_here()->stats.time_wait_recycled, 200 - 64);
 	say_fin(&peers[135]);
 	expect_reset();
@@ -324,14 +324,14 @@ static void test_order_is_kept_when_a_middle_record_leaves(void **state)
 	run_ms(1);
 	for (unsigned port = 1000; port < 1064; port += 7)
 		assert_true(yields(&(struct peer){.port = (uint16_t)port}));
-	assert_int_equal(net_here()->time_wait.n, 54);
+	assert_int_equal(net_time_waits.n, 54);
 	for (uint16_t i = 0; i < 64; i++)
 		churn((uint16_t)(2000 + i));
-	assert_int_equal(net_here()->time_wait.n, 64);
+	assert_int_equal(net_time_waits.n, 64);
 	assert_int_equal(net_here()->stats.time_wait_recycled, 54);
 	run_ms(LASTS_MS + 100);
-	assert_int_equal(net_here()->time_wait.n, 0);
-	assert_null(net_here()->time_wait.oldest);
+	assert_int_equal(net_time_waits.n, 0);
+	assert_null(net_time_waits.oldest);
 }
 
 /* Without memory for more, the oldest make room as well. */
@@ -346,9 +346,9 @@ static void test_oldest_records_make_room_without_memory(void **state)
 		last = churn((uint16_t)(1001 + i));
 	net_mem_set_max(UINT64_MAX);
 	assert_int_equal(net_here()->stats.accepted, 7001);
-	assert_in_range(net_here()->time_wait.n, 1000, 6000);
+	assert_in_range(net_time_waits.n, 1000, 6000);
 	assert_int_equal(net_here()->stats.time_wait_recycled,
-			 7001 - net_here()->time_wait.n);
+			 7001 - net_time_waits.n);
 	say_fin(&last);
 	expect_last_ack(&last);
 }
@@ -432,7 +432,7 @@ static void test_every_part_of_an_ipv6_address_is_compared(void **state)
 
 	enter6(&global, &remote);
 	enter6(&link_local, &near);
-	assert_int_equal(net_here()->time_wait.n, 2);
+	assert_int_equal(net_time_waits.n, 2);
 	assert_false(net_time_wait_yields(&global, 7, &remote, 1000));
 	assert_true(net_time_wait_yields(&other, 7, &remote, 1000));
 	for (unsigned i = 0; i < 16; i++) {
@@ -445,7 +445,7 @@ static void test_every_part_of_an_ipv6_address_is_compared(void **state)
 	assert_false(net_time_wait_yields(&link_local, 7, &near, 1000));
 	ip6_addr_set_zone(ip_2_ip6(&near), 2);
 	assert_true(net_time_wait_yields(&link_local, 7, &near, 1000));
-	assert_int_equal(net_here()->time_wait.n, 2);
+	assert_int_equal(net_time_waits.n, 2);
 }
 
 #define T(name)                                                                \

@@ -317,10 +317,10 @@ static void test_too_many_orphans_reset_the_oldest(void **state)
 	for (unsigned i = 0; i < ORPHANS; i++)
 		reach_fin_wait_2((uint16_t)(1000 + i));
 	discard_frames();
-	assert_int_equal(net_here()->orphans.n, ORPHANS);
+	assert_int_equal(net_orphans.n, ORPHANS);
 	assert_int_equal(net_here()->stats.orphans_recycled, 0);
 	reach_fin_wait_2(2000);
-	assert_int_equal(net_here()->orphans.n, ORPHANS);
+	assert_int_equal(net_orphans.n, ORPHANS);
 	assert_int_equal(net_here()->stats.orphans_recycled, 1);
 	assert_int_equal(net_here()->n_conns, ORPHANS);
 	while (peer_next(&s))
@@ -354,7 +354,7 @@ static void test_new_connection_displaces_an_orphan(void **state)
 	}
 	discard_frames();
 	assert_int_equal(net_here()->n_conns, MAX_CONNS);
-	assert_int_equal(net_here()->orphans.n, 0);
+	assert_int_equal(net_orphans.n, 0);
 	assert_int_equal(net_here()->stats.orphans_recycled, 8);
 }
 
@@ -378,14 +378,14 @@ static void test_orphan_probes_are_bounded(void **state)
 			while (peer_next(&s))
 				peer_send(&peer, PEER_ACK, NULL, 0);
 		}
-		assert_int_equal(net_here()->orphans.n, 1);
+		assert_int_equal(net_orphans.n, 1);
 	}
 	for (unsigned ms = 0; ms < 90000; ms += 10) {
 		run_ms(10);
 		while (peer_next(&s))
 			peer_send(&peer, PEER_ACK, NULL, 0);
 	}
-	assert_int_equal(net_here()->orphans.n, 0);
+	assert_int_equal(net_orphans.n, 0);
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
@@ -395,9 +395,9 @@ static void test_time_wait_is_no_orphan(void **state)
 
 	serve(close_at_once);
 	peer_connect(&peer, 1000, 7, 99);
-	assert_int_equal(net_here()->orphans.n, 1);
+	assert_int_equal(net_orphans.n, 1);
 	reach_time_wait(&peer);
-	assert_int_equal(net_here()->orphans.n, 0);
+	assert_int_equal(net_orphans.n, 0);
 	discard_frames();
 }
 
