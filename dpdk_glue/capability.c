@@ -179,7 +179,7 @@ void glue_offloads(const struct glue_device *device,
 		info->tx_offload_capa & (RTE_ETH_TX_OFFLOAD_MULTI_SEGS |
 					 RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
 	/* FAST_FREE needs frames of one pool a queue, with one reference. */
-	if (device->lends || device->tso || long_frames ||
+	if (device->can_lend || device->tso || long_frames ||
 	    device->n_queues < device->n_shards)
 		conf->txmode.offloads &= ~RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
 }

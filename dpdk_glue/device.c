@@ -361,7 +361,7 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 		return rc;
 	device->transit = transit_frames(device->n_ring, device->n_shards,
 					 device->n_queues);
-	device->lends = copies_frames(device->link);
+	device->can_lend = copies_frames(device->link);
 	glue_offloads(device, &info, &conf);
 	glue_ask_for_rss(device, &info, &conf, key);
 	rc = rte_eth_dev_configure(device->id, device->n_queues,

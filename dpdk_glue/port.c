@@ -28,7 +28,7 @@ bool glue_port_hw_csum(const struct glue_port *port)
 
 uint64_t glue_port_untrusted(const struct glue_port *port)
 {
-	return port->trusts ? 0 : port->stats.rx_partial_csum;
+	return port->trusts_csum ? 0 : port->stats.rx_partial_csum;
 }
 
 bool glue_port_tso(const struct glue_port *port)
@@ -38,7 +38,7 @@ bool glue_port_tso(const struct glue_port *port)
 
 bool glue_port_lends(const struct glue_port *port)
 {
-	return port->device->lends;
+	return port->device->can_lend;
 }
 
 unsigned glue_port_queues(const struct glue_port *port)
@@ -155,10 +155,11 @@ int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 	port->empty = &device->empty[conf->shard].n;
 	port->id = device->id;
 	port->shard = (uint16_t)conf->shard;
-	port->many = device->n_shards > 1;
-	port->sorts = port->many || device->link->kind == GLUE_LINK_BOND ||
-		      device->link->vlan;
-	port->trusts = device->link->csum == GLUE_CSUM_TRUST;
+	port->has_shards = device->n_shards > 1;
+	port->sorts_frames = port->has_shards ||
+			     device->link->kind == GLUE_LINK_BOND ||
+			     device->link->vlan;
+	port->trusts_csum = device->link->csum == GLUE_CSUM_TRUST;
 	port->hw_csum = device->hw_csum;
 	port->hw_ip4_csum = device->hw_ip4_csum;
 	port->tso = device->tso;
@@ -174,7 +175,8 @@ void glue_port_close(struct glue_port *port)
 {
 	struct glue_device *device = port->device;
 
-	if (port->many && glue_port_active(port) && glue_device_is_last(device))
+	if (port->has_shards && glue_port_active(port) &&
+	    glue_device_is_last(device))
 		glue_tx_carry_remaining(port);
 	glue_tx_drop(port);
 	count_pool(&device->n_short, &port->is_short, false);
@@ -347,9 +349,9 @@ keep_after_all(struct glue_port *port, struct glue_frame *f, struct glue_l4 *l4,
 		if (!has_partial_sum(f, l4))
 			return false;
 		port->stats.rx_partial_csum++;
-		if (port->trusts)
+		if (port->trusts_csum)
 			f->flags |= GLUE_FRAME_CSUM_OK;
-		return port->trusts;
+		return port->trusts_csum;
 	case GLUE_KEEP:
 	case GLUE_BAD_FRAME:
 	case GLUE_OTHER_VLAN:
@@ -427,21 +429,21 @@ take_over(struct glue_port *port, struct glue_frame **frames, unsigned max)
 }
 
 /*
- * Every frame comes in here; `sorts` is a constant. Ports without shards and
- * VLANs, nearly all there are, pay for neither.
+ * Every frame comes in here; `sorts_frames` is a constant. Ports without shards
+ * and VLANs, nearly all there are, pay for neither.
  */
 static inline __attribute__((always_inline)) unsigned
 receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
-	bool sorts)
+	bool sorts_frames)
 {
 	struct rte_mbuf *bufs[GLUE_BURST];
 	struct foreign foreign;
 	unsigned n, kept = 0;
 
 	foreign.n = 0;
-	if (sorts)
+	if (sorts_frames)
 		glue_bond_turn(port);
-	if (sorts && port->many)
+	if (sorts_frames && port->has_shards)
 		kept = take_over(port, frames, max);
 	n = kept < max ? glue_rx_burst(port, bufs, max - kept) : 0;
 	for (unsigned i = 0; i < n; i++)
@@ -449,8 +451,8 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 	for (unsigned i = 0; i < n; i++) {
 		struct glue_frame *f = frame_of(bufs[i]);
 		struct glue_l4 l4;
-		enum glue_verdict verdict =
-			check_received(bufs[i], f, &l4, sorts ? port->vlan : 0);
+		enum glue_verdict verdict = check_received(
+			bufs[i], f, &l4, sorts_frames ? port->vlan : 0);
 		unsigned owner;
 
 		if (unlikely(verdict != GLUE_KEEP) &&
@@ -458,7 +460,7 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 			drop_frame(port, bufs[i], verdict);
 			continue;
 		}
-		if (sorts && port->many) {
+		if (sorts_frames && port->has_shards) {
 			owner = glue_flow_owner(f, &l4);
 			if (owner != port->shard) {
 				foreign.owners[foreign.n] = (uint8_t)owner;
@@ -466,11 +468,11 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 				continue;
 			}
 		}
-		port->stats.rx_bytes +=
-			sorts ? wire_len(port, bufs[i]) : bufs[i]->pkt_len;
+		port->stats.rx_bytes += sorts_frames ? wire_len(port, bufs[i])
+						     : bufs[i]->pkt_len;
 		frames[kept++] = f;
 	}
-	if (sorts && foreign.n)
+	if (sorts_frames && foreign.n)
 		hand_over(port, &foreign);
 	port->stats.rx_frames += kept;
 	return kept;
@@ -485,7 +487,7 @@ receive_sorted(struct glue_port *port, struct glue_frame **frames, unsigned max)
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max)
 {
-	if (unlikely(port->sorts))
+	if (unlikely(port->sorts_frames))
 		return receive_sorted(port, frames, max);
 	return receive(port, frames, max, false);
 }

@@ -60,7 +60,7 @@ struct glue_device {
 	bool tso;	    /* the port cuts TSO frames up */
 	bool tso6;	    /* of IPv6, too */
 	uint16_t tso_mbufs; /* at most in one TSO frame */
-	bool lends;	    /* frames may refer to any memory */
+	bool can_lend;	    /* frames may refer to any memory */
 	bool rss;	    /* spreads flows by our rule, read back */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned asked_frames; /* in each pool that is received into; or 0 */
@@ -87,9 +87,9 @@ struct glue_port {
 	uint16_t id;
 	uint16_t shard;	    /* and queue */
 	uint16_t n_pending; /* frames in pending[] */
-	bool many;	    /* there are several shards */
-	bool sorts;	    /* several shards, a bond or a VLAN */
-	bool trusts;	    /* GLUE_CSUM_TRUST */
+	bool has_shards;    /* there are several shards */
+	bool sorts_frames;  /* several shards, a bond or a VLAN */
+	bool trusts_csum;   /* GLUE_CSUM_TRUST */
 	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
 	bool is_short;	    /* this shard's pool counts in n_short */
 	bool is_empty;	    /* and in n_empty */

@@ -446,7 +446,8 @@ unsigned glue_tx_flush(struct glue_port *port)
 	unsigned sent = 0;
 
 	end_tso(port);
-	if (unlikely(port->many) && port->n_pending && !glue_port_active(port))
+	if (unlikely(port->has_shards) && port->n_pending &&
+	    !glue_port_active(port))
 		return send_by_others(port);
 	while (sent < port->n_pending) {
 		uint16_t want =

@@ -46,8 +46,8 @@ struct net_half_open {
 	u16_t remote_port;
 	u16_t wnd; /* of the SYN */
 	u16_t local_index : NET_LOCAL_BITS;
-	u16_t unsent : 1;  /* its answer has yet to leave */
-	u16_t counted : 1; /* among its source's */
+	u16_t unsent : 1;	  /* its answer has yet to leave */
+	u16_t source_counted : 1; /* its source counts it */
 	u8_t zone;
 	u8_t timeouts : 3;
 	u8_t resent : 4; /* answers beyond the first; stops at 15 */
@@ -300,7 +300,7 @@ bool net_half_open_begin(struct net_listener *listener,
 		.remote_port = lwip_ntohs(syn->src),
 		.wnd = lwip_ntohs(syn->wnd),
 		.local_index = local_index & ((1u << NET_LOCAL_BITS) - 1),
-		.counted = net_clients_hold(),
+		.source_counted = net_clients_hold(),
 	};
 	net_remote_pack(ip_current_src_addr(), half->remote, &half->zone);
 	net_syn_read(syn, &half->options);
@@ -329,7 +329,7 @@ static void forget_record(uint32_t *ref)
 
 	*ref = half->hash_next;
 	unlink_record(half);
-	if (half->counted)
+	if (half->source_counted)
 		uncount_record(half);
 	net_here()->half_open--;
 	listener->pending--;
@@ -430,7 +430,7 @@ open_conn(uint32_t *ref, const struct tcp_hdr *tcp, struct net_conn **out)
 	};
 	int err;
 
-	if (half->counted)
+	if (half->source_counted)
 		net_clients_resume(ip_current_src_addr(),
 				   half->listener->addr.port);
 	net_here()->half_open--;
@@ -440,7 +440,7 @@ open_conn(uint32_t *ref, const struct tcp_hdr *tcp, struct net_conn **out)
 		net_clients_hold();
 		return NET_HALF_OPEN_TAKEN;
 	}
-	half->counted = false;
+	half->source_counted = false;
 	forget_record(ref);
 	return err < 0 ? NET_HALF_OPEN_TAKEN : NET_HALF_OPEN_OPENED;
 }

@@ -494,7 +494,7 @@ static bool kept_after_all(struct glue_port *port)
 static void
 test_partial_checksums_are_accepted_from_a_trusted_port(void **state)
 {
-	struct glue_port trusting = {.trusts = true}, other = {0};
+	struct glue_port trusting = {.trusts_csum = true}, other = {0};
 
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		unsigned off = L3 + (v6 ? 40 : 20);
