@@ -3,7 +3,7 @@
  *
  * lwIP walks lists of pcbs. They are empty except while it works on a
  * connection: then they hold that pcb alone. Pcbs that lwIP adds meanwhile are
- * taken off its lists afterwards (tcp/pcbs.c), so its walks never grow.
+ * taken off its lists afterwards (tcp/input.c), so its walks never grow.
  *
  * The other files of lwip/ are called by lwIP alone.
  */

@@ -73,12 +73,8 @@ void net_cwnd_on_recovered(struct net_conn *conn);
 void net_cwnd_on_undo(struct net_conn *conn);
 void net_cwnd_on_idle(struct net_conn *conn, uint32_t timeouts);
 double net_cwnd_pacing_rate(const struct net_conn *conn);
-
-/* ---- prr.c: sending while repairing, RFC 6937 ---- */
-
-/* Begins a repair with `flight` bytes in flight. */
+/* Begins a repair with `flight` bytes in flight: RFC 6937. */
 void net_prr_begin(struct net_recovery *rec, uint32_t flight);
-void net_prr_on_ack(struct net_conn *conn, const struct net_ack *ack);
 
 /* ---- hystart.c: the end of slow start, RFC 9406 and trains of ACKs ---- */
 

@@ -175,16 +175,24 @@ void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr);
 void net_ecn_input(struct net_conn *conn, const struct tcp_hdr *hdr, bool data,
 		   bool ce);
 
-/* ---- output.c ---- */
+/* ---- send.c ---- */
 /* The port that sends a connection's segments; NULL: there is no route. */
 struct net_port *net_conn_port(const struct net_conn *conn);
 /* Sends at once, and again in the next output phase if the port has no room. */
 void net_conn_output_now(struct net_conn *conn);
 /* The same in the output phase, for a repair that a full port has delayed. */
 void net_recovery_output(struct net_conn *conn);
+/*
+ * Used around calls in which lwIP would send by itself: a connection with
+ * recovery state sends in the output phase, where it is paced. net_cwnd_shut()
+ * returns the window that the second call restores; the connection may have
+ * ended in between.
+ */
+uint32_t net_cwnd_shut(struct net_conn *conn);
+void net_cwnd_open(struct net_conn *conn, uint32_t window);
 
 /*
- * tcp/predict_out.c, which recovery/output.c calls: sends ordinary segments
+ * tcp/predict_out.c, which recovery/send.c calls: sends ordinary segments
  * from the head of `unsent`, or the ACK that is due. Returns false if
  * tcp_output() may have more to do.
  */
@@ -209,16 +217,6 @@ const char *net_cc_name(const struct net_conn *conn);
 const char *net_cc_title(unsigned number); /* static */
 /* Gives the connection this controller from now on. */
 void net_cc_choose(struct net_conn *conn, unsigned number);
-
-/* ---- send.c ---- */
-/*
- * Used around calls in which lwIP would send by itself: a connection with
- * recovery state sends in the output phase, where it is paced. net_cwnd_shut()
- * returns the window that the second call restores; the connection may have
- * ended in between.
- */
-uint32_t net_cwnd_shut(struct net_conn *conn);
-void net_cwnd_open(struct net_conn *conn, uint32_t window);
 
 /* ---- pacing.c ---- */
 /*

@@ -315,10 +315,6 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 		net_cc_engage(conn);
 }
 
-/* ---- output.c ---- */
-/* Sends what the windows allow of `unsent`, or the ACK that is due. */
-void net_send_what_fits(struct net_conn *conn);
-
 /* ---- send.c: of connections with recovery state, but the first ---- */
 
 #define NET_CWND_SHUT 1u /* a congestion window that no segment fits into */

@@ -14,6 +14,11 @@
  * TCP header.
  */
 void net_tcp_input(struct pbuf *p, struct netif *inp);
+/*
+ * Takes the pcbs off lwIP's lists, and hashes the new ones. Called after lwIP
+ * has worked on a connection.
+ */
+void net_pcbs_take_back(void);
 
 /* ---- predict.c ---- */
 /*
@@ -115,12 +120,6 @@ const ip_addr_t *net_local_index_ip(u16_t local_index);
  */
 void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone);
 ip_addr_t net_remote_unpack(const u32_t words[4], u16_t local_index, u8_t zone);
-
-/* ---- pcbs.c ---- */
-/* Takes the pcbs off lwIP's lists, and hashes the new ones. */
-void net_pcbs_take_back(void);
-/* The same after a segment that has left its connection open. */
-void net_pcbs_take_back_open(struct net_conn *conn);
 
 /* ---- handshake.c ---- */
 /* The options that a SYN offers. */
