@@ -39,13 +39,13 @@ static inline bool out_of_time(time_t until)
 	return time(NULL) > until;
 }
 
-static inline time_t soon(void)
+static inline time_t deadline_s(void)
 {
 	return time(NULL) + WAIT_S;
 }
 
 /* Starts EAL for shards that are not pinned. */
-static inline void start(unsigned n_links, unsigned n_shards)
+static inline void start_eal(unsigned n_links, unsigned n_shards)
 {
 	struct glue_eal_conf conf = {
 		.links = links,
@@ -105,8 +105,8 @@ static inline void in_child(void (*test)(void))
 /* ---- frames ---- */
 
 /* A segment of flow `flow`; its number is in the payload. */
-static inline struct glue_frame *make(struct glue_port *port, unsigned flow,
-				      uint32_t number)
+static inline struct glue_frame *make_segment(struct glue_port *port,
+					      unsigned flow, uint32_t number)
 {
 	struct glue_frame *f = glue_tx_alloc(port, LEN);
 	uint8_t *ip;

@@ -27,7 +27,7 @@ static void sleep_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-static char *map(void)
+static char *map_page(void)
 {
 	char *p = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
 		       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -36,7 +36,7 @@ static char *map(void)
 	return p;
 }
 
-static void *unmap(void *p)
+static void *unmap_page(void *p)
 {
 	int err = munmap(p, BYTES);
 
@@ -54,7 +54,7 @@ static bool is_unmapped(void)
 static void unmap_on_another_thread(char *p, pthread_t *thread)
 {
 	__atomic_store_n(&unmapped, false, __ATOMIC_SEQ_CST);
-	assert_int_equal(pthread_create(thread, NULL, unmap, p), 0);
+	assert_int_equal(pthread_create(thread, NULL, unmap_page, p), 0);
 }
 
 static void expect_done(pthread_t thread)
@@ -68,7 +68,7 @@ static void expect_done(pthread_t thread)
 
 static void test_unmapping_waits_for_the_burst(void **state)
 {
-	char *p = map();
+	char *p = map_page();
 	pthread_t thread;
 
 	glue_burst_begin(bursts);
@@ -86,7 +86,7 @@ static void test_unmapping_between_bursts_does_not_wait(void **state)
 
 	glue_burst_begin(bursts);
 	glue_burst_end(bursts);
-	unmap_on_another_thread(map(), &thread);
+	unmap_on_another_thread(map_page(), &thread);
 	expect_done(thread);
 }
 
@@ -96,7 +96,7 @@ static void test_unmapping_does_not_wait_for_later_bursts(void **state)
 	pthread_t thread;
 
 	glue_burst_begin(bursts);
-	unmap_on_another_thread(map(), &thread);
+	unmap_on_another_thread(map_page(), &thread);
 	for (unsigned i = 0; i < 2000 && !is_unmapped(); i++) {
 		sleep_ms(1);
 		glue_burst_end(bursts);
@@ -110,7 +110,7 @@ static void test_unmapping_does_not_wait_for_later_bursts(void **state)
 static void test_polling_thread_never_waits_for_itself(void **state)
 {
 	glue_burst_begin(bursts);
-	assert_int_equal(munmap(map(), BYTES), 0);
+	assert_int_equal(munmap(map_page(), BYTES), 0);
 	glue_burst_end(bursts);
 }
 

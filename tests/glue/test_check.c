@@ -34,7 +34,7 @@ static enum glue_verdict judge_in(unsigned first)
 	return verdict;
 }
 
-static enum glue_verdict judge(void)
+static enum glue_verdict judge_frame(void)
 {
 	return judge_in(len);
 }
@@ -47,20 +47,20 @@ static void expect_whole_only(void)
 	unsigned whole = len;
 
 	for (len = 0; len < whole; len++)
-		assert_int_not_equal(judge(), GLUE_KEEP);
-	assert_int_equal(judge(), GLUE_KEEP);
+		assert_int_not_equal(judge_frame(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 }
 
-static void ethernet(unsigned type)
+static void write_ethernet(unsigned type)
 {
 	memset(bytes, 0, sizeof(bytes));
 	memcpy(bytes, "\2\0\0\0\0\1\2\0\0\0\0\2", 12);
 	put16(bytes + 12, type);
 }
 
-static uint8_t *arp(unsigned op)
+static uint8_t *write_arp(unsigned op)
 {
-	ethernet(0x0806);
+	write_ethernet(0x0806);
 	memcpy(bytes + L3, "\0\1\10\0\6\4", 6);
 	put16(bytes + L3 + 6, op);
 	memcpy(bytes + L3 + 8, "\2\0\0\0\0\2\12\0\0\2", 10);
@@ -70,11 +70,11 @@ static uint8_t *arp(unsigned op)
 }
 
 /* An IPv4 packet; returns where its payload begins. */
-static uint8_t *ip4(unsigned proto, unsigned options, unsigned payload)
+static uint8_t *write_ip4(unsigned proto, unsigned options, unsigned payload)
 {
 	uint8_t *ip = bytes + L3;
 
-	ethernet(0x0800);
+	write_ethernet(0x0800);
 	ip[0] = (uint8_t)(0x45 + options / 4);
 	put16(ip + 2, 20 + options + payload);
 	ip[8] = 64;
@@ -84,11 +84,11 @@ static uint8_t *ip4(unsigned proto, unsigned options, unsigned payload)
 	return ip + 20 + options;
 }
 
-static uint8_t *ip6(unsigned next, unsigned payload)
+static uint8_t *write_ip6(unsigned next, unsigned payload)
 {
 	uint8_t *ip = bytes + L3;
 
-	ethernet(0x86dd);
+	write_ethernet(0x86dd);
 	ip[0] = 0x60;
 	put16(ip + 4, payload);
 	ip[6] = (uint8_t)next;
@@ -100,9 +100,9 @@ static uint8_t *ip6(unsigned next, unsigned payload)
 	return ip + 40;
 }
 
-static uint8_t *nd(unsigned type, unsigned options)
+static uint8_t *write_nd(unsigned type, unsigned options)
 {
-	uint8_t *icmp = ip6(58, 24 + options);
+	uint8_t *icmp = write_ip6(58, 24 + options);
 
 	bytes[L3 + 7] = 255;
 	icmp[0] = (uint8_t)type;
@@ -120,7 +120,7 @@ static uint8_t *nd(unsigned type, unsigned options)
 
 static void test_truncated_arp_is_dropped(void **state)
 {
-	arp(1);
+	write_arp(1);
 	expect_whole_only();
 	assert_int_equal(frame.flags, GLUE_FRAME_ARP);
 	len = L3 + 28;
@@ -132,24 +132,24 @@ static void test_other_arp_types_are_refused(void **state)
 	static const unsigned at[] = {0, 1, 2, 3, 4, 5};
 
 	for (unsigned i = 0; i < 6; i++) {
-		arp(1)[at[i]] ^= 2;
-		assert_int_equal(judge(), GLUE_REFUSED);
+		write_arp(1)[at[i]] ^= 2;
+		assert_int_equal(judge_frame(), GLUE_REFUSED);
 	}
-	arp(3);
-	assert_int_equal(judge(), GLUE_REFUSED);
-	arp(2)[8] = 3; /* the sender's MAC is a group's */
-	assert_int_equal(judge(), GLUE_REFUSED);
-	memset(arp(2) + 8, 0, 6);
-	assert_int_equal(judge(), GLUE_REFUSED);
+	write_arp(3);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_arp(2)[8] = 3; /* the sender's MAC is a group's */
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	memset(write_arp(2) + 8, 0, 6);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 static void test_unknown_ethertypes_are_refused(void **state)
 {
-	ethernet(0x88cc);
+	write_ethernet(0x88cc);
 	len = 60;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	for (len = 0; len < L3; len++)
-		assert_int_equal(judge(), GLUE_BAD_FRAME);
+		assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 /*
@@ -158,104 +158,104 @@ static void test_unknown_ethertypes_are_refused(void **state)
  */
 static void test_tagged_frame_is_of_another_vlan(void **state)
 {
-	ethernet(0x8100);
+	write_ethernet(0x8100);
 	len = 60;
-	assert_int_equal(judge(), GLUE_OTHER_VLAN);
-	ethernet(0x88a8);
-	assert_int_equal(judge(), GLUE_OTHER_VLAN);
+	assert_int_equal(judge_frame(), GLUE_OTHER_VLAN);
+	write_ethernet(0x88a8);
+	assert_int_equal(judge_frame(), GLUE_OTHER_VLAN);
 }
 
 /* ---- IPv4 ---- */
 
 static void test_tcp4_lengths_agree(void **state)
 {
-	ip4(6, 0, 20);
+	write_ip4(6, 0, 20);
 	expect_whole_only();
 	assert_int_equal(frame.flags, GLUE_FRAME_IP4 | GLUE_FRAME_TCP);
 	assert_int_equal(frame.l4_off, L3 + 20);
 	assert_int_equal(l4.len, 20);
-	ip4(6, 0, 19);
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
-	ip4(6, 0, 100);
+	write_ip4(6, 0, 19);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_ip4(6, 0, 100);
 	assert_int_equal(judge_in(L3 + 39), GLUE_BAD_FRAME);
 	assert_int_equal(judge_in(L3 + 40), GLUE_KEEP);
 	len += 6; /* padding of Ethernet */
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	assert_int_equal(l4.len, 100);
 	bytes[L3] = 0x44;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	bytes[L3] = 0x65;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 static void test_options4_are_bounded(void **state)
 {
-	uint8_t *opt = ip4(6, 8, 20) - 8;
+	uint8_t *opt = write_ip4(6, 8, 20) - 8;
 
 	memcpy(opt, "\7\7\4\0\0\0\0\1", 8); /* record route, NOP */
 	expect_whole_only();
 	assert_int_equal(frame.l4_off, L3 + 28);
 	opt[1] = 9;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	opt[1] = 1;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	memcpy(opt, "\1\1\1\1\1\1\1\7", 8); /* its length is missing */
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 static void test_source_routes_are_refused(void **state)
 {
-	uint8_t *opt = ip4(6, 8, 20) - 8;
+	uint8_t *opt = write_ip4(6, 8, 20) - 8;
 
 	memcpy(opt, "\1\203\7\4\12\0\0\3", 8);
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	opt[1] = 137;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 static void test_fragments4_are_refused(void **state)
 {
-	ip4(6, 0, 40);
+	write_ip4(6, 0, 40);
 	bytes[L3 + 6] = 0x20; /* more */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	bytes[L3 + 6] = 0;
 	bytes[L3 + 7] = 1; /* not the first */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	bytes[L3 + 6] = 0x40; /* DF is none */
 	bytes[L3 + 7] = 0;
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 }
 
 static void test_only_icmp4_echo_and_too_big_pass(void **state)
 {
-	uint8_t *icmp = ip4(1, 0, 8);
+	uint8_t *icmp = write_ip4(1, 0, 8);
 
 	icmp[0] = 8;
 	expect_whole_only();
 	assert_int_equal(frame.flags, GLUE_FRAME_IP4 | GLUE_FRAME_ICMP);
-	icmp = ip4(1, 0, 36);
+	icmp = write_ip4(1, 0, 36);
 	for (unsigned type = 0; type < 256; type++) {
 		icmp[0] = (uint8_t)type;
 		icmp[1] = 4;
-		assert_int_equal(judge(), type == 3 || type == 8
-						  ? GLUE_KEEP
-						  : GLUE_REFUSED);
+		assert_int_equal(judge_frame(), type == 3 || type == 8
+							? GLUE_KEEP
+							: GLUE_REFUSED);
 	}
 	icmp[0] = 3;
 	expect_whole_only();
 	icmp[1] = 3; /* port unreachable: if it is about UDP */
 	icmp[8 + 9] = 6;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	icmp[8 + 9] = 17;
-	assert_int_equal(judge(), GLUE_KEEP);
-	icmp = ip4(1, 0, 35);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
+	icmp = write_ip4(1, 0, 35);
 	icmp[0] = icmp[1] = 3;
 	icmp[8 + 9] = 17;
-	assert_int_equal(judge(), GLUE_REFUSED);
-	icmp = ip4(1, 0, 35);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	icmp = write_ip4(1, 0, 35);
 	icmp[0] = 3;
 	icmp[1] = 4;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 static void test_unknown_protocols_are_refused(void **state)
@@ -263,10 +263,11 @@ static void test_unknown_protocols_are_refused(void **state)
 	for (unsigned proto = 0; proto < 256; proto++) {
 		bool known = proto == 1 || proto == 6 || proto == 17;
 
-		ip4(proto, 0, 40)[0] = 8;
-		assert_int_equal(judge(), known ? GLUE_KEEP : GLUE_REFUSED);
+		write_ip4(proto, 0, 40)[0] = 8;
+		assert_int_equal(judge_frame(),
+				 known ? GLUE_KEEP : GLUE_REFUSED);
 	}
-	ip4(17, 0, 8);
+	write_ip4(17, 0, 8);
 	expect_whole_only();
 	assert_int_equal(frame.flags, GLUE_FRAME_IP4 | GLUE_FRAME_UDP);
 }
@@ -275,21 +276,21 @@ static void test_unknown_protocols_are_refused(void **state)
 
 static void test_tcp6_lengths_agree(void **state)
 {
-	ip6(6, 20);
+	write_ip6(6, 20);
 	expect_whole_only();
 	assert_int_equal(frame.flags, GLUE_FRAME_IP6 | GLUE_FRAME_TCP);
-	ip6(6, 19);
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
-	ip6(17, 8);
+	write_ip6(6, 19);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_ip6(17, 8);
 	expect_whole_only();
-	ip6(6, 100);
+	write_ip6(6, 100);
 	assert_int_equal(judge_in(L3 + 59), GLUE_BAD_FRAME);
 }
 
 /* TCP behind options is found, so that its checksum can be verified. */
 static void test_tcp_behind_options_is_described(void **state)
 {
-	uint8_t *ext = ip6(60, 8 + 20);
+	uint8_t *ext = write_ip6(60, 8 + 20);
 
 	memcpy(ext, "\6\0\1\4\0\0\0\0", 8);
 	expect_whole_only();
@@ -298,179 +299,179 @@ static void test_tcp_behind_options_is_described(void **state)
 	assert_int_equal(l4.len, 20);
 	assert_int_equal(l4.proto, 6);
 	bytes[L3 + 6] = 0; /* hop-by-hop, the same */
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	ext[3] = 5; /* PadN beyond the header */
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	memcpy(ext, "\6\0\0\0\0\0\0\1", 8); /* PadN without a length */
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	memcpy(ext, "\6\0\302\4\0\0\0\0", 8); /* jumbo */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	memcpy(ext, "\6\4\1\4\0\0\0\0", 8); /* longer than the packet */
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 static void test_only_atomic_fragments_pass(void **state)
 {
-	uint8_t *ext = ip6(44, 8 + 24);
+	uint8_t *ext = write_ip6(44, 8 + 24);
 
 	memcpy(ext, "\6\0\0\0\1\2\3\4", 8);
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	assert_int_equal(frame.l4_off, L3 + 48);
 	ext[3] = 1;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	ext[3] = 8;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	memcpy(ext, "\72\0\0\0\1\2\3\4\200", 9); /* ICMPv6 behind it */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 static void test_port_unreachable6_passes_for_udp_alone(void **state)
 {
-	uint8_t *icmp = ip6(58, 56);
+	uint8_t *icmp = write_ip6(58, 56);
 
 	icmp[0] = 1;
 	icmp[1] = 4;
 	icmp[8 + 6] = 17;
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	icmp[1] = 3; /* address unreachable */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	icmp[1] = 4;
 	icmp[8 + 6] = 6;
-	assert_int_equal(judge(), GLUE_REFUSED);
-	icmp = ip6(58, 55);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	icmp = write_ip6(58, 55);
 	memcpy(icmp, "\1\4", 2);
 	icmp[8 + 6] = 17;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 static void test_routing_headers_are_refused(void **state)
 {
 	for (unsigned type = 0; type < 5; type++) {
-		uint8_t *ext = ip6(43, 24 + 20);
+		uint8_t *ext = write_ip6(43, 24 + 20);
 
 		ext[0] = 6;
 		ext[1] = 2;
 		ext[2] = (uint8_t)type;
-		assert_int_equal(judge(), GLUE_REFUSED);
+		assert_int_equal(judge_frame(), GLUE_REFUSED);
 		ext[3] = 1;
-		assert_int_equal(judge(), GLUE_REFUSED);
+		assert_int_equal(judge_frame(), GLUE_REFUSED);
 	}
-	ip6(43, 0);
-	assert_int_equal(judge(), GLUE_REFUSED);
+	write_ip6(43, 0);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 static void test_extensions_are_few_and_in_order(void **state)
 {
-	uint8_t *ext = ip6(60, 4 * 8 + 20);
+	uint8_t *ext = write_ip6(60, 4 * 8 + 20);
 
 	for (unsigned i = 0; i < 4; i++)
 		memcpy(ext + 8 * i, i < 3 ? "\74\0\1\4" : "\6\0\1\4", 4);
-	assert_int_equal(judge(), GLUE_KEEP);
-	ext = ip6(60, 5 * 8 + 20);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
+	ext = write_ip6(60, 5 * 8 + 20);
 	for (unsigned i = 0; i < 5; i++)
 		memcpy(ext + 8 * i, i < 4 ? "\74\0\1\4" : "\6\0\1\4", 4);
-	assert_int_equal(judge(), GLUE_REFUSED);
-	ext = ip6(60, 2 * 8 + 20);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	ext = write_ip6(60, 2 * 8 + 20);
 	memcpy(ext, "\0\0\1\4\0\0\0\0\6\0\1\4", 12); /* hop-by-hop second */
-	assert_int_equal(judge(), GLUE_REFUSED);
-	ip6(59, 8); /* nothing follows */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_ip6(59, 8); /* nothing follows */
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 static void test_only_needed_icmp6_types_pass(void **state)
 {
 	for (unsigned type = 0; type < 256; type++) {
-		uint8_t *icmp = ip6(58, 56);
+		uint8_t *icmp = write_ip6(58, 56);
 
 		icmp[0] = (uint8_t)type;
-		assert_int_equal(judge(), type == 2 || type == 128
-						  ? GLUE_KEEP
-						  : GLUE_REFUSED);
+		assert_int_equal(judge_frame(), type == 2 || type == 128
+							? GLUE_KEEP
+							: GLUE_REFUSED);
 	}
-	ip6(58, 56)[0] = 2;
+	write_ip6(58, 56)[0] = 2;
 	expect_whole_only();
-	ip6(58, 55)[0] = 2;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
-	ip6(58, 7)[0] = 128;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	write_ip6(58, 55)[0] = 2;
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_ip6(58, 7)[0] = 128;
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 static void test_multicast_listener_queries_must_be_link_local(void **state)
 {
-	ip6(58, 24)[0] = 130;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	write_ip6(58, 24)[0] = 130;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	bytes[L3 + 7] = 1;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	bytes[L3 + 8] = 0xfe;
 	bytes[L3 + 9] = 0x80;
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	expect_whole_only();
-	ip6(58, 23)[0] = 130;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	write_ip6(58, 23)[0] = 130;
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 /* ---- neighbour discovery ---- */
 
 static void test_solicitations_bring_their_mac_first(void **state)
 {
-	uint8_t *icmp = nd(135, 8);
+	uint8_t *icmp = write_nd(135, 8);
 
 	expect_whole_only();
 	icmp[24] = 14; /* a nonce, not an address */
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	icmp[24] = 1;
 	icmp[25] = 0;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	icmp[25] = 2;
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 	icmp[25] = 1;
 	icmp[26] = 0xff;
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(135, 0);
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(135, 12); /* a piece of an option */
-	assert_int_equal(judge(), GLUE_BAD_FRAME);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(135, 0);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(135, 12); /* a piece of an option */
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
 static void test_solicitations_without_source_have_no_mac_option(void **state)
 {
-	nd(135, 0);
+	write_nd(135, 0);
 	memset(bytes + L3 + 8, 0, 16);
-	assert_int_equal(judge(), GLUE_REFUSED); /* not multicast */
+	assert_int_equal(judge_frame(), GLUE_REFUSED); /* not multicast */
 	bytes[L3 + 24] = 0xff;
-	assert_int_equal(judge(), GLUE_KEEP);
-	nd(135, 8);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
+	write_nd(135, 8);
 	memset(bytes + L3 + 8, 0, 16);
 	bytes[L3 + 24] = 0xff;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	bytes[L3 + 40 + 24] = 14; /* the nonce of RFC 7527 */
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 }
 
 static void test_advertisements_follow_rfc4861(void **state)
 {
-	uint8_t *icmp = nd(136, 8);
+	uint8_t *icmp = write_nd(136, 8);
 
 	expect_whole_only();
 	icmp[24] = 1; /* not the target's */
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(136, 0);
-	assert_int_equal(judge(), GLUE_KEEP);
-	icmp = nd(136, 8);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(136, 0);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
+	icmp = write_nd(136, 8);
 	icmp[4] = 0x40;
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	bytes[L3 + 24] = 0xff; /* solicited, and sent to all */
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(136, 8);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(136, 8);
 	bytes[L3 + 7] = 254; /* from beyond a router */
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(136, 8)[1] = 1;
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(136, 8)[8] = 0xff;
-	assert_int_equal(judge(), GLUE_REFUSED);
-	nd(136, 8);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(136, 8)[1] = 1;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(136, 8)[8] = 0xff;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_nd(136, 8);
 	bytes[L3 + 8] = 0xff;
-	assert_int_equal(judge(), GLUE_REFUSED);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 /*
@@ -485,14 +486,14 @@ static void test_no_mutation_reads_beyond(void **state)
 		unsigned size;
 
 		if (kind == 0)
-			arp(1);
+			write_arp(1);
 		else if (kind == 1)
-			ip4(1, 8, 36)[0] = 3;
+			write_ip4(1, 8, 36)[0] = 3;
 		else if (kind == 2)
-			memcpy(ip6(0, 24 + 20), "\74\0\1\4\0\0\0\0\6\0\1\4",
-			       12);
+			memcpy(write_ip6(0, 24 + 20),
+			       "\74\0\1\4\0\0\0\0\6\0\1\4", 12);
 		else
-			nd(132 + kind, 16);
+			write_nd(132 + kind, 16);
 		size = len;
 		memcpy(whole, bytes, size);
 		for (unsigned at = 12; at < size; at++)
@@ -500,10 +501,10 @@ static void test_no_mutation_reads_beyond(void **state)
 				memcpy(bytes, whole, size);
 				bytes[at] = (uint8_t)value;
 				len = size;
-				judge();
+				judge_frame();
 				judge_in(at);
 				len = at;
-				judge();
+				judge_frame();
 			}
 	}
 }

@@ -11,7 +11,7 @@
 #include "dpdk_glue/glue_csum.h"
 
 /* 16 bits at a time, carries folded at once; memory's byte order. */
-static uint16_t plain(const uint8_t *data, size_t len)
+static uint16_t sum_words(const uint8_t *data, size_t len)
 {
 	uint32_t sum = 0;
 
@@ -43,10 +43,10 @@ static void test_sum_is_right_for_every_length_and_alignment(void **state)
 		for (size_t len = 0; len < 300; len++)
 			assert_sum(
 				glue_sum_fold(glue_sum_add(0, data + off, len)),
-				plain(data + off, len));
+				sum_words(data + off, len));
 	for (size_t len = 1400; len < 9100; len += 37)
 		assert_sum(glue_sum_fold(glue_sum_add(0, data + 3, len)),
-			   plain(data + 3, len));
+			   sum_words(data + 3, len));
 }
 
 static void test_every_sum_method_gives_the_same_result(void **state)
@@ -67,11 +67,12 @@ static void test_every_sum_method_gives_the_same_result(void **state)
 			for (size_t len = 0; len < 200; len++)
 				assert_sum(glue_sum_fold(glue_sum_with(
 						   m, 0, data + off, len)),
-					   plain(data + off, len));
+					   sum_words(data + off, len));
 		for (size_t len = 1400; len < 2048; len++)
 			assert_sum(
 				glue_sum_fold(glue_sum_with(m, 7, data, len)),
-				(uint16_t)((plain(data, len) + 7u) % 0xffff));
+				(uint16_t)((sum_words(data, len) + 7u) %
+					   0xffff));
 	}
 	assert_true(glue_sum_can(GLUE_SUM_WORDS));
 	assert_true(glue_sum_can(GLUE_SUM_SSE2));
@@ -96,7 +97,7 @@ static void test_pieces_of_any_length_sum_up(void **state)
 			glue_sum_piece(&sum, data + at, part);
 			at += part;
 		}
-		assert_sum(glue_sum_fold(sum.sum), plain(data, len));
+		assert_sum(glue_sum_fold(sum.sum), sum_words(data, len));
 	}
 }
 
@@ -119,7 +120,7 @@ static void test_pieces_add_up(void **state)
 		data[i] = (uint8_t)(i * 7);
 	sum = glue_sum_add(0, data, 40);
 	sum = glue_sum_add(sum, data + 40, 59);
-	assert_sum(glue_sum_fold(sum), plain(data, 99));
+	assert_sum(glue_sum_fold(sum), sum_words(data, 99));
 }
 
 /* A TCP segment of four bytes worked out by hand from RFC 9293's rules. */

@@ -41,7 +41,7 @@ static const struct {
 
 static uint64_t seed = 88172645463325252;
 
-static uint32_t draw(void)
+static uint32_t draw_number(void)
 {
 	seed ^= seed << 13;
 	seed ^= seed >> 7;
@@ -50,7 +50,8 @@ static uint32_t draw(void)
 }
 
 /* Computes the hash as a NIC does, bit by bit and without tables. */
-static uint32_t toeplitz(const uint8_t *key, const uint8_t *in, unsigned len)
+static uint32_t hash_toeplitz(const uint8_t *key, const uint8_t *in,
+			      unsigned len)
 {
 	uint32_t hash = 0;
 
@@ -69,8 +70,9 @@ static uint32_t toeplitz(const uint8_t *key, const uint8_t *in, unsigned len)
 }
 
 /* Writes the hash's input: addresses, then ports, in network order. */
-static unsigned tuple(uint8_t *out, const uint8_t *src, const uint8_t *dst,
-		      unsigned addr_len, uint16_t src_port, uint16_t dst_port)
+static unsigned write_tuple(uint8_t *out, const uint8_t *src,
+			    const uint8_t *dst, unsigned addr_len,
+			    uint16_t src_port, uint16_t dst_port)
 {
 	memcpy(out, src, addr_len);
 	memcpy(out + addr_len, dst, addr_len);
@@ -79,8 +81,8 @@ static unsigned tuple(uint8_t *out, const uint8_t *src, const uint8_t *dst,
 	return 2 * addr_len + 4;
 }
 
-static unsigned shard(const uint8_t *a, const uint8_t *b, unsigned addr_len,
-		      uint16_t port_a, uint16_t port_b)
+static unsigned find_shard(const uint8_t *a, const uint8_t *b,
+			   unsigned addr_len, uint16_t port_a, uint16_t port_b)
 {
 	return glue_flow_shard(glue_flow_fold(a, b, addr_len), port_a, port_b);
 }
@@ -89,13 +91,14 @@ static void test_hash_matches_the_rss_verification_suite(void **state)
 {
 	for (unsigned i = 0; i < N_VECTORS; i++) {
 		uint8_t in[12];
-		unsigned len = tuple(in, vectors[i].src, vectors[i].dst, 4,
-				     vectors[i].src_port, vectors[i].dst_port);
+		unsigned len =
+			write_tuple(in, vectors[i].src, vectors[i].dst, 4,
+				    vectors[i].src_port, vectors[i].dst_port);
 		uint32_t words[3];
 
 		for (unsigned w = 0; w < 3; w++)
 			words[w] = get32(in + 4 * w);
-		assert_int_equal(toeplitz(verification_key, in, len),
+		assert_int_equal(hash_toeplitz(verification_key, in, len),
 				 vectors[i].hash);
 		assert_int_equal(rte_softrss(words, 3, verification_key),
 				 vectors[i].hash);
@@ -112,18 +115,19 @@ static void test_shard_matches_a_nic_with_our_key(void **state)
 		glue_flow_start(n);
 		for (unsigned i = 0; i < 200; i++) {
 			unsigned addr_len = i % 2 ? 4 : 16;
-			uint16_t ports[2] = {(uint16_t)draw(),
-					     (uint16_t)draw()};
+			uint16_t ports[2] = {(uint16_t)draw_number(),
+					     (uint16_t)draw_number()};
 			unsigned len;
 
 			for (unsigned k = 0; k < 16; k++) {
-				a[k] = (uint8_t)draw();
-				b[k] = (uint8_t)draw();
+				a[k] = (uint8_t)draw_number();
+				b[k] = (uint8_t)draw_number();
 			}
-			len = tuple(in, a, b, addr_len, ports[0], ports[1]);
+			len = write_tuple(in, a, b, addr_len, ports[0],
+					  ports[1]);
 			assert_int_equal(
-				shard(a, b, addr_len, ports[0], ports[1]),
-				toeplitz(key, in, len) % 128 % n);
+				find_shard(a, b, addr_len, ports[0], ports[1]),
+				hash_toeplitz(key, in, len) % 128 % n);
 		}
 	}
 }
@@ -133,14 +137,17 @@ static void test_both_directions_have_one_shard(void **state)
 	glue_flow_start(7);
 	for (unsigned i = 0; i < 1000; i++) {
 		uint8_t a[16], b[16];
-		uint16_t p = (uint16_t)draw(), q = (uint16_t)draw();
+		uint16_t p = (uint16_t)draw_number(),
+			 q = (uint16_t)draw_number();
 
 		for (unsigned k = 0; k < 16; k++) {
-			a[k] = (uint8_t)draw();
-			b[k] = (uint8_t)draw();
+			a[k] = (uint8_t)draw_number();
+			b[k] = (uint8_t)draw_number();
 		}
-		assert_int_equal(shard(a, b, 4, p, q), shard(b, a, 4, q, p));
-		assert_int_equal(shard(a, b, 16, p, q), shard(b, a, 16, q, p));
+		assert_int_equal(find_shard(a, b, 4, p, q),
+				 find_shard(b, a, 4, q, p));
+		assert_int_equal(find_shard(a, b, 16, p, q),
+				 find_shard(b, a, 16, q, p));
 	}
 }
 
@@ -157,8 +164,8 @@ static void test_consecutive_ports_cover_every_shard(void **state)
 
 		glue_flow_start(n);
 		for (unsigned round = 0; round < 50; round++) {
-			uint16_t fold = (uint16_t)draw();
-			uint16_t first = (uint16_t)(draw() & ~127u);
+			uint16_t fold = (uint16_t)draw_number();
+			uint16_t first = (uint16_t)(draw_number() & ~127u);
 			unsigned counts[GLUE_MAX_SHARDS] = {0};
 
 			for (unsigned k = 0; k < 128; k++)
@@ -177,8 +184,8 @@ static void test_n_consecutive_ports_cover_n_shards(void **state)
 	for (unsigned n = 1; n <= GLUE_MAX_SHARDS; n *= 2) {
 		glue_flow_start(n);
 		for (unsigned round = 0; round < 100; round++) {
-			uint16_t fold = (uint16_t)draw();
-			uint16_t first = (uint16_t)(draw() & ~(n - 1));
+			uint16_t fold = (uint16_t)draw_number();
+			uint16_t first = (uint16_t)(draw_number() & ~(n - 1));
 			uint64_t seen = 0;
 
 			for (unsigned k = 0; k < n; k++)
@@ -200,8 +207,8 @@ static void test_clients_are_spread_evenly(void **state)
 	for (unsigned addr = 0; addr < 256; addr++) {
 		client[3] = (uint8_t)addr;
 		for (unsigned port = 0; port < 256; port++)
-			counts[shard(client, server, 4,
-				     (uint16_t)(32768 + port), 7777)]++;
+			counts[find_shard(client, server, 4,
+					  (uint16_t)(32768 + port), 7777)]++;
 	}
 	for (unsigned s = 0; s < 4; s++)
 		assert_int_equal(counts[s], 65536 / 4);
@@ -212,7 +219,7 @@ static void test_clients_are_spread_evenly(void **state)
 static uint8_t bytes[256];
 static struct glue_frame frame;
 
-static unsigned owner(unsigned len)
+static unsigned find_owner(unsigned len)
 {
 	struct glue_l4 l4 = {0};
 
@@ -222,7 +229,7 @@ static unsigned owner(unsigned len)
 }
 
 /* An IPv4 packet at `at`, 10.0.0.2 to 10.0.0.1. */
-static void ip4(uint8_t *at, unsigned proto, unsigned payload)
+static void write_ip4(uint8_t *at, unsigned proto, unsigned payload)
 {
 	memset(at, 0, 20 + payload);
 	at[0] = 0x45;
@@ -232,7 +239,7 @@ static void ip4(uint8_t *at, unsigned proto, unsigned payload)
 	memcpy(at + 12, "\12\0\0\2\12\0\0\1", 8);
 }
 
-static void ip6(uint8_t *at, unsigned next, unsigned payload)
+static void write_ip6(uint8_t *at, unsigned next, unsigned payload)
 {
 	memset(at, 0, 40 + payload);
 	at[0] = 0x60;
@@ -244,13 +251,13 @@ static void ip6(uint8_t *at, unsigned next, unsigned payload)
 	at[39] = 1;
 }
 
-static void ethernet(unsigned type)
+static void write_ethernet(unsigned type)
 {
 	memcpy(bytes, "\2\0\0\0\0\1\2\0\0\0\0\2", 12);
 	put16(bytes + 12, type);
 }
 
-static void ports(uint8_t *at, unsigned src, unsigned dst)
+static void write_ports(uint8_t *at, unsigned src, unsigned dst)
 {
 	put16(at, src);
 	put16(at + 2, dst);
@@ -260,44 +267,45 @@ static void ports(uint8_t *at, unsigned src, unsigned dst)
 static void test_frames_belong_to_the_shard_of_their_tuple(void **state)
 {
 	glue_flow_start(64);
-	ethernet(0x0800);
+	write_ethernet(0x0800);
 	for (unsigned port = 1; port < 500; port++) {
-		ip4(bytes + L3, GLUE_PROTO_TCP, 20);
-		ports(bytes + L3 + 20, port, 80);
-		assert_int_equal(owner(L3 + 40),
-				 shard(bytes + L3 + 12, bytes + L3 + 16, 4,
-				       (uint16_t)port, 80));
+		write_ip4(bytes + L3, GLUE_PROTO_TCP, 20);
+		write_ports(bytes + L3 + 20, port, 80);
+		assert_int_equal(find_owner(L3 + 40),
+				 find_shard(bytes + L3 + 12, bytes + L3 + 16, 4,
+					    (uint16_t)port, 80));
 	}
-	ethernet(0x86dd);
+	write_ethernet(0x86dd);
 	for (unsigned port = 1; port < 500; port++) {
-		ip6(bytes + L3, GLUE_PROTO_TCP, 20);
-		ports(bytes + L3 + 40, port, 80);
-		assert_int_equal(owner(L3 + 60),
-				 shard(bytes + L3 + 8, bytes + L3 + 24, 16,
-				       (uint16_t)port, 80));
+		write_ip6(bytes + L3, GLUE_PROTO_TCP, 20);
+		write_ports(bytes + L3 + 40, port, 80);
+		assert_int_equal(find_owner(L3 + 60),
+				 find_shard(bytes + L3 + 8, bytes + L3 + 24, 16,
+					    (uint16_t)port, 80));
 	}
 	/* behind an extension header, as a plain segment */
-	ip6(bytes + L3, 60, 28);
+	write_ip6(bytes + L3, 60, 28);
 	bytes[L3 + 40] = GLUE_PROTO_TCP;
 	bytes[L3 + 42] = 1; /* PadN */
 	bytes[L3 + 43] = 4;
-	ports(bytes + L3 + 48, 499, 80);
-	assert_int_equal(owner(L3 + 68),
-			 shard(bytes + L3 + 8, bytes + L3 + 24, 16, 499, 80));
+	write_ports(bytes + L3 + 48, 499, 80);
+	assert_int_equal(
+		find_owner(L3 + 68),
+		find_shard(bytes + L3 + 8, bytes + L3 + 24, 16, 499, 80));
 }
 
 static void test_frames_without_a_flow_belong_to_shard_0(void **state)
 {
 	glue_flow_start(64);
-	ethernet(0x0800);
-	ip4(bytes + L3, GLUE_PROTO_ICMP, 8);
+	write_ethernet(0x0800);
+	write_ip4(bytes + L3, GLUE_PROTO_ICMP, 8);
 	bytes[L3 + 20] = 8; /* echo */
-	assert_int_equal(owner(L3 + 28), 0);
-	ethernet(0x0806);
+	assert_int_equal(find_owner(L3 + 28), 0);
+	write_ethernet(0x0806);
 	memset(bytes + L3, 0, 28);
 	memcpy(bytes + L3, "\0\1\10\0\6\4\0\1\2\0\0\0\0\2\12\0\0\2", 18);
 	memcpy(bytes + L3 + 24, "\12\0\0\1", 4);
-	assert_int_equal(owner(L3 + 28), 0);
+	assert_int_equal(find_owner(L3 + 28), 0);
 }
 
 static void test_icmp_errors_follow_the_flow_they_quote(void **state)
@@ -305,31 +313,33 @@ static void test_icmp_errors_follow_the_flow_they_quote(void **state)
 	unsigned differ = 0;
 
 	glue_flow_start(64);
-	ethernet(0x0800);
+	write_ethernet(0x0800);
 	for (unsigned port = 1; port < 200; port++) {
 		uint8_t *quoted = bytes + L3 + 28;
 		unsigned home;
 
-		ip4(bytes + L3, GLUE_PROTO_ICMP, 8 + 28);
+		write_ip4(bytes + L3, GLUE_PROTO_ICMP, 8 + 28);
 		bytes[L3 + 20] = 3;
 		bytes[L3 + 21] = 4;
-		ip4(quoted, GLUE_PROTO_TCP, 8);
-		ports(quoted + 20, 80, port);
-		home = shard(quoted + 12, quoted + 16, 4, 80, (uint16_t)port);
-		assert_int_equal(owner(L3 + 56), home);
+		write_ip4(quoted, GLUE_PROTO_TCP, 8);
+		write_ports(quoted + 20, 80, port);
+		home = find_shard(quoted + 12, quoted + 16, 4, 80,
+				  (uint16_t)port);
+		assert_int_equal(find_owner(L3 + 56), home);
 		differ += home != 0;
 	}
 	assert_true(differ > 100);
-	ethernet(0x86dd);
+	write_ethernet(0x86dd);
 	for (unsigned port = 1; port < 200; port++) {
 		uint8_t *quoted = bytes + L3 + 48;
 
-		ip6(bytes + L3, GLUE_PROTO_ICMP6, 8 + 48);
+		write_ip6(bytes + L3, GLUE_PROTO_ICMP6, 8 + 48);
 		bytes[L3 + 40] = 2;
-		ip6(quoted, GLUE_PROTO_TCP, 8);
-		ports(quoted + 40, 80, port);
-		assert_int_equal(owner(L3 + 96), shard(quoted + 8, quoted + 24,
-						       16, 80, (uint16_t)port));
+		write_ip6(quoted, GLUE_PROTO_TCP, 8);
+		write_ports(quoted + 40, 80, port);
+		assert_int_equal(find_owner(L3 + 96),
+				 find_shard(quoted + 8, quoted + 24, 16, 80,
+					    (uint16_t)port));
 	}
 }
 
@@ -340,11 +350,11 @@ static void test_icmp_errors_follow_the_flow_they_quote(void **state)
 static void test_short_quotes_are_not_read_beyond(void **state)
 {
 	glue_flow_start(64);
-	ethernet(0x0800);
-	ip4(bytes + L3, GLUE_PROTO_ICMP, 36);
+	write_ethernet(0x0800);
+	write_ip4(bytes + L3, GLUE_PROTO_ICMP, 36);
 	bytes[L3 + 20] = 3;
 	bytes[L3 + 21] = 4;
-	ip4(bytes + L3 + 28, GLUE_PROTO_TCP, 8);
+	write_ip4(bytes + L3 + 28, GLUE_PROTO_TCP, 8);
 	bytes[L3 + 28] = 0x4f; /* says 60 bytes of header */
 	for (unsigned len = L3 + 20; len <= L3 + 56; len++) {
 		struct glue_frame f = {.l3_off = L3,

@@ -56,7 +56,7 @@ static enum glue_verdict judge_in(uint16_t vlan)
 	return verdict;
 }
 
-static enum glue_verdict judge(void)
+static enum glue_verdict judge_frame(void)
 {
 	return judge_in(0);
 }
@@ -81,7 +81,7 @@ static void fill_sum(unsigned at, unsigned proto, unsigned off)
 	memcpy(bytes + at, &value, 2);
 }
 
-static void ip6(unsigned next, unsigned payload)
+static void write_ip6(unsigned next, unsigned payload)
 {
 	memset(bytes, 0, sizeof(bytes));
 	memcpy(bytes, "\2\0\0\0\0\1\2\0\0\0\0\2\206\335\140", 15);
@@ -92,7 +92,7 @@ static void ip6(unsigned next, unsigned payload)
 	len = L3 + 40 + payload;
 }
 
-static void ip4(unsigned proto, unsigned payload)
+static void write_ip4(unsigned proto, unsigned payload)
 {
 	memset(bytes, 0, sizeof(bytes));
 	memcpy(bytes, "\2\0\0\0\0\1\2\0\0\0\0\2\10\0\105", 15);
@@ -107,60 +107,60 @@ static void ip4(unsigned proto, unsigned payload)
 static void expect_summed(unsigned sum_at, unsigned proto, unsigned off)
 {
 	fill_sum(sum_at, proto, off);
-	assert_int_equal(judge(), GLUE_KEEP);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	assert_true(segment.frame.flags & GLUE_FRAME_CSUM_OK);
 	bytes[len - 1] ^= 1;
-	assert_int_equal(judge(), GLUE_BAD_CSUM);
+	assert_int_equal(judge_frame(), GLUE_BAD_CSUM);
 	bytes[len - 1] ^= 1;
 	bytes[sum_at] ^= 0x80;
-	assert_int_equal(judge(), GLUE_BAD_CSUM);
+	assert_int_equal(judge_frame(), GLUE_BAD_CSUM);
 }
 
 static void test_plain_tcp_is_summed(void **state)
 {
-	ip6(IPPROTO_TCP, 28);
+	write_ip6(IPPROTO_TCP, 28);
 	expect_summed(L3 + 40 + 16, IPPROTO_TCP, L3 + 40);
-	ip4(IPPROTO_TCP, 28);
+	write_ip4(IPPROTO_TCP, 28);
 	expect_summed(L3 + 20 + 16, IPPROTO_TCP, L3 + 20);
 }
 
 static void test_tcp_behind_options_is_summed(void **state)
 {
-	ip6(IPPROTO_DSTOPTS, 8 + 28);
+	write_ip6(IPPROTO_DSTOPTS, 8 + 28);
 	memcpy(bytes + L3 + 40, "\6\0\1\4\0\0\0\0", 8);
 	expect_summed(L3 + 48 + 16, IPPROTO_TCP, L3 + 48);
-	ip6(IPPROTO_FRAGMENT, 8 + 28);
+	write_ip6(IPPROTO_FRAGMENT, 8 + 28);
 	bytes[L3 + 40] = IPPROTO_TCP;
 	expect_summed(L3 + 48 + 16, IPPROTO_TCP, L3 + 48);
 }
 
 static void test_icmp_is_summed(void **state)
 {
-	ip6(IPPROTO_ICMPV6, 12);
+	write_ip6(IPPROTO_ICMPV6, 12);
 	bytes[L3 + 40] = 128;
 	expect_summed(L3 + 42, IPPROTO_ICMPV6, L3 + 40);
-	ip4(IPPROTO_ICMP, 12);
+	write_ip4(IPPROTO_ICMP, 12);
 	bytes[L3 + 20] = 8;
 	expect_summed(L3 + 22, IPPROTO_ICMP, L3 + 20);
 }
 
 static void test_udp4_may_have_no_sum(void **state)
 {
-	ip4(IPPROTO_UDP, 12);
+	write_ip4(IPPROTO_UDP, 12);
 	fill_sum(L3 + 26, IPPROTO_UDP, L3 + 20);
 	bytes[L3 + 26] = bytes[L3 + 27] = 0;
-	assert_int_equal(judge(), GLUE_KEEP);
-	ip6(IPPROTO_UDP, 12);
-	assert_int_equal(judge(), GLUE_BAD_CSUM);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
+	write_ip6(IPPROTO_UDP, 12);
+	assert_int_equal(judge_frame(), GLUE_BAD_CSUM);
 	expect_summed(L3 + 46, IPPROTO_UDP, L3 + 40);
 }
 
 static void test_ip4_header_is_summed(void **state)
 {
-	ip4(IPPROTO_TCP, 28);
+	write_ip4(IPPROTO_TCP, 28);
 	fill_sum(L3 + 36, IPPROTO_TCP, L3 + 20);
 	bytes[L3 + 8] ^= 1;
-	assert_int_equal(judge(), GLUE_BAD_CSUM);
+	assert_int_equal(judge_frame(), GLUE_BAD_CSUM);
 }
 
 /* ---- VLANs ---- */
@@ -171,15 +171,15 @@ static void segment_of(bool v6)
 	ol_flags = 0;
 	tci = 0;
 	if (v6)
-		ip6(IPPROTO_TCP, 28);
+		write_ip6(IPPROTO_TCP, 28);
 	else
-		ip4(IPPROTO_TCP, 28);
+		write_ip4(IPPROTO_TCP, 28);
 	bytes[len - 28 + 1] = 99; /* a port */
 	fill_sum(len - 28 + 16, IPPROTO_TCP, len - 28);
 }
 
 /* Inserts a tag before the ethertype. */
-static void tag(unsigned type, unsigned value)
+static void insert_tag(unsigned type, unsigned value)
 {
 	memmove(bytes + 16, bytes + 12, len - 12);
 	bytes[12] = (uint8_t)(type >> 8);
@@ -197,12 +197,12 @@ static void test_tag_of_the_link_is_removed(void **state)
 	glue_flow_start(16);
 	for (unsigned v6 = 0; v6 < 2; v6++) {
 		segment_of(v6);
-		assert_int_equal(judge(), GLUE_KEEP);
+		assert_int_equal(judge_frame(), GLUE_KEEP);
 		memcpy(plain, kept, plain_len = kept_len);
 		plain_owner = owner;
 		for (unsigned high = 0; high < 16; high++) { /* PCP and DEI */
 			segment_of(v6);
-			tag(0x8100, high << 12 | 7);
+			insert_tag(0x8100, high << 12 | 7);
 			assert_int_equal(judge_in(7), GLUE_KEEP);
 			assert_int_equal(kept_len, plain_len);
 			assert_memory_equal(kept, plain, plain_len);
@@ -211,7 +211,7 @@ static void test_tag_of_the_link_is_removed(void **state)
 		}
 	}
 	segment_of(false);
-	tag(0x8100, 4094);
+	insert_tag(0x8100, 4094);
 	assert_int_equal(judge_in(4094), GLUE_KEEP);
 }
 
@@ -220,17 +220,17 @@ static void test_tagged_frame_is_checked(void **state)
 {
 	segment_of(false);
 	bytes[len - 1] ^= 1;
-	tag(0x8100, 7);
+	insert_tag(0x8100, 7);
 	assert_int_equal(judge_in(7), GLUE_BAD_CSUM);
 	segment_of(false);
 	bytes[12] = 0x88;
 	bytes[13] = 0xcc;
-	tag(0x8100, 7);
+	insert_tag(0x8100, 7);
 	assert_int_equal(judge_in(7), GLUE_REFUSED);
 	memset(bytes, 0, sizeof(bytes));
 	memcpy(bytes, "\2\0\0\0\0\1\2\0\0\0\0\2\10\6\0\1\10\0\6\4\0\1\2", 23);
 	len = L3 + 28;
-	tag(0x8100, 7);
+	insert_tag(0x8100, 7);
 	assert_int_equal(judge_in(7), GLUE_KEEP);
 	assert_true(segment.frame.flags & GLUE_FRAME_ARP);
 }
@@ -243,12 +243,12 @@ static void test_other_vlans_are_dropped(void **state)
 	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN); /* untagged */
 	for (unsigned i = 0; i < 5; i++) {
 		segment_of(false);
-		tag(0x8100, others[i]);
+		insert_tag(0x8100, others[i]);
 		assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
 	}
 	for (unsigned type = 0x88a8; type; type = type == 0x88a8 ? 0x9100 : 0) {
 		segment_of(false);
-		tag(type, 7);
+		insert_tag(type, 7);
 		assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
 	}
 }
@@ -261,8 +261,8 @@ static void test_double_tags_are_dropped(void **state)
 		unsigned vid = links[i & 1];
 
 		segment_of(false);
-		tag(i & 2 ? 0x88a8 : 0x8100, vid);
-		tag(i & 4 ? 0x88a8 : 0x8100, vid);
+		insert_tag(i & 2 ? 0x88a8 : 0x8100, vid);
+		insert_tag(i & 4 ? 0x88a8 : 0x8100, vid);
 		assert_int_equal(judge_in((uint16_t)vid), GLUE_OTHER_VLAN);
 	}
 }
@@ -271,18 +271,18 @@ static void test_double_tags_are_dropped(void **state)
 static void test_priority_tags_are_removed_on_links_without_vlan(void **state)
 {
 	segment_of(true);
-	tag(0x8100, 0xe000);
-	assert_int_equal(judge(), GLUE_KEEP);
+	insert_tag(0x8100, 0xe000);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
 	assert_int_equal(kept_len, len - 4);
 	assert_int_equal(kept[12] << 8 | kept[13], 0x86dd);
 	for (unsigned vid = 1; vid < 4096; vid++) {
 		segment_of(true);
-		tag(0x8100, vid);
-		assert_int_equal(judge(), GLUE_OTHER_VLAN);
+		insert_tag(0x8100, vid);
+		assert_int_equal(judge_frame(), GLUE_OTHER_VLAN);
 	}
 	segment_of(true);
-	tag(0x88a8, 0);
-	assert_int_equal(judge(), GLUE_OTHER_VLAN);
+	insert_tag(0x88a8, 0);
+	assert_int_equal(judge_frame(), GLUE_OTHER_VLAN);
 }
 
 static void test_frames_cut_within_the_tag_are_bad(void **state)
@@ -291,7 +291,7 @@ static void test_frames_cut_within_the_tag_are_bad(void **state)
 
 	for (unsigned vlan = 0; vlan < 8; vlan += 7) {
 		segment_of(false);
-		tag(0x8100, vlan);
+		insert_tag(0x8100, vlan);
 		whole = len;
 		for (len = 0; len < whole; len++) {
 			enum glue_verdict verdict = judge_in((uint16_t)vlan);
@@ -318,7 +318,7 @@ static void test_tag_removed_by_the_port_is_checked(void **state)
 	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
 	/* and a second one behind it, in the bytes */
 	ol_flags = RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
-	tag(0x8100, 7);
+	insert_tag(0x8100, 7);
 	assert_int_equal(judge_in(7), GLUE_OTHER_VLAN);
 	/* seen by the port, but left where it is */
 	ol_flags = RTE_MBUF_F_RX_VLAN;
@@ -375,7 +375,7 @@ static void test_added_tag_is_the_removed_one(void **state)
 		assert_int_equal(m->pkt_len, len + 4);
 		assert_int_equal(f->l3_off, L3 + 4);
 		assert_int_equal(f->l4_off, L3 + 24);
-		tag(0x8100, vids[i]);
+		insert_tag(0x8100, vids[i]);
 		assert_memory_equal(f->data, bytes, len);
 		assert_int_equal(judge_in(vids[i]), GLUE_KEEP);
 		assert_int_equal(kept_len, plain_len);
@@ -503,7 +503,7 @@ test_partial_checksums_are_accepted_from_a_trusted_port(void **state)
 			unsigned at = off + (tcp ? 16 : 6);
 			unsigned proto = tcp ? IPPROTO_TCP : IPPROTO_UDP;
 
-			(v6 ? ip6 : ip4)(proto, 40);
+			(v6 ? write_ip6 : write_ip4)(proto, 40);
 			bytes[off + (tcp ? 12 : 5)] = tcp ? 0x50 : 40;
 			memset(bytes + off + 20, 'x', 20);
 			fill_partial(at, proto, off);
@@ -517,7 +517,7 @@ test_partial_checksums_are_accepted_from_a_trusted_port(void **state)
 	assert_int_equal(trusting.stats.rx_partial_csum, 4);
 	assert_int_equal(glue_port_untrusted(&trusting), 0);
 	assert_int_equal(glue_port_untrusted(&other), 4);
-	ip4(IPPROTO_TCP, 40);
+	write_ip4(IPPROTO_TCP, 40);
 	bytes[L3 + 20 + 12] = 0x50;
 	fill_partial(L3 + 20 + 16, IPPROTO_TCP, L3 + 20);
 	bytes[L3 + 10] ^= 1; /* IP's own checksum is never left to a NIC */

@@ -13,7 +13,7 @@
 static struct glue_link link;
 static char err[256];
 
-static void accepts(const char *text)
+static void assert_accepted(const char *text)
 {
 	err[0] = '\0';
 	assert_int_equal(glue_link_parse(text, &link, err, sizeof(err)), 0);
@@ -21,7 +21,7 @@ static void accepts(const char *text)
 }
 
 /* Refused, with one line that names the text and has `says` in it. */
-static void refuses(const char *text, const char *says)
+static void assert_refused(const char *text, const char *says)
 {
 	struct glue_link before;
 
@@ -39,34 +39,34 @@ static void refuses(const char *text, const char *says)
 
 static void test_each_kind_is_read(void **state)
 {
-	accepts("memif:/tmp/e.sock,role=server");
+	assert_accepted("memif:/tmp/e.sock,role=server");
 	assert_int_equal(link.kind, GLUE_LINK_MEMIF);
 	assert_string_equal(link.name, "/tmp/e.sock");
 	assert_true(link.server);
-	accepts("memif:/tmp/e.sock,role=client");
+	assert_accepted("memif:/tmp/e.sock,role=client");
 	assert_false(link.server);
-	accepts("tap:coro0");
+	assert_accepted("tap:coro0");
 	assert_int_equal(link.kind, GLUE_LINK_TAP);
-	accepts("vhost:/tmp/v.sock");
+	assert_accepted("vhost:/tmp/v.sock");
 	assert_int_equal(link.kind, GLUE_LINK_VHOST);
 	assert_false(link.server);
-	accepts("af_packet:eth0");
+	assert_accepted("af_packet:eth0");
 	assert_int_equal(link.kind, GLUE_LINK_AF_PACKET);
-	accepts("af_xdp:eth0");
+	assert_accepted("af_xdp:eth0");
 	assert_int_equal(link.kind, GLUE_LINK_AF_XDP);
-	accepts("ring:r0");
+	assert_accepted("ring:r0");
 	assert_int_equal(link.kind, GLUE_LINK_RING);
-	accepts("memif:/e,role=server,mode=660");
+	assert_accepted("memif:/e,role=server,mode=660");
 	assert_int_equal(link.mode, 0660);
-	accepts("memif:/e,role=server");
+	assert_accepted("memif:/e,role=server");
 	assert_int_equal(link.mode, 0);
-	accepts("port:net_bonding0");
+	assert_accepted("port:net_bonding0");
 	assert_int_equal(link.kind, GLUE_LINK_PORT);
 	assert_string_equal(link.name, "net_bonding0");
-	accepts("af_xdp:veth0,csum=trust");
+	assert_accepted("af_xdp:veth0,csum=trust");
 	assert_int_equal(link.csum, GLUE_CSUM_TRUST);
-	accepts("af_packet:veth0,csum=trust");
-	accepts("pcap:in.pcap,out.pcap,csum=sw");
+	assert_accepted("af_packet:veth0,csum=trust");
+	assert_accepted("pcap:in.pcap,out.pcap,csum=sw");
 	assert_int_equal(link.kind, GLUE_LINK_PCAP);
 	assert_string_equal(link.name, "in.pcap");
 	assert_string_equal(link.name2, "out.pcap");
@@ -74,43 +74,48 @@ static void test_each_kind_is_read(void **state)
 
 static void test_bonds_are_read(void **state)
 {
-	accepts("bond:b0,members=tap:a+af_packet:eth0");
+	assert_accepted("bond:b0,members=tap:a+af_packet:eth0");
 	assert_int_equal(link.kind, GLUE_LINK_BOND);
 	assert_string_equal(link.name, "b0");
 	assert_string_equal(link.name2, "tap:a+af_packet:eth0");
 	assert_false(link.lacp);
 	assert_false(link.on_ports);
-	accepts("bond:b0,members=pci:03:00.0+pci:0000:04:00.1,mode=802.3ad,"
+	assert_accepted(
+		"bond:b0,members=pci:03:00.0+pci:0000:04:00.1,mode=802.3ad,"
 		"queues=4,vlan=7");
 	assert_true(link.lacp);
 	assert_true(link.on_ports);
 	assert_int_equal(link.queues, 4);
-	accepts("bond:b0,mode=active-backup,members=port:net_x0+tap:a+tap:b"
+	assert_accepted(
+		"bond:b0,mode=active-backup,members=port:net_x0+tap:a+tap:b"
 		",csum=trust");
 	assert_false(link.lacp);
 	assert_false(link.on_ports);
-	refuses("bond:b0", "0 members; expected two or more");
-	refuses("bond:b0,members=tap:a", "1 member; expected two or more");
-	refuses("bond:b0,members=tap:a+tap:a", "'tap:a' is a member already");
-	refuses("bond:b0,members=tap:a+pci:xyz", "link 'pci:xyz': expected");
-	refuses("bond:b0,members=tap:a+memif:/e", "takes no other MAC");
-	refuses("bond:b0,members=tap:a+bond:c", "0 members");
-	refuses("bond:b0,members=tap:a+tap:b+tap:c+tap:d+tap:e",
-		"more than 4 members");
-	refuses("bond:b0,members=tap:a+tap:b,mode=balance",
-		"active-backup or 802.3ad");
-	refuses("tap:b0,members=tap:a+tap:b", "unknown key 'members'");
+	assert_refused("bond:b0", "0 members; expected two or more");
+	assert_refused("bond:b0,members=tap:a",
+		       "1 member; expected two or more");
+	assert_refused("bond:b0,members=tap:a+tap:a",
+		       "'tap:a' is a member already");
+	assert_refused("bond:b0,members=tap:a+pci:xyz",
+		       "link 'pci:xyz': expected");
+	assert_refused("bond:b0,members=tap:a+memif:/e", "takes no other MAC");
+	assert_refused("bond:b0,members=tap:a+bond:c", "0 members");
+	assert_refused("bond:b0,members=tap:a+tap:b+tap:c+tap:d+tap:e",
+		       "more than 4 members");
+	assert_refused("bond:b0,members=tap:a+tap:b,mode=balance",
+		       "active-backup or 802.3ad");
+	assert_refused("tap:b0,members=tap:a+tap:b", "unknown key 'members'");
 }
 
 static void test_pci_address_keeps_its_colons(void **state)
 {
-	accepts("pci:0000:03:00.1,csum=hw");
+	assert_accepted("pci:0000:03:00.1,csum=hw");
 	assert_int_equal(link.kind, GLUE_LINK_PCI);
 	assert_string_equal(link.name, "0000:03:00.1");
 	assert_int_equal(link.csum, GLUE_CSUM_HW);
-	accepts("pci:0000:0A:1F.7");
+	assert_accepted("pci:0000:0A:1F.7");
 	assert_string_equal(link.name, "0000:0a:1f.7");
-	accepts("pci:03:00.0");
+	assert_accepted("pci:03:00.0");
 	assert_string_equal(link.name, "0000:03:00.0");
 }
 
@@ -118,43 +123,43 @@ static void test_keys_are_read(void **state)
 {
 	static const uint8_t mac[6] = {2, 0, 0, 0, 0, 0xfe};
 
-	accepts("memif:/e,queue=2048,csum=sw,mac=02:00:00:00:00:fe");
+	assert_accepted("memif:/e,queue=2048,csum=sw,mac=02:00:00:00:00:fe");
 	assert_int_equal(link.queue_size, 2048);
 	assert_int_equal(link.csum, GLUE_CSUM_SW);
 	assert_memory_equal(link.mac, mac, 6);
 	assert_int_equal(link.tso, GLUE_TSO_AUTO);
-	accepts("tap:t0,tso=on,csum=hw");
+	assert_accepted("tap:t0,tso=on,csum=hw");
 	assert_int_equal(link.tso, GLUE_TSO_ON);
 	assert_int_equal(link.queues, 0);
-	accepts("tap:t0,queues=16");
+	assert_accepted("tap:t0,queues=16");
 	assert_int_equal(link.queues, 16);
-	accepts("memif:/e,queues=64,queue=128");
+	assert_accepted("memif:/e,queues=64,queue=128");
 	assert_int_equal(link.queues, 64);
 	assert_int_equal(link.queue_size, 128);
-	accepts("tap:t0,tso=off");
+	assert_accepted("tap:t0,tso=off");
 	assert_int_equal(link.tso, GLUE_TSO_OFF);
 }
 
 /* For every kind of link; a link without the key has none. */
 static void test_vlan_is_read(void **state)
 {
-	accepts("memif:/e,vlan=1");
+	assert_accepted("memif:/e,vlan=1");
 	assert_int_equal(link.vlan, 1);
-	accepts("tap:t0,vlan=4094,queues=2");
+	assert_accepted("tap:t0,vlan=4094,queues=2");
 	assert_int_equal(link.vlan, 4094);
-	accepts("vhost:/v,vlan=7");
+	assert_accepted("vhost:/v,vlan=7");
 	assert_int_equal(link.vlan, 7);
-	accepts("af_packet:eth0,vlan=100");
+	assert_accepted("af_packet:eth0,vlan=100");
 	assert_int_equal(link.vlan, 100);
-	accepts("af_xdp:eth0,vlan=7");
+	assert_accepted("af_xdp:eth0,vlan=7");
 	assert_int_equal(link.vlan, 7);
-	accepts("pci:0000:03:00.0,vlan=7");
+	assert_accepted("pci:0000:03:00.0,vlan=7");
 	assert_int_equal(link.vlan, 7);
-	accepts("ring:r0,vlan=7");
+	assert_accepted("ring:r0,vlan=7");
 	assert_int_equal(link.vlan, 7);
-	accepts("pcap:in.pcap,out.pcap,vlan=7");
+	assert_accepted("pcap:in.pcap,out.pcap,vlan=7");
 	assert_int_equal(link.vlan, 7);
-	accepts("tap:t0");
+	assert_accepted("tap:t0");
 	assert_int_equal(link.vlan, 0);
 }
 
@@ -179,48 +184,49 @@ static void test_wrong_vlans_are_named_with_their_range(void **state)
 		snprintf(says, sizeof(says),
 			 "vlan is '%s'; expected a VLAN ID from 1 to 4094",
 			 values[i]);
-		refuses(text, says);
+		assert_refused(text, says);
 	}
 }
 
 static void test_wrong_links_are_refused_with_a_reason(void **state)
 {
-	refuses("", "unknown kind");
-	refuses("eth0", "memif:/tmp/e.sock");
-	refuses("mem:/tmp/e.sock", "unknown kind 'mem'");
-	refuses("memif", "name after 'memif:' is missing");
-	refuses("memif:", "is missing");
-	refuses("memif:,role=server", "is missing");
-	refuses("memif:/e,role=boss", "expected server or client");
-	refuses("memif:/e,role", "has no value");
-	refuses("memif:/e,color=red", "unknown key 'color'");
-	refuses("tap:t0,role=server", "unknown key 'role'");
-	refuses("tap:a-name-of-16-chr", "at most 15");
-	refuses("memif:/e,queue=1000", "power of two");
-	refuses("memif:/e,queue=32", "power of two");
-	refuses("memif:/e,queue=-64", "power of two");
-	refuses("memif:/e,queue=64x", "power of two");
-	refuses("memif:/e,queues=0", "a number from 1 to 64");
-	refuses("memif:/e,queues=65", "a number from 1 to 64");
-	refuses("memif:/e,queues=2x", "a number from 1 to 64");
-	refuses("memif:/e,queues=-1", "a number from 1 to 64");
-	refuses("tap:t0,queues=17", "queues=17: tap has at most 16");
-	refuses("pcap:in.pcap,out.pcap,queues=2", "pcap has at most 1");
-	refuses("memif:/e,mac=01:00:00:00:00:00", "unicast");
-	refuses("memif:/e,mac=02:00:00:00:00", "unicast");
-	refuses("memif:/e,csum=maybe", "auto, hw, sw or trust");
-	refuses("memif:/e,csum=trust", "af_packet, af_xdp and bond alone");
-	refuses("tap:t0,csum=trust", "af_packet, af_xdp and bond alone");
-	refuses("memif:/e,tso=hw", "auto, on or off");
-	refuses("pcap:in.pcap", "is missing");
-	refuses("memif:/e,mode=060", "mode of the server's socket");
-	refuses("memif:/e,mode=1777", "mode of the server's socket");
-	refuses("memif:/e,mode=rw", "mode of the server's socket");
-	refuses("vhost:/e,mode=660", "unknown key 'mode'");
-	refuses("pci:nonsense", "PCI address");
-	refuses("pci:0000:03:00", "PCI address");
-	refuses("pci:0000:03:00.1x", "PCI address");
-	refuses("pci:0000:03:40.0", "PCI address");
+	assert_refused("", "unknown kind");
+	assert_refused("eth0", "memif:/tmp/e.sock");
+	assert_refused("mem:/tmp/e.sock", "unknown kind 'mem'");
+	assert_refused("memif", "name after 'memif:' is missing");
+	assert_refused("memif:", "is missing");
+	assert_refused("memif:,role=server", "is missing");
+	assert_refused("memif:/e,role=boss", "expected server or client");
+	assert_refused("memif:/e,role", "has no value");
+	assert_refused("memif:/e,color=red", "unknown key 'color'");
+	assert_refused("tap:t0,role=server", "unknown key 'role'");
+	assert_refused("tap:a-name-of-16-chr", "at most 15");
+	assert_refused("memif:/e,queue=1000", "power of two");
+	assert_refused("memif:/e,queue=32", "power of two");
+	assert_refused("memif:/e,queue=-64", "power of two");
+	assert_refused("memif:/e,queue=64x", "power of two");
+	assert_refused("memif:/e,queues=0", "a number from 1 to 64");
+	assert_refused("memif:/e,queues=65", "a number from 1 to 64");
+	assert_refused("memif:/e,queues=2x", "a number from 1 to 64");
+	assert_refused("memif:/e,queues=-1", "a number from 1 to 64");
+	assert_refused("tap:t0,queues=17", "queues=17: tap has at most 16");
+	assert_refused("pcap:in.pcap,out.pcap,queues=2", "pcap has at most 1");
+	assert_refused("memif:/e,mac=01:00:00:00:00:00", "unicast");
+	assert_refused("memif:/e,mac=02:00:00:00:00", "unicast");
+	assert_refused("memif:/e,csum=maybe", "auto, hw, sw or trust");
+	assert_refused("memif:/e,csum=trust",
+		       "af_packet, af_xdp and bond alone");
+	assert_refused("tap:t0,csum=trust", "af_packet, af_xdp and bond alone");
+	assert_refused("memif:/e,tso=hw", "auto, on or off");
+	assert_refused("pcap:in.pcap", "is missing");
+	assert_refused("memif:/e,mode=060", "mode of the server's socket");
+	assert_refused("memif:/e,mode=1777", "mode of the server's socket");
+	assert_refused("memif:/e,mode=rw", "mode of the server's socket");
+	assert_refused("vhost:/e,mode=660", "unknown key 'mode'");
+	assert_refused("pci:nonsense", "PCI address");
+	assert_refused("pci:0000:03:00", "PCI address");
+	assert_refused("pci:0000:03:00.1x", "PCI address");
+	assert_refused("pci:0000:03:40.0", "PCI address");
 }
 
 static void test_socket_path_over_107_bytes_is_refused(void **state)
@@ -229,9 +235,9 @@ static void test_socket_path_over_107_bytes_is_refused(void **state)
 
 	memset(text + 7, 'x', GLUE_PATH_MAX - 2);
 	text[7 + GLUE_PATH_MAX - 2] = '\0';
-	accepts(text);
+	assert_accepted(text);
 	strcat(text, "x");
-	refuses(text, "at most 107");
+	assert_refused(text, "at most 107");
 }
 
 int main(void)

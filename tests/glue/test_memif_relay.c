@@ -52,7 +52,7 @@ int listen(int fd, int backlog)
 	return (int)syscall(SYS_listen, fd, backlog);
 }
 
-static int address(struct sockaddr_un *addr, const char *name)
+static int set_address(struct sockaddr_un *addr, const char *name)
 {
 	memset(addr, 0, sizeof(*addr));
 	addr->sun_family = AF_UNIX;
@@ -60,40 +60,40 @@ static int address(struct sockaddr_un *addr, const char *name)
 	return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
 }
 
-static int serve(const char *name)
+static int listen_at(const char *name)
 {
 	struct sockaddr_un addr;
-	int fd = address(&addr, name);
+	int fd = set_address(&addr, name);
 
 	assert_int_equal(bind(fd, (void *)&addr, sizeof(addr)), 0);
 	assert_int_equal(listen(fd, 1), 0);
 	return fd;
 }
 
-static int dial(const char *name)
+static int connect_to(const char *name)
 {
 	struct sockaddr_un addr;
-	int fd = address(&addr, name);
+	int fd = set_address(&addr, name);
 
 	assert_true(fd >= 0);
 	assert_int_equal(connect(fd, (void *)&addr, sizeof(addr)), 0);
 	return fd;
 }
 
-static void steps(unsigned n)
+static void run_steps(unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
 		glue_relay_step(&relay, -1, 0);
 }
 
-static void say(int fd, uint8_t type, uint8_t mark)
+static void send_message(int fd, uint8_t type, uint8_t mark)
 {
 	uint8_t bytes[SIZE] = {type, 0, mark};
 
 	assert_int_equal(send(fd, bytes, SIZE, MSG_NOSIGNAL), SIZE);
 }
 
-static void hears(int fd, uint8_t type, uint8_t mark)
+static void assert_message(int fd, uint8_t type, uint8_t mark)
 {
 	uint8_t bytes[SIZE + 1];
 
@@ -117,7 +117,7 @@ static void hears_the_end(int fd)
 	assert_int_equal(recv(fd, &byte, 1, 0), 0);
 }
 
-static int accepts(void)
+static int assert_accepts(void)
 {
 	return accept4(server, NULL, NULL, SOCK_NONBLOCK);
 }
@@ -133,14 +133,14 @@ static int setup(void **state)
 		return -1;
 	snprintf(path, sizeof(path), "%s/e.sock", folder);
 	assert_int_equal(glue_relay_inner_path(path, inner), 0);
-	server = serve(inner);
+	server = listen_at(inner);
 	assert_int_equal(glue_relay_open(&relay, path, inner, 0640), 0);
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0640);
-	probe = accepts();
+	probe = assert_accepts();
 	assert_true(probe >= 0);
-	say(probe, HELLO, 7);
-	steps(1);
+	send_message(probe, HELLO, 7);
+	run_steps(1);
 	hears_the_end(probe);
 	close(probe);
 	return 0;
@@ -154,20 +154,20 @@ static int teardown(void **state)
 }
 
 /* Connects a client through the relay; its far end goes to *inner_end. */
-static int join(uint8_t mark, int *inner_end)
+static int join_client(uint8_t mark, int *inner_end)
 {
-	int fd = dial(path);
+	int fd = connect_to(path);
 
-	steps(1);
-	hears(fd, HELLO, 7);
-	say(fd, INIT, mark);
-	steps(1);
-	*inner_end = accepts();
+	run_steps(1);
+	assert_message(fd, HELLO, 7);
+	send_message(fd, INIT, mark);
+	run_steps(1);
+	*inner_end = assert_accepts();
 	assert_true(*inner_end >= 0);
 	hears_nothing(*inner_end);
-	say(*inner_end, HELLO, 7);
-	steps(1);
-	hears(*inner_end, INIT, mark);
+	send_message(*inner_end, HELLO, 7);
+	run_steps(1);
+	assert_message(*inner_end, INIT, mark);
 	hears_nothing(fd); /* the second greeting is swallowed */
 	return fd;
 }
@@ -175,46 +175,46 @@ static int join(uint8_t mark, int *inner_end)
 static void test_strangers_never_reach_dpdk(void **state)
 {
 	for (unsigned i = 0; i < 100; i++) {
-		int fd = dial(path);
+		int fd = connect_to(path);
 
 		if (i % 3 == 0)
-			steps(1);
+			run_steps(1);
 		if (i % 3 == 1)
-			say(fd, OTHER, 0); /* no INIT */
+			send_message(fd, OTHER, 0); /* no INIT */
 		close(fd);
-		steps(i % 2 ? 3 : 0);
+		run_steps(i % 2 ? 3 : 0);
 	}
-	steps(GLUE_RELAY_CLIENTS * 2);
-	assert_int_equal(accepts(), -1);
+	run_steps(GLUE_RELAY_CLIENTS * 2);
+	assert_int_equal(assert_accepts(), -1);
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		assert_int_equal(relay.clients[i].state, GLUE_RELAY_FREE);
 }
 
 static void test_handshake_passes_in_both_directions(void **state)
 {
-	int far, fd = join(1, &far);
+	int far, fd = join_client(1, &far);
 
 	for (uint8_t i = 0; i < 20; i++) {
-		say(far, OTHER, i);
-		say(fd, OTHER, (uint8_t)(100 + i));
-		steps(1);
-		hears(fd, OTHER, i);
-		hears(far, OTHER, (uint8_t)(100 + i));
+		send_message(far, OTHER, i);
+		send_message(fd, OTHER, (uint8_t)(100 + i));
+		run_steps(1);
+		assert_message(fd, OTHER, i);
+		assert_message(far, OTHER, (uint8_t)(100 + i));
 	}
 	close(fd);
-	steps(1);
+	run_steps(1);
 	hears_the_end(far);
 	close(far);
 }
 
 static void test_last_message_before_the_end_is_passed_on(void **state)
 {
-	int far, fd = join(1, &far);
+	int far, fd = join_client(1, &far);
 
-	say(far, OTHER, 9);
+	send_message(far, OTHER, 9);
 	close(far);
-	steps(2);
-	hears(fd, OTHER, 9);
+	run_steps(2);
+	assert_message(fd, OTHER, 9);
 	hears_the_end(fd);
 	close(fd);
 }
@@ -249,17 +249,17 @@ static void test_last_frames_of_a_client_are_read_before_its_end(void **state)
 
 	for (unsigned says = 0; says < 2; says++) {
 		reads_at(5);
-		fd = join(1, &far);
+		fd = join_client(1, &far);
 		if (says)
-			say(fd, DISCONNECT, 0);
+			send_message(fd, DISCONNECT, 0);
 		else
 			close(fd);
-		steps(5);
+		run_steps(5);
 		hears_nothing(far);
 		assert_int_equal(left, 1);
 		if (says)
 			hears_the_end(fd);
-		steps(1);
+		run_steps(1);
 		hears_the_end(far);
 		close(far);
 		if (says)
@@ -272,24 +272,24 @@ static void test_unread_frames_delay_the_end_for_a_bounded_time(void **state)
 	int far, fd, next, next_far;
 
 	reads_at(UINT_MAX);
-	fd = join(1, &far);
+	fd = join_client(1, &far);
 	close(fd);
-	steps(1000);
+	run_steps(1000);
 	hears_nothing(far);
-	steps(2);
+	run_steps(2);
 	hears_the_end(far);
 	close(far);
 
-	fd = join(1, &far);
+	fd = join_client(1, &far);
 	close(fd);
-	steps(3);
+	run_steps(3);
 	hears_nothing(far);
-	next = join(2, &next_far);
+	next = join_client(2, &next_far);
 	hears_the_end(far);
 	close(far);
 	close(next);
 	close(next_far);
-	steps(2);
+	run_steps(2);
 }
 
 static void test_server_may_end_while_frames_are_read(void **state)
@@ -297,11 +297,11 @@ static void test_server_may_end_while_frames_are_read(void **state)
 	int far, fd;
 
 	reads_at(UINT_MAX);
-	fd = join(1, &far);
+	fd = join_client(1, &far);
 	close(fd);
-	steps(2);
+	run_steps(2);
 	close(far);
-	steps(2);
+	run_steps(2);
 	assert_int_equal(relay.clients[0].state, GLUE_RELAY_FREE);
 }
 
@@ -318,7 +318,7 @@ static void test_descriptors_are_passed_on(void **state)
 			      .msg_control = &control,
 			      .msg_controllen = sizeof(control)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&head);
-	int far, fd = join(1, &far), event = eventfd(41, 0), got;
+	int far, fd = join_client(1, &far), event = eventfd(41, 0), got;
 	uint64_t value;
 
 	c->cmsg_level = SOL_SOCKET;
@@ -326,7 +326,7 @@ static void test_descriptors_are_passed_on(void **state)
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &event, sizeof(int));
 	assert_int_equal(sendmsg(fd, &head, 0), SIZE);
-	steps(1);
+	run_steps(1);
 	memset(&control, 0, sizeof(control));
 	head.msg_controllen = sizeof(control);
 	assert_int_equal(recvmsg(far, &head, 0), SIZE);
@@ -339,24 +339,24 @@ static void test_descriptors_are_passed_on(void **state)
 	close(event);
 	close(fd);
 	close(far);
-	steps(1);
+	run_steps(1);
 }
 
 /* DPDK must not see the end of the connection before it has greeted. */
 static void test_connection_closes_only_after_dpdk_has_greeted(void **state)
 {
-	int fd = dial(path), far;
+	int fd = connect_to(path), far;
 
-	steps(1);
-	say(fd, INIT, 1);
-	steps(1);
+	run_steps(1);
+	send_message(fd, INIT, 1);
+	run_steps(1);
 	close(fd);
-	steps(2);
-	far = accepts();
+	run_steps(2);
+	far = assert_accepts();
 	assert_true(far >= 0);
 	hears_nothing(far);
-	say(far, HELLO, 7);
-	steps(1);
+	send_message(far, HELLO, 7);
+	run_steps(1);
 	hears_the_end(far);
 	close(far);
 }
@@ -366,31 +366,31 @@ static void test_new_client_displaces_a_silent_one(void **state)
 	int silent[GLUE_RELAY_CLIENTS], far, fd;
 
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
-		silent[i] = dial(path);
-		steps(1);
+		silent[i] = connect_to(path);
+		run_steps(1);
 	}
-	fd = join(5, &far);
+	fd = join_client(5, &far);
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++)
 		close(silent[i]);
 	close(fd);
 	close(far);
-	steps(2);
+	run_steps(2);
 }
 
 static void test_truncated_message_ends_the_connection(void **state)
 {
-	int far, fd = join(1, &far);
+	int far, fd = join_client(1, &far);
 	uint8_t bytes[SIZE + 8] = {OTHER};
 
 	assert_int_equal(send(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
-	steps(1);
+	run_steps(1);
 	hears_the_end(fd);
 	hears_the_end(far);
 	close(fd);
 	close(far);
-	fd = join(2, &far);
+	fd = join_client(2, &far);
 	assert_int_equal(send(fd, bytes, 5, 0), 5);
-	steps(1);
+	run_steps(1);
 	hears_the_end(far);
 	close(fd);
 	close(far);
@@ -398,19 +398,19 @@ static void test_truncated_message_ends_the_connection(void **state)
 
 static void test_removed_socket_comes_back(void **state)
 {
-	int far, fd = join(1, &far), second, second_far;
+	int far, fd = join_client(1, &far), second, second_far;
 
 	assert_int_equal(unlink(path), 0);
-	steps(1);
-	second = join(2, &second_far);
-	say(fd, OTHER, 3); /* the first is still served */
-	steps(1);
-	hears(far, OTHER, 3);
+	run_steps(1);
+	second = join_client(2, &second_far);
+	send_message(fd, OTHER, 3); /* the first is still served */
+	run_steps(1);
+	assert_message(far, OTHER, 3);
 	close(fd);
 	close(far);
 	close(second);
 	close(second_far);
-	steps(2);
+	run_steps(2);
 }
 
 static void test_removed_folder_may_come_back_later(void **state)
@@ -419,13 +419,13 @@ static void test_removed_folder_may_come_back_later(void **state)
 
 	unlink(path);
 	assert_int_equal(rmdir(folder), 0);
-	steps(2);
+	run_steps(2);
 	assert_int_equal(mkdir(folder, 0700), 0);
-	steps(1);
-	fd = join(1, &far);
+	run_steps(1);
+	fd = join_client(1, &far);
 	close(fd);
 	close(far);
-	steps(1);
+	run_steps(1);
 }
 
 static void test_other_servers_socket_is_left_alone(void **state)
@@ -433,19 +433,19 @@ static void test_other_servers_socket_is_left_alone(void **state)
 	int other, fd, caller;
 
 	assert_int_equal(unlink(path), 0);
-	other = serve(path);
-	steps(3);
-	caller = dial(path);
+	other = listen_at(path);
+	run_steps(3);
+	caller = connect_to(path);
 	fd = accept4(other, NULL, NULL, 0);
 	assert_true(fd >= 0);
 	close(fd);
 	close(caller);
 	close(other); /* ends, and leaves its file behind */
-	steps(1);
-	fd = join(1, &other);
+	run_steps(1);
+	fd = join_client(1, &other);
 	close(fd);
 	close(other);
-	steps(1);
+	run_steps(1);
 }
 
 static void test_other_file_is_left_alone(void **state)
@@ -454,7 +454,7 @@ static void test_other_file_is_left_alone(void **state)
 
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkdir(path, 0700), 0);
-	steps(3);
+	run_steps(3);
 	assert_int_equal(stat(path, &st), 0);
 	assert_true(S_ISDIR(st.st_mode));
 	rmdir(path);
@@ -472,7 +472,7 @@ static void test_path_exists_only_while_the_relay_listens(void **state)
 {
 	assert_true(path_exists());
 	unlink(path);
-	steps(1);
+	run_steps(1);
 	assert_true(path_exists());
 	assert_false(listened_late);
 }
@@ -484,7 +484,7 @@ static void test_probe_reports_why_it_cannot_connect(void **state)
 	assert_false(glue_socket_is_dead(path));
 	glue_relay_close(&relay);
 	assert_int_equal(glue_socket_probe(path), -ENOENT);
-	close(serve(path));
+	close(listen_at(path));
 	assert_int_equal(glue_socket_probe(path), -ECONNREFUSED);
 	assert_true(glue_socket_is_dead(path));
 	unlink(path);

@@ -78,7 +78,7 @@ static struct glue_pcap_conf conf_of(const char *filter)
 		.path = path, .filter = filter, .max_bytes = 10 << 20};
 }
 
-static void start(const struct glue_pcap_conf *conf)
+static void start_capture(const struct glue_pcap_conf *conf)
 {
 	if (glue_pcap_start(conf, error, sizeof(error)) < 0)
 		fail_msg("%s", error);
@@ -116,7 +116,7 @@ static struct glue_pcap_status wait_for_end(void)
 	return status;
 }
 
-static struct glue_pcap_status stop(void)
+static struct glue_pcap_status stop_capture(void)
 {
 	glue_pcap_stop();
 	return wait_for_end();
@@ -153,11 +153,11 @@ static void test_both_directions_are_in_the_file(void **state)
 	struct stat st;
 	unsigned len;
 
-	start(&conf);
+	start_capture(&conf);
 	glue_pcap_status(&status);
 	assert_int_equal(status.end, GLUE_PCAP_RUNS);
 	send_frames(10, 100);
-	status = stop();
+	status = stop_capture();
 	assert_int_equal(status.end, GLUE_PCAP_STOPPED);
 	assert_int_equal(status.packets, 20);
 	assert_int_equal(status.dropped, 0);
@@ -190,9 +190,9 @@ static void test_filters_choose(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct glue_pcap_conf conf = conf_of(cases[i].filter);
 
-		start(&conf);
+		start_capture(&conf);
 		send_frames(10, 100);
-		assert_int_equal(stop().packets, cases[i].n);
+		assert_int_equal(stop_capture().packets, cases[i].n);
 		assert_int_equal(in_file(NULL, NULL), cases[i].n);
 	}
 }
@@ -258,7 +258,7 @@ static void test_packets_are_bounded(void **state)
 	struct glue_pcap_status status;
 
 	conf.max_packets = 7;
-	start(&conf);
+	start_capture(&conf);
 	send_frames(20, 100);
 	status = wait_for_end();
 	assert_int_equal(status.end, GLUE_PCAP_FULL);
@@ -274,7 +274,7 @@ static void test_bytes_are_bounded(void **state)
 		struct stat st;
 
 		conf.max_bytes = most;
-		start(&conf);
+		start_capture(&conf);
 		send_frames(20, 200);
 		status = wait_for_end();
 		assert_int_equal(status.end, GLUE_PCAP_FULL);
@@ -291,9 +291,9 @@ static void test_frames_are_cut(void **state)
 	unsigned len;
 
 	conf.snap_bytes = 33;
-	start(&conf);
+	start_capture(&conf);
 	send_frames(3, 1000);
-	stop();
+	stop_capture();
 	assert_int_equal(in_file(&len, NULL), 6);
 	assert_int_equal(len, 33);
 }
@@ -316,9 +316,9 @@ static void test_stripped_tag_is_in_the_file(void **state)
 		m->ol_flags |= RTE_MBUF_F_RX_VLAN | RTE_MBUF_F_RX_VLAN_STRIPPED;
 		m->vlan_tci = 0x6005;
 		conf.snap_bytes = snap;
-		start(&conf);
+		start_capture(&conf);
 		glue_pcap_rx(glue_pcap_running(), 0, 0, &m, 1);
-		assert_int_equal(stop().packets, 1);
+		assert_int_equal(stop_capture().packets, 1);
 		rte_pktmbuf_free(m);
 		file = pcap_open_offline(path, text);
 		assert_non_null(file);
@@ -339,9 +339,9 @@ static void test_frames_from_an_unknown_port_are_dropped(void **state)
 	struct glue_pcap_status status;
 
 	memset(rte_pktmbuf_append(m, 60), 0, 60);
-	start(&conf);
+	start_capture(&conf);
 	glue_pcap_rx(glue_pcap_running(), 1, 0, &m, 1);
-	status = stop();
+	status = stop_capture();
 	rte_pktmbuf_free(m);
 	assert_int_equal(status.packets, 0);
 	assert_int_equal(status.dropped, 1);
@@ -404,7 +404,7 @@ static void test_full_file_ends_the_capture(void **state)
 	small = (struct rlimit){2000, before.rlim_max};
 	setrlimit(RLIMIT_FSIZE, &small);
 	signal(SIGXFSZ, SIG_IGN);
-	start(&conf);
+	start_capture(&conf);
 	send_frames(30, 500);
 	status = wait_for_end();
 	setrlimit(RLIMIT_FSIZE, &before);
@@ -414,8 +414,8 @@ static void test_full_file_ends_the_capture(void **state)
 	assert_int_equal(in_file(NULL, NULL), status.packets);
 }
 
-static void refuse(const struct glue_pcap_conf *conf, int code,
-		   const char *named)
+static void assert_refused(const struct glue_pcap_conf *conf, int code,
+			   const char *named)
 {
 	assert_int_equal(glue_pcap_start(conf, error, sizeof(error)), code);
 	if (!strstr(error, named))
@@ -427,26 +427,26 @@ static void test_wrong_configurations_are_refused(void **state)
 {
 	struct glue_pcap_conf conf = conf_of("tcp port");
 
-	refuse(&conf, -EINVAL, "the filter 'tcp port'");
+	assert_refused(&conf, -EINVAL, "the filter 'tcp port'");
 	conf = conf_of(NULL);
 	conf.path = "/nonexistent/a.pcapng";
-	refuse(&conf, -ENOENT, "/nonexistent/a.pcapng");
+	assert_refused(&conf, -ENOENT, "/nonexistent/a.pcapng");
 	conf.path = "/dev/null";
-	refuse(&conf, -EINVAL, "'/dev/null' is no plain file");
+	assert_refused(&conf, -EINVAL, "'/dev/null' is no plain file");
 	conf.path = folder;
-	refuse(&conf, -EISDIR, folder);
+	assert_refused(&conf, -EISDIR, folder);
 	conf.path = "";
-	refuse(&conf, -EINVAL, "a path has");
+	assert_refused(&conf, -EINVAL, "a path has");
 	conf = conf_of(NULL);
 	conf.max_bytes = 10;
-	refuse(&conf, -EINVAL, "10 bytes do not hold");
+	assert_refused(&conf, -EINVAL, "10 bytes do not hold");
 	conf = conf_of(NULL);
 	conf.snap_bytes = 9217;
-	refuse(&conf, -EINVAL, "9217 bytes");
+	assert_refused(&conf, -EINVAL, "9217 bytes");
 	unlink(path);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	conf = conf_of(NULL);
-	refuse(&conf, -EINVAL, "no plain file");
+	assert_refused(&conf, -EINVAL, "no plain file");
 	unlink(path);
 }
 
@@ -455,14 +455,14 @@ static void test_one_capture_runs_at_a_time(void **state)
 	struct glue_pcap_conf conf = conf_of(NULL);
 
 	for (unsigned i = 0; i < 5; i++) {
-		start(&conf);
+		start_capture(&conf);
 		assert_int_equal(glue_pcap_start(&conf, error, sizeof(error)),
 				 -EBUSY);
 		send_frames(1, 60);
-		assert_int_equal(stop().packets, 2);
+		assert_int_equal(stop_capture().packets, 2);
 		glue_pcap_stop(); /* a second stop has no effect */
 	}
-	start(&conf);
+	start_capture(&conf);
 	glue_pcap_close();
 	assert_int_equal(wait_for_end().end, GLUE_PCAP_STOPPED);
 	glue_pcap_close();

@@ -30,7 +30,7 @@ static char root[] = "/tmp/coronet-pci-XXXXXX";
 static char text[512];
 
 /* A shell command in the folder; the test fails if it does. */
-static void sh(const char *command)
+static void run_shell(const char *command)
 {
 	char line[1024];
 
@@ -43,17 +43,19 @@ static int make_card(void **state)
 {
 	strcpy(root, "/tmp/coronet-pci-XXXXXX");
 	assert_non_null(mkdtemp(root));
-	sh("mkdir -p sys/bus/pci/devices/" CARD " sys/bus/pci/devices/" OTHER
-	   " sys/bus/pci/drivers/vfio-pci sys/bus/pci/drivers/e1000e"
-	   " sys/bus/pci/drivers/mlx5_core sys/bus/pci/drivers/uio_pci_generic"
-	   " sys/kernel/iommu_groups/7/devices dev/vfio");
-	sh("cd sys/bus/pci/devices && for card in " CARD " " OTHER "; do"
-	   " echo 0x020000 >$card/class; echo 0x8086 >$card/vendor;"
-	   " echo 0x10d3 >$card/device;"
-	   " ln -s ../../../../kernel/iommu_groups/7 $card/iommu_group;"
-	   " done");
-	sh("ln -s x sys/kernel/iommu_groups/7/devices/" CARD);
-	sh(": >dev/vfio/vfio; : >dev/vfio/7");
+	run_shell("mkdir -p sys/bus/pci/devices/" CARD
+		  " sys/bus/pci/devices/" OTHER
+		  " sys/bus/pci/drivers/vfio-pci sys/bus/pci/drivers/e1000e"
+		  " sys/bus/pci/drivers/mlx5_core "
+		  "sys/bus/pci/drivers/uio_pci_generic"
+		  " sys/kernel/iommu_groups/7/devices dev/vfio");
+	run_shell("cd sys/bus/pci/devices && for card in " CARD " " OTHER "; do"
+		  " echo 0x020000 >$card/class; echo 0x8086 >$card/vendor;"
+		  " echo 0x10d3 >$card/device;"
+		  " ln -s ../../../../kernel/iommu_groups/7 $card/iommu_group;"
+		  " done");
+	run_shell("ln -s x sys/kernel/iommu_groups/7/devices/" CARD);
+	run_shell(": >dev/vfio/vfio; : >dev/vfio/7");
 	return 0;
 }
 
@@ -72,7 +74,7 @@ static void bind_driver(const char *card, const char *driver)
 	snprintf(line, sizeof(line),
 		 "ln -sfn ../../../drivers/%s sys/bus/pci/devices/%s/driver",
 		 driver, card);
-	sh(line);
+	run_shell(line);
 }
 
 static void is_taken(void)
@@ -98,20 +100,21 @@ static void test_card_with_vfio_is_accepted(void **state)
 
 static void test_missing_card_is_refused(void **state)
 {
-	sh("rm -r sys/bus/pci/devices/" CARD);
+	run_shell("rm -r sys/bus/pci/devices/" CARD);
 	is_refused(-ENODEV, "no PCI device", "dpdk-devbind.py --status-dev");
 }
 
 static void test_card_of_a_kernel_driver_is_refused(void **state)
 {
 	bind_driver(CARD, "e1000e");
-	sh("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0");
+	run_shell("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0");
 	is_refused(-EBUSY, "driver e1000e has the card as interface enp3s0",
 		   "dpdk-devbind.py --bind=vfio-pci " CARD);
-	sh("mv sys/bus/pci/devices/" CARD "/net sys/bus/pci/devices/" CARD
-	   "/virtio3 && mkdir sys/bus/pci/devices/" CARD "/virtio3/net &&"
-	   " mv sys/bus/pci/devices/" CARD "/virtio3/enp3s0"
-	   " sys/bus/pci/devices/" CARD "/virtio3/net");
+	run_shell(
+		"mv sys/bus/pci/devices/" CARD "/net sys/bus/pci/devices/" CARD
+		"/virtio3 && mkdir sys/bus/pci/devices/" CARD "/virtio3/net &&"
+		" mv sys/bus/pci/devices/" CARD "/virtio3/enp3s0"
+		" sys/bus/pci/devices/" CARD "/virtio3/net");
 	is_refused(-EBUSY, "as interface enp3s0", "--bind=vfio-pci");
 }
 
@@ -119,7 +122,7 @@ static void test_card_without_a_driver_is_refused(void **state)
 {
 	is_refused(-ENODEV, "no driver has the card",
 		   "dpdk-devbind.py --bind=vfio-pci " CARD);
-	sh("rm -r sys/kernel/iommu_groups/*");
+	run_shell("rm -r sys/kernel/iommu_groups/*");
 	is_refused(-ENODEV, "needs an IOMMU", "intel_iommu=on");
 	is_refused(-ENODEV, "can write to any memory",
 		   "--bind=uio_pci_generic " CARD);
@@ -136,14 +139,15 @@ static void test_other_dpdk_drivers_are_accepted(void **state)
 static void test_card_is_refused_while_its_iommu_group_is_in_use(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
-	sh("ln -s x sys/kernel/iommu_groups/7/devices/" OTHER);
+	run_shell("ln -s x sys/kernel/iommu_groups/7/devices/" OTHER);
 	is_taken(); /* nobody has the other one */
 	bind_driver(OTHER, "vfio-pci");
 	is_taken();
 	bind_driver(OTHER, "e1000e");
 	is_refused(-EBUSY, OTHER " is in the same IOMMU group (7)",
 		   "bind both to vfio-pci");
-	sh("echo 0x060400 >sys/bus/pci/devices/" OTHER "/class"); /* a bridge */
+	run_shell("echo 0x060400 >sys/bus/pci/devices/" OTHER
+		  "/class"); /* a bridge */
 	is_taken();
 }
 
@@ -178,24 +182,25 @@ static void check_as_user(rlim_t locked, int code, const char *word,
 static void test_user_without_vfio_files_is_refused(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
-	sh("chmod 755 . && chmod 000 dev/vfio/7 && chmod 666 dev/vfio/vfio");
+	run_shell("chmod 755 . && chmod 000 dev/vfio/7 && chmod 666 "
+		  "dev/vfio/vfio");
 	check_as_user(NEEDED << 20, -EACCES, "may not open", "docs/deploy.md");
-	sh("chmod 666 dev/vfio/7");
+	run_shell("chmod 666 dev/vfio/7");
 	check_as_user(NEEDED << 20, 0, "", "");
-	sh("rm dev/vfio/7");
+	run_shell("rm dev/vfio/7");
 	check_as_user(NEEDED << 20, -ENOENT, "dev/vfio/7", "No such file");
 }
 
 static void test_user_without_locked_memory_is_refused(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
-	sh("chmod 755 . && chmod 666 dev/vfio/*");
+	run_shell("chmod 755 . && chmod 666 dev/vfio/*");
 	check_as_user(NEEDED << 20, 0, "", "");
 	check_as_user((NEEDED << 20) - 4096, -ENOMEM,
 		      "needs 4 MiB of locked memory, and this process may lock "
 		      "4092 KiB",
 		      "LimitMEMLOCK");
-	sh("mv dev/vfio/7 dev/vfio/noiommu-7"); /* locks nothing */
+	run_shell("mv dev/vfio/7 dev/vfio/noiommu-7"); /* locks nothing */
 	check_as_user(64 << 10, 0, "", "");
 }
 
@@ -236,14 +241,16 @@ static void test_cards_and_interfaces_are_listed(void **state)
 {
 	bind_driver(OTHER, "vfio-pci");
 	bind_driver(CARD, "e1000e");
-	sh("rm sys/kernel/iommu_groups/7/devices/" CARD " &&"
-	   " echo 1 >sys/bus/pci/devices/" OTHER "/numa_node");
-	sh("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0"
-	   " sys/class/net/enp3s0/queues/rx-0 sys/class/net/enp3s0/queues/rx-1"
-	   " sys/class/net/enp3s0/queues/tx-0 sys/class/net/veth0"
-	   " sys/class/net/lo");
-	sh("cd sys/class/net/enp3s0 && echo 1 >carrier && echo 25000 >speed");
-	sh("echo 0 >sys/class/net/veth0/carrier");
+	run_shell("rm sys/kernel/iommu_groups/7/devices/" CARD " &&"
+		  " echo 1 >sys/bus/pci/devices/" OTHER "/numa_node");
+	run_shell("mkdir -p sys/bus/pci/devices/" CARD "/net/enp3s0"
+		  " sys/class/net/enp3s0/queues/rx-0 "
+		  "sys/class/net/enp3s0/queues/rx-1"
+		  " sys/class/net/enp3s0/queues/tx-0 sys/class/net/veth0"
+		  " sys/class/net/lo");
+	run_shell("cd sys/class/net/enp3s0 && echo 1 >carrier && echo 25000 "
+		  ">speed");
+	run_shell("echo 0 >sys/class/net/veth0/carrier");
 	list_has(CARD " 0x8086:0x10d3, driver e1000e\n"
 		      "    the kernel's driver e1000e has the card");
 	list_has("  interface enp3s0, link up, 25000 Mbit/s, 2 receive queues\n"
@@ -253,7 +260,7 @@ static void test_cards_and_interfaces_are_listed(void **state)
 				   : "    the card needs 64 MiB of locked");
 	list_has("\ninterface veth0, link down\n"
 		 "    --link af_packet:veth0");
-	sh("rm -r sys/bus/pci/devices/*");
+	run_shell("rm -r sys/bus/pci/devices/*");
 	list_has("no network card on the PCI bus\n");
 	list_has("--link memif:");
 }

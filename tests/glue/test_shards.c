@@ -14,7 +14,7 @@ static struct glue_port *ports[SHARDS_MAX];
 static void open_ring_as(const char *link, unsigned n_shards)
 {
 	CHECK(glue_link_parse(link, &links[0], error, sizeof(error)) == 0);
-	start(1, n_shards);
+	start_eal(1, n_shards);
 	for (unsigned i = 0; i < n_shards; i++)
 		ports[i] = open_port(0, i);
 }
@@ -59,13 +59,13 @@ static void hand_over_on(const char *link, unsigned tag_bytes)
 	const unsigned n_shards = 4;
 	unsigned sent = 0, got = 0, wrong = 0;
 	uint64_t handed = 0, taken = 0, carried = 0;
-	time_t until = soon();
+	time_t until = deadline_s();
 
 	open_ring_as(link, n_shards);
 	CHECK(glue_port_queues(ports[3]) == 1);
 	for (unsigned flow = 0; flow < FLOWS; flow++) {
 		struct glue_port *port = ports[flow % n_shards];
-		struct glue_frame *f = make(port, flow, flow);
+		struct glue_frame *f = make_segment(port, flow, flow);
 
 		CHECK(f);
 		glue_tx(port, f);
@@ -113,13 +113,13 @@ static void double_tags(void)
 	struct glue_frame *frames[GLUE_BURST], *f;
 
 	open_ring_as("ring:r0,vlan=7", 1);
-	glue_tx(ports[0], make(ports[0], 0, 0));
+	glue_tx(ports[0], make_segment(ports[0], 0, 0));
 	glue_tx_flush(ports[0]);
 	CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 1);
 	CHECK(frames[0]->seg_len == LEN && flow_of(frames[0]) == 0);
 	glue_frame_free(frames[0]);
 	for (unsigned raw = 0; raw < 2; raw++) {
-		f = make(ports[0], 0, 0);
+		f = make_segment(ports[0], 0, 0);
 		memcpy(f->data + 12, "\201\0\0\7", 4);
 		f->flags = 0;
 		glue_tx(ports[0], f);
@@ -145,11 +145,12 @@ static unsigned n_held;
 /* Every shard keeps its frames while frames are spare. */
 static void hold_while_spare(unsigned n_shards)
 {
-	time_t until = soon();
+	time_t until = deadline_s();
 	unsigned spare = 1;
 
 	for (unsigned flow = 0; spare && !out_of_time(until); flow++) {
-		struct glue_frame *f = make(ports[0], flow % FLOWS, flow);
+		struct glue_frame *f =
+			make_segment(ports[0], flow % FLOWS, flow);
 
 		CHECK(f);
 		glue_tx(ports[0], f);
@@ -174,7 +175,7 @@ static void shared_pool_keeps_frames_for_reception(void)
 {
 	const unsigned n_shards = 4;
 	unsigned wrong = 0, n = 0;
-	time_t until = soon();
+	time_t until = deadline_s();
 
 	open_ring(n_shards);
 	CHECK(glue_port_frames_spare(ports[3]) > 1000);
@@ -187,7 +188,7 @@ static void shared_pool_keeps_frames_for_reception(void)
 	while (take_all(n_shards, &wrong)) /* the last round's */
 		;
 	for (unsigned flow = 0; flow < FLOWS; flow++) {
-		glue_tx(ports[0], make(ports[0], flow, flow));
+		glue_tx(ports[0], make_segment(ports[0], flow, flow));
 		glue_tx_flush(ports[0]);
 		n += take_all(n_shards, &wrong);
 	}
@@ -222,14 +223,14 @@ static void full_ring(void)
 	while (shard_of(flow_1) != 1)
 		flow_1++;
 	for (unsigned i = 0; i < 3000; i++) {
-		glue_tx(ports[0], make(ports[0], flow_1, i));
+		glue_tx(ports[0], make_segment(ports[0], flow_1, i));
 		glue_tx_flush(ports[0]);
 		CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 0);
 	}
 	stats = stats_of(ports[0]);
 	CHECK(stats.rx_handed_over > 0 && stats.rx_hand_over_full > 0);
 	CHECK(stats.rx_handed_over + stats.rx_hand_over_full == 3000);
-	glue_tx(ports[0], make(ports[0], flow_0, 0));
+	glue_tx(ports[0], make_segment(ports[0], flow_0, 0));
 	glue_tx_flush(ports[0]);
 	CHECK(glue_rx(ports[0], frames, GLUE_BURST) == 1);
 	glue_frame_free(frames[0]);
@@ -266,7 +267,7 @@ static void lent_memory_is_copied_for_others(void)
 	while (shard_of(flow) != 0)
 		flow++;
 	memset(lent, 7, sizeof(lent));
-	f = make(ports[1], flow, 0);
+	f = make_segment(ports[1], flow, 0);
 	put16(f->data + 16, LEN - 14 + sizeof(lent));
 	CHECK(glue_tx_lend(ports[1], f, lent, sizeof(lent), &lender));
 	glue_tx(ports[1], f);
@@ -292,7 +293,7 @@ static void frames_are_not_in_children(void)
 	pid_t child;
 
 	open_ring(1);
-	f = make(ports[0], 1, 1);
+	f = make_segment(ports[0], 1, 1);
 	page = (uintptr_t)f->data & ~(uintptr_t)4095;
 	CHECK(msync((void *)page, 4096, MS_ASYNC) == 0);
 	child = fork();
@@ -306,14 +307,15 @@ static void frames_are_not_in_children(void)
 
 static const unsigned (*closing_order)[3];
 
-static void closing(void)
+static void check_close(void)
 {
 	unsigned wrong = 0;
 
 	open_ring(3);
 	/* some stay in pending[], some in the device, some in the rings */
 	for (unsigned flow = 0; flow < 60; flow++) {
-		glue_tx(ports[flow % 3], make(ports[flow % 3], flow, flow));
+		glue_tx(ports[flow % 3],
+			make_segment(ports[flow % 3], flow, flow));
 		if (flow % 20 == 10)
 			glue_tx_flush(ports[flow % 3]);
 		if (flow == 40)
@@ -341,7 +343,7 @@ static void last_frames(void)
 	fclose(file);
 	open_ring_as(link, 3);
 	for (unsigned shard = 2; shard > 0; shard--) {
-		glue_tx(ports[shard], make(ports[shard], shard, 1));
+		glue_tx(ports[shard], make_segment(ports[shard], shard, 1));
 		CHECK(glue_tx_flush(ports[shard]) == 1);
 		CHECK(stats_of(ports[shard]).tx_handed_over == 1);
 		glue_port_close(ports[shard]);
@@ -369,7 +371,7 @@ static void bad_input(void)
 }
 
 /* Refused before EAL starts, with the number and the reason. */
-static void refuse(struct glue_eal_conf conf, const char *reason)
+static void assert_refused(struct glue_eal_conf conf, const char *reason)
 {
 	conf.links = links;
 	conf.n_links = 1;
@@ -394,22 +396,23 @@ static void bad_lcores(void)
 		lcores[0]++;
 	lcores[1] = lcores[0];
 	CHECK(glue_link_parse("ring:r0", &links[0], error, sizeof(error)) == 0);
-	refuse((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
-	       "is named twice");
+	assert_refused((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
+		       "is named twice");
 	lcores[1] = CPU_SETSIZE;
-	refuse((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
-	       "--lcore 1024: this process may not run on that CPU");
-	refuse((struct glue_eal_conf){.lcores = lcores, .n_lcores = 65},
-	       "65 shards asked for; expected 1 to 64");
-	refuse((struct glue_eal_conf){.lcores = lcores,
-				      .n_lcores = 2,
-				      .n_shards = 1},
-	       "2 lcores for 1 shards");
+	assert_refused((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
+		       "--lcore 1024: this process may not run on that CPU");
+	assert_refused((struct glue_eal_conf){.lcores = lcores, .n_lcores = 65},
+		       "65 shards asked for; expected 1 to 64");
+	assert_refused((struct glue_eal_conf){.lcores = lcores,
+					      .n_lcores = 2,
+					      .n_shards = 1},
+		       "2 lcores for 1 shards");
 	CHECK(glue_link_parse("memif:/tmp/none.sock,queues=3", &links[0], error,
 			      sizeof(error)) == 0);
-	refuse((struct glue_eal_conf){.lcore = -1, .n_shards = 2},
-	       "queues=3, but 2 shards");
-	refuse((struct glue_eal_conf){.lcore = -1, .n_shards = 2}, "queues=3");
+	assert_refused((struct glue_eal_conf){.lcore = -1, .n_shards = 2},
+		       "queues=3, but 2 shards");
+	assert_refused((struct glue_eal_conf){.lcore = -1, .n_shards = 2},
+		       "queues=3");
 }
 
 IN_CHILD(fewer_queues_than_shards)
@@ -429,7 +432,7 @@ static void test_ports_close_in_any_order(void **state)
 
 	for (unsigned i = 0; i < 3; i++) {
 		closing_order = &orders[i];
-		in_child(closing);
+		in_child(check_close);
 	}
 }
 

@@ -30,8 +30,8 @@ static void send_some(struct view *view)
 	for (unsigned i = 0; i < 8 && view->sent < world.per_shard; i++) {
 		unsigned flow =
 			view->sent * world.n_shards % FLOWS + view->shard;
-		struct glue_frame *f =
-			make(view->client, flow % FLOWS, view->sent + 1);
+		struct glue_frame *f = make_segment(view->client, flow % FLOWS,
+						    view->sent + 1);
 
 		if (!f)
 			break;
@@ -82,7 +82,7 @@ static void *shard_main(void *arg)
 	static _Thread_local struct view view;
 	unsigned shard = (unsigned)(uintptr_t)arg;
 	struct glue_port_stats stats;
-	time_t until = soon();
+	time_t until = deadline_s();
 
 	view.shard = shard;
 	CHECK(glue_thread_enter(shard, error, sizeof(error)) == 0);
@@ -136,7 +136,7 @@ static void memif_world(unsigned n_shards, const char *server_keys,
 	world.n_shards = n_shards;
 	world.per_shard = per_shard;
 	pthread_barrier_init(&world.barrier, NULL, n_shards);
-	start(2, n_shards);
+	start_eal(2, n_shards);
 	for (unsigned i = 1; i < n_shards; i++)
 		CHECK(pthread_create(&threads[i], NULL, shard_main,
 				     (void *)(uintptr_t)i) == 0);

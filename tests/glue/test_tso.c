@@ -18,8 +18,8 @@ static struct glue_tso tso;
 static uint8_t first[128];
 
 /* Headers of a segment from 10.0.0.1:7 to 10.0.0.2:1000. */
-static void segment(uint8_t *frame, uint32_t seq, uint8_t flags,
-		    unsigned payload)
+static void write_segment(uint8_t *frame, uint32_t seq, uint8_t flags,
+			  unsigned payload)
 {
 	memset(frame, 0, 128);
 	memcpy(frame, "\2\0\0\0\0\2\2\0\0\0\0\1\10\0", 14);
@@ -38,17 +38,17 @@ static void segment(uint8_t *frame, uint32_t seq, uint8_t flags,
 	put16(frame + 48, 5000);
 }
 
-static bool begin(uint32_t seq, uint8_t flags, unsigned payload)
+static bool begin_frame(uint32_t seq, uint8_t flags, unsigned payload)
 {
-	segment(first, seq, flags, payload);
+	write_segment(first, seq, flags, payload);
 	return glue_tso_begin(&tso, first, 14, 34, false, ALL + payload);
 }
 
-static bool add(uint32_t seq, uint8_t flags, unsigned payload)
+static bool add_segment(uint32_t seq, uint8_t flags, unsigned payload)
 {
 	uint8_t next[128];
 
-	segment(next, seq, flags, payload);
+	write_segment(next, seq, flags, payload);
 	return glue_tso_add(&tso, next, 14, 34, ALL + payload);
 }
 
@@ -57,9 +57,9 @@ static void test_consecutive_segments_join(void **state)
 	/* 10.0.0.1 + 10.0.0.2 + 6, without the length */
 	const unsigned seed = 0x0a00 + 0x0001 + 0x0a00 + 0x0002 + 6;
 
-	assert_true(begin(0xfffffff0u, ACK, MSS)); /* wraps */
-	assert_true(add(0xfffffff0u + MSS, ACK, MSS));
-	assert_true(add(0xfffffff0u + 2 * MSS, ACK | PSH, 100));
+	assert_true(begin_frame(0xfffffff0u, ACK, MSS)); /* wraps */
+	assert_true(add_segment(0xfffffff0u + MSS, ACK, MSS));
+	assert_true(add_segment(0xfffffff0u + 2 * MSS, ACK | PSH, 100));
 	assert_int_equal(tso.segs, 3);
 	assert_int_equal(tso.mss, MSS);
 	put16(first + 24, 0xabcd);
@@ -72,50 +72,50 @@ static void test_consecutive_segments_join(void **state)
 
 static void test_fin_ends_a_tso_frame_and_psh_does_not(void **state)
 {
-	assert_true(begin(1, ACK, MSS));
-	assert_true(add(1 + MSS, ACK | FIN, MSS));
+	assert_true(begin_frame(1, ACK, MSS));
+	assert_true(add_segment(1 + MSS, ACK | FIN, MSS));
 	assert_int_equal(first[47], ACK | FIN);
-	assert_false(add(1 + 2 * MSS, ACK, MSS));
-	assert_true(begin(1, ACK | FIN, MSS));
-	assert_false(add(1 + MSS, ACK, MSS));
-	assert_true(begin(1, ACK | PSH, MSS));
-	assert_true(add(1 + MSS, ACK, MSS));
-	assert_true(add(1 + 2 * MSS, ACK | PSH, MSS));
+	assert_false(add_segment(1 + 2 * MSS, ACK, MSS));
+	assert_true(begin_frame(1, ACK | FIN, MSS));
+	assert_false(add_segment(1 + MSS, ACK, MSS));
+	assert_true(begin_frame(1, ACK | PSH, MSS));
+	assert_true(add_segment(1 + MSS, ACK, MSS));
+	assert_true(add_segment(1 + 2 * MSS, ACK | PSH, MSS));
 	assert_int_equal(first[47], ACK | PSH);
 }
 
 static void test_short_segment_ends_a_tso_frame(void **state)
 {
-	assert_true(begin(1, ACK, MSS));
-	assert_true(add(1 + MSS, ACK, 10));
-	assert_false(add(1 + MSS + 10, ACK, MSS));
-	assert_true(begin(1, ACK, 100)); /* sets the segment size */
-	assert_false(add(101, ACK, 101));
-	assert_true(add(101, ACK, 100));
+	assert_true(begin_frame(1, ACK, MSS));
+	assert_true(add_segment(1 + MSS, ACK, 10));
+	assert_false(add_segment(1 + MSS + 10, ACK, MSS));
+	assert_true(begin_frame(1, ACK, 100)); /* sets the segment size */
+	assert_false(add_segment(101, ACK, 101));
+	assert_true(add_segment(101, ACK, 100));
 }
 
 static void test_gaps_and_repeats_do_not_join(void **state)
 {
-	assert_true(begin(1, ACK, MSS));
-	assert_false(add(1 + MSS + 1, ACK, MSS));
-	assert_false(add(1, ACK, MSS)); /* sent again */
-	assert_false(add(MSS, ACK, MSS));
-	assert_false(add(1 + MSS, ACK, 0)); /* an ACK alone */
-	assert_true(add(1 + MSS, ACK, MSS));
+	assert_true(begin_frame(1, ACK, MSS));
+	assert_false(add_segment(1 + MSS + 1, ACK, MSS));
+	assert_false(add_segment(1, ACK, MSS)); /* sent again */
+	assert_false(add_segment(MSS, ACK, MSS));
+	assert_false(add_segment(1 + MSS, ACK, 0)); /* an ACK alone */
+	assert_true(add_segment(1 + MSS, ACK, MSS));
 }
 
 static void test_segments_with_other_flags_are_sent_alone(void **state)
 {
-	assert_false(begin(1, ACK | SYN, MSS));
-	assert_false(begin(1, ACK | RST, MSS));
-	assert_false(begin(1, ACK | URG, MSS));
-	assert_false(begin(1, 0, MSS));
-	assert_false(begin(1, ACK, 0));
+	assert_false(begin_frame(1, ACK | SYN, MSS));
+	assert_false(begin_frame(1, ACK | RST, MSS));
+	assert_false(begin_frame(1, ACK | URG, MSS));
+	assert_false(begin_frame(1, 0, MSS));
+	assert_false(begin_frame(1, ACK, 0));
 	assert_null(tso.headers);
-	assert_false(add(1, ACK, MSS));
-	assert_true(begin(1, ACK, MSS));
-	assert_false(add(1 + MSS, ACK | RST, MSS));
-	assert_false(add(1 + MSS, ACK | SYN, MSS));
+	assert_false(add_segment(1, ACK, MSS));
+	assert_true(begin_frame(1, ACK, MSS));
+	assert_false(add_segment(1 + MSS, ACK | RST, MSS));
+	assert_false(add_segment(1 + MSS, ACK | SYN, MSS));
 }
 
 /* A difference in any byte of the headers, except those that may differ. */
@@ -127,8 +127,8 @@ static void test_other_flows_and_headers_do_not_join(void **state)
 			   (at >= 50 && at < 52);   /* TCP checksum */
 		uint8_t next[128];
 
-		assert_true(begin(1, ACK, MSS));
-		segment(next, 1 + MSS, ACK, MSS);
+		assert_true(begin_frame(1, ACK, MSS));
+		write_segment(next, 1 + MSS, ACK, MSS);
 		next[at] ^= 0x40;
 		assert_int_equal(glue_tso_add(&tso, next, 14, 34, ALL + MSS),
 				 may);
@@ -140,12 +140,12 @@ static void test_segments_with_different_options_do_not_join(void **state)
 	uint8_t next[128];
 
 	for (unsigned differ = 0; differ < 2; differ++) {
-		segment(first, 1, ACK, MSS);
+		write_segment(first, 1, ACK, MSS);
 		first[46] = 0x80; /* 12 bytes of options */
 		memset(first + 54, 1, 12);
 		assert_true(glue_tso_begin(&tso, first, 14, 34, false,
 					   ALL + 12 + MSS));
-		segment(next, 1 + MSS, ACK, MSS);
+		write_segment(next, 1 + MSS, ACK, MSS);
 		next[46] = 0x80;
 		memset(next + 54, 1, 12);
 		next[65] ^= (uint8_t)differ;
@@ -153,7 +153,7 @@ static void test_segments_with_different_options_do_not_join(void **state)
 			glue_tso_add(&tso, next, 14, 34, ALL + 12 + MSS),
 			!differ);
 	}
-	assert_true(begin(1, ACK, MSS));
+	assert_true(begin_frame(1, ACK, MSS));
 	assert_false(glue_tso_add(&tso, next, 14, 34, ALL + 12 + MSS));
 	assert_false(glue_tso_add(&tso, next, 14, 54, ALL + 20 + MSS));
 }
@@ -162,14 +162,14 @@ static void test_tso_frame_has_at_most_64_kib(void **state)
 {
 	uint32_t seq = 1;
 
-	assert_true(begin(seq, ACK, 8960));
+	assert_true(begin_frame(seq, ACK, 8960));
 	for (unsigned i = 0; i < 6; i++)
-		assert_true(add(seq += 8960, ACK, 8960));
+		assert_true(add_segment(seq += 8960, ACK, 8960));
 	assert_int_equal(tso.payload, 7 * 8960);
 	/* 40 bytes of headers, and 2775 more make 65535 */
-	assert_false(add(seq + 8960, ACK, 8960));
-	assert_false(add(seq + 8960, ACK, 2776));
-	assert_true(add(seq + 8960, ACK, 2775));
+	assert_false(add_segment(seq + 8960, ACK, 8960));
+	assert_false(add_segment(seq + 8960, ACK, 2776));
+	assert_true(add_segment(seq + 8960, ACK, 2775));
 	glue_tso_end(&tso);
 	assert_int_equal(first[16] << 8 | first[17], 65535);
 }

@@ -33,7 +33,7 @@ enum reads {
 static uint8_t scratch[MAX_FLOWS][CALL_MAX];
 static struct net_view views[MAX_FLOWS][MOST_HELD];
 
-static void nap(struct flow *flow, int64_t most)
+static void sleep_randomly(struct flow *flow, int64_t most)
 {
 	if (most && rng_chance(&flow->app_rng, 300))
 		coro_sleep_ns(1 + (int64_t)(rng_next(&flow->app_rng) %
@@ -48,7 +48,7 @@ static void count_call(size_t bytes)
 }
 
 /* Picks one of the set bits at random. */
-static unsigned pick(struct rng *rng, unsigned bits)
+static unsigned pick_bit(struct rng *rng, unsigned bits)
 {
 	unsigned bit;
 
@@ -88,8 +88,8 @@ static long write_owned(struct flow *flow, const uint8_t *from, size_t n)
 	return net_send_owned(flow->app.conn, loan->bytes, n, loan_back, loan);
 }
 
-static unsigned split(struct flow *flow, const uint8_t *from, size_t n,
-		      struct iovec iov[4])
+static unsigned split_buffer(struct flow *flow, const uint8_t *from, size_t n,
+			     struct iovec iov[4])
 {
 	unsigned parts = rng_between(&flow->app_rng, 1, 4), i;
 
@@ -111,15 +111,16 @@ static long write_some(struct flow *flow, const uint8_t *from, size_t n)
 	struct iovec iov[4];
 	long room;
 
-	switch (pick(&flow->app_rng, flow->d->writes)) {
+	switch (pick_bit(&flow->app_rng, flow->d->writes)) {
 	case WRITE_SEND:
 		return net_send(conn, from, n);
 	case WRITE_ALL:
 		return net_send_all(conn, from, n);
 	case WRITE_VECTOR:
-		return net_sendv(conn, iov, split(flow, from, n, iov));
+		return net_sendv(conn, iov, split_buffer(flow, from, n, iov));
 	case WRITE_VECTOR_ALL:
-		return net_sendv_all(conn, iov, split(flow, from, n, iov));
+		return net_sendv_all(conn, iov,
+				     split_buffer(flow, from, n, iov));
 	case WRITE_OWNED:
 		return write_owned(flow, from, n);
 	default:
@@ -131,7 +132,7 @@ static long write_some(struct flow *flow, const uint8_t *from, size_t n)
 	}
 }
 
-static void *writer(void *arg)
+static void *run_writer(void *arg)
 {
 	struct flow *flow = arg;
 	struct app *app = &flow->app;
@@ -141,7 +142,7 @@ static void *writer(void *arg)
 		uint32_t n = d->out_bytes - app->sent;
 		long taken;
 
-		nap(flow, d->write_pause);
+		sleep_randomly(flow, d->write_pause);
 		if (n > d->write_max)
 			n = rng_between(&flow->app_rng, 1, d->write_max);
 		if (n > CALL_MAX)
@@ -251,7 +252,7 @@ static long read_some(struct flow *flow)
 
 	if (most > CALL_MAX)
 		most = CALL_MAX;
-	switch (pick(&flow->app_rng, flow->d->reads)) {
+	switch (pick_bit(&flow->app_rng, flow->d->reads)) {
 	case READ_VIEW:
 		return read_view(flow);
 	case READ_FULL:
@@ -273,7 +274,7 @@ static void read_all(struct flow *flow)
 		uint32_t before = app->got;
 		long n;
 
-		nap(flow, flow->d->app_read_pause);
+		sleep_randomly(flow, flow->d->app_read_pause);
 		n = read_some(flow);
 		if (n == 0) {
 			app->eof = true;
@@ -293,7 +294,7 @@ static void read_all(struct flow *flow)
 }
 
 /* Echoes every view. */
-static void echo(struct flow *flow)
+static void echo_flow(struct flow *flow)
 {
 	struct app *app = &flow->app;
 	struct net_view view;
@@ -302,7 +303,7 @@ static void echo(struct flow *flow)
 	while ((n = net_recv_view(app->conn, &view)) > 0) {
 		app_take(flow, view.data, view.len);
 		app->sent_max = app->sent + (uint32_t)n;
-		nap(flow, flow->d->app_read_pause);
+		sleep_randomly(flow, flow->d->app_read_pause);
 		n = net_send_view(app->conn, &view);
 		if (n < 0) {
 			app->wr_err = (int)n;
@@ -333,7 +334,7 @@ void app_note_end(struct flow *flow)
 		flow->watch.causes |= BY_DEADLINE;
 }
 
-static void end(struct flow *flow)
+static void end_flow(struct flow *flow)
 {
 	struct app *app = &flow->app;
 	struct net_conn *conn = app->conn;
@@ -384,16 +385,16 @@ static void set_options(struct flow *flow)
 	net_set_write_deadline(conn, now + d->deadline);
 }
 
-static void live(struct flow *flow)
+static void run_app(struct flow *flow)
 {
 	struct app *app = &flow->app;
 	int err;
 
 	set_options(flow);
 	if (flow->d->echo) {
-		echo(flow);
+		echo_flow(flow);
 	} else {
-		err = coro_spawn(life.stack->sched, NULL, writer, flow,
+		err = coro_spawn(life.stack->sched, NULL, run_writer, flow,
 				 &app->writer);
 		if (err < 0)
 			app->wr_err = err;
@@ -401,7 +402,7 @@ static void live(struct flow *flow)
 		if (err == 0)
 			coro_join(app->writer, NULL);
 	}
-	end(flow);
+	end_flow(flow);
 }
 
 static struct flow *flow_of_port(uint16_t port)
@@ -425,10 +426,10 @@ void app_serve(struct net_conn *conn, void *arg)
 	}
 	flow->app.started = true;
 	flow->app.conn = conn;
-	live(flow);
+	run_app(flow);
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct flow *flow = arg;
 	struct net_dial_opts opts = {.source.port = flow->stack_port};
@@ -448,13 +449,13 @@ static void *dial(void *arg)
 	if (flow->d->watched)
 		app_watch(flow);
 	else
-		live(flow);
+		run_app(flow);
 	return NULL;
 }
 
 void app_dial(struct flow *flow)
 {
-	if (net_spawn(life.stack, "dial", dial, flow) < 0)
+	if (net_spawn(life.stack, "dial", dial_peer, flow) < 0)
 		violated(flow, "no coroutine to dial with");
 }
 

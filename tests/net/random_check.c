@@ -38,7 +38,7 @@ void violated(const struct flow *flow, const char *what, ...)
 	_Exit(1);
 }
 
-static bool caused(const struct flow *flow, unsigned by)
+static bool was_caused(const struct flow *flow, unsigned by)
 {
 	unsigned causes = flow->watch.causes;
 
@@ -123,7 +123,7 @@ static void check_reset(struct flow *flow, const struct segment *s)
 	 */
 	if (!(s->flags & PEER_ACK) || !flow->known_isn || s->seq == 0)
 		return;
-	if (!caused(flow, ~0u))
+	if (!was_caused(flow, ~0u))
 		violated(flow, "a reset without a cause");
 	if (flow->watch.causes & BY_GHOST)
 		return;
@@ -344,7 +344,7 @@ static void check_flow(struct flow *flow)
 				      conn->pcb.state < TIME_WAIT);
 	if (!conn) {
 		expect_nothing(&flow->watch);
-		if (flow->app.started && caused(flow, BY_SILENCE))
+		if (flow->app.started && was_caused(flow, BY_SILENCE))
 			flow->watch.causes |= BY_SILENCE;
 		return;
 	}
@@ -389,7 +389,7 @@ static unsigned causes_of(int err)
 
 void check_error(struct flow *flow, const char *call, int err)
 {
-	if (caused(flow, causes_of(err) | BY_MEMORY | BY_GHOST) ||
+	if (was_caused(flow, causes_of(err) | BY_MEMORY | BY_GHOST) ||
 	    (flow->app.rd_err && flow->app.wr_err))
 		return;
 	if (flow->d->dialed && (!flow->watch.synack_heard || life.pauses) &&
@@ -435,7 +435,8 @@ static bool stack_has_all(const struct flow *flow)
 void check_reset_taken(struct flow *flow)
 {
 	if (!before_cookie(flow) && flow->app.started && !peer_over(flow) &&
-	    !(stack_has_all(flow) && peer_has_all(flow)) && !caused(flow, ~0u))
+	    !(stack_has_all(flow) && peer_has_all(flow)) &&
+	    !was_caused(flow, ~0u))
 		violated(flow, "the peer is reset with %u of %u bytes",
 			 flow->rx.next, flow->app.sent);
 }
@@ -458,8 +459,8 @@ void check_flow_end(struct flow *flow)
 
 	if (app->loans)
 		violated(flow, "%u loans are not back", app->loans);
-	if (caused(flow, BY_MEMORY) || flow->watch.causes || !app->started ||
-	    app->dial_err)
+	if (was_caused(flow, BY_MEMORY) || flow->watch.causes ||
+	    !app->started || app->dial_err)
 		return;
 	if (!app->eof)
 		violated(flow, "the application has got %u of %u bytes",

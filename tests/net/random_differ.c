@@ -25,7 +25,7 @@ static uint64_t print_at; /* a round; 0: none */
 static uint64_t frames_sum; /* of the frames in this round */
 static uint64_t n_rounds;
 
-static uint64_t mixed(uint64_t sum, uint64_t value)
+static uint64_t mix_digest(uint64_t sum, uint64_t value)
 {
 	sum = (sum ^ value) * UINT64_C(0x9e3779b97f4a7c15);
 	return sum ^ sum >> 29;
@@ -35,9 +35,9 @@ void differ_frame(const uint8_t *frame, unsigned len)
 {
 	if (side < 0)
 		return;
-	frames_sum = mixed(frames_sum, len);
+	frames_sum = mix_digest(frames_sum, len);
 	for (unsigned i = 0; i < len; i++)
-		frames_sum = mixed(frames_sum, frame[i]);
+		frames_sum = mix_digest(frames_sum, frame[i]);
 	if (print_at == n_rounds + 1)
 		for (unsigned i = 14; i < len; i++)
 			printf("%02x%s", frame[i],
@@ -48,17 +48,17 @@ void differ_frame(const uint8_t *frame, unsigned len)
 
 static uint64_t digest;
 
-static void field(const char *name, uint64_t value)
+static void add_field(const char *name, uint64_t value)
 {
-	digest = mixed(digest, value);
+	digest = mix_digest(digest, value);
 	if (print_at == n_rounds)
 		printf("  %s %llu\n", name, (unsigned long long)value);
 }
-#define FIELD(at, name) field(#name, (uint64_t)(at)->name)
+#define FIELD(at, name) add_field(#name, (uint64_t)(at)->name)
 
-static void segments(const char *queue, const struct tcp_seg *seg)
+static void add_segments(const char *queue, const struct tcp_seg *seg)
 {
-	field(queue, seg != NULL);
+	add_field(queue, seg != NULL);
 	for (; seg; seg = seg->next) {
 		const struct net_seg *own = (const void *)seg;
 
@@ -66,8 +66,9 @@ static void segments(const char *queue, const struct tcp_seg *seg)
 		FIELD(seg, flags);
 		FIELD(seg, tcphdr->seqno);
 		FIELD(seg, tcphdr->_hdrlen_rsvd_flags);
-		field("pbufs", pbuf_clen(seg->p));
-		field("state", own->state & ~(NET_SEG_WHOLE | NET_SEG_GONE));
+		add_field("pbufs", pbuf_clen(seg->p));
+		add_field("state",
+			  own->state & ~(NET_SEG_WHOLE | NET_SEG_GONE));
 		if (!(own->state & NET_SEG_SENT))
 			continue; /* the rest is not initialized */
 		FIELD(seg, tcphdr->ackno);
@@ -82,7 +83,7 @@ static void segments(const char *queue, const struct tcp_seg *seg)
 	}
 }
 
-static void sacks(const struct tcp_sack_range *ranges)
+static void add_sacks(const struct tcp_sack_range *ranges)
 {
 	for (unsigned i = 0; ranges && i < LWIP_TCP_MAX_SACK_NUM; i++) {
 		FIELD(&ranges[i], left);
@@ -90,7 +91,7 @@ static void sacks(const struct tcp_sack_range *ranges)
 	}
 }
 
-static void tcp(const struct tcp_pcb *pcb)
+static void add_pcb(const struct tcp_pcb *pcb)
 {
 	FIELD(pcb, so_options);
 	FIELD(pcb, state);
@@ -127,8 +128,8 @@ static void tcp(const struct tcp_pcb *pcb)
 	FIELD(pcb, persist_backoff);
 	FIELD(pcb, persist_probe);
 	FIELD(pcb, keep_cnt_sent);
-	segments("unacked", pcb->unacked);
-	segments("unsent", pcb->unsent);
+	add_segments("unacked", pcb->unacked);
+	add_segments("unsent", pcb->unsent);
 }
 
 /*
@@ -142,11 +143,11 @@ static void look_for_segments(struct net_conn *conn)
 	has_segments |= conn->pcb.unacked || conn->pcb.unsent;
 }
 
-static void one(struct net_conn *conn)
+static void add_conn(struct net_conn *conn)
 {
 	const struct net_conn_ext *ext = conn->ext;
 
-	tcp(&conn->pcb);
+	add_pcb(&conn->pcb);
 	FIELD(&conn->pcb, ts_recent);
 	FIELD(conn, err);
 	FIELD(conn, waiters);
@@ -159,17 +160,17 @@ static void one(struct net_conn *conn)
 	FIELD(conn, has_recovery);
 	FIELD(conn, probed);
 	FIELD(conn, probe_shift);
-	field("ahead", net_ooseq_bytes(conn));
-	sacks(conn->pcb.rcv_sacks);
+	add_field("ahead", net_ooseq_bytes(conn));
+	add_sacks(conn->pcb.rcv_sacks);
 	FIELD(conn, n_views);
 	FIELD(conn, rx_off);
 	if (!conn->orphaned)
-		field("unread", conn->rx_tail ? net_rxq_bytes(conn) : 0);
+		add_field("unread", conn->rx_tail ? net_rxq_bytes(conn) : 0);
 	FIELD(conn, srtt_us);
 	FIELD(conn, rttvar_us);
-	field("timer", coro_timer_armed(&conn->timer)
-			       ? (uint64_t)conn->timer.expires_ns
-			       : 0);
+	add_field("timer", coro_timer_armed(&conn->timer)
+				   ? (uint64_t)conn->timer.expires_ns
+				   : 0);
 	FIELD(ext, rx_bytes);
 	FIELD(ext, tx_acked);
 	FIELD(ext, rx_segs);
@@ -189,14 +190,14 @@ void differ_round(void)
 	if (print_at == n_rounds)
 		printf("round %llu, with prediction %s:\n",
 		       (unsigned long long)n_rounds, side ? "off" : "on");
-	field("now", (uint64_t)fake_now_ns);
-	field("connections", net_here()->n_conns);
-	field("in TIME_WAIT", net_time_waits.n);
+	add_field("now", (uint64_t)fake_now_ns);
+	add_field("connections", net_here()->n_conns);
+	add_field("in TIME_WAIT", net_time_waits.n);
 	has_segments = false;
 	net_for_each_conn(look_for_segments);
 	if (!has_segments)
-		field("memory", net_mem_live_bytes());
-	net_for_each_conn(one);
+		add_field("memory", net_mem_live_bytes());
+	net_for_each_conn(add_conn);
 	if (print_at == 0) {
 		differ->digest[side][n_rounds] = digest;
 		differ->rounds[side] = n_rounds;

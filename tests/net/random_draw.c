@@ -148,7 +148,7 @@ static void draw_app(struct rng *rng, struct draw *d, bool sender)
 }
 
 /* Bounds the parameters so that the life ends. */
-static void settle(struct rng *rng, struct draw *d)
+static void bound_draw(struct rng *rng, struct draw *d)
 {
 	uint32_t out = d->out_bytes;
 
@@ -267,7 +267,7 @@ static void draw_flow(struct rng *rng, bool sender, struct draw *d)
 		draw_bulk(rng, d);
 	if (brief_lives)
 		draw_brief(rng, d);
-	settle(rng, d);
+	bound_draw(rng, d);
 }
 
 static void draw_stamps(struct rng *rng, struct draw *d)
@@ -390,7 +390,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 
 /* ---- printing ---- */
 
-static double ms(int64_t ns)
+static double in_ms(int64_t ns)
 {
 	return (double)ns / 1e6;
 }
@@ -399,7 +399,8 @@ static void print_path(const char *name, const struct path_draw *p)
 {
 	printf("  %s: delay %.3f ms, jitter %.3f, loss %u, dup %u, reorder %u "
 	       "of 1000\n",
-	       name, ms(p->delay), ms(p->jitter), p->loss, p->dup, p->reorder);
+	       name, in_ms(p->delay), in_ms(p->jitter), p->loss, p->dup,
+	       p->reorder);
 }
 
 static void print_flow(const struct draw *d, unsigned index)
@@ -418,26 +419,27 @@ static void print_flow(const struct draw *d, unsigned index)
 	print_path("to the peer", &d->path[TO_PEER]);
 	printf("  handshake: mss %u, wscale %d, sack %d, timestamps each %.0f "
 	       "ms from %u\n",
-	       d->mss, d->wscale, d->sack, ms(d->ts_tick), d->ts_begin);
+	       d->mss, d->wscale, d->sack, in_ms(d->ts_tick), d->ts_begin);
 	printf("  receiver: room %u, ack every %u or %.0f ms, partial %u, "
 	       "renege %u, shrink %u, dsack %d, mute %d\n",
-	       d->room, d->ack_every, ms(d->ack_delay), d->partial, d->renege,
-	       d->shrink, d->dsack, d->mute);
+	       d->room, d->ack_every, in_ms(d->ack_delay), d->partial,
+	       d->renege, d->shrink, d->dsack, d->mute);
 	printf("  reads: %s, %u bytes each %.3f ms, stalls at %u for %.0f ms\n",
-	       readings[d->reading], d->read_bytes, ms(d->read_pause),
-	       d->stall_at, ms(d->stall));
+	       readings[d->reading], d->read_bytes, in_ms(d->read_pause),
+	       d->stall_at, in_ms(d->stall));
 	printf("  sender: %u bytes by %u, in flight %u, bursts of %u each "
 	       "%.3f ms, mischief %u\n",
 	       d->in_bytes, d->in_seg, d->in_flight, d->in_burst,
-	       ms(d->in_pause), d->mischief);
+	       in_ms(d->in_pause), d->mischief);
 	printf("  its end: fin %s (%.0f ms), rst at %.0f ms, vanishes at %.0f "
 	       "ms\n",
-	       fins[d->fin], ms(d->fin_late), ms(d->rst_at), ms(d->vanish_at));
+	       fins[d->fin], in_ms(d->fin_late), in_ms(d->rst_at),
+	       in_ms(d->vanish_at));
 	printf("  app: %s, %u bytes by %u (calls %02x, pause %.3f ms), reads "
 	       "by %u (calls %02x, pause %.3f ms) until %u, holds %u\n",
 	       d->echo ? "echo" : "both directions", d->out_bytes, d->write_max,
-	       d->writes, ms(d->write_pause), d->read_max, d->reads,
-	       ms(d->app_read_pause), d->read_until, d->hold);
+	       d->writes, in_ms(d->write_pause), d->read_max, d->reads,
+	       in_ms(d->app_read_pause), d->read_until, d->hold);
 	printf("  user timeout %u ms\n", d->user_timeout_ms);
 	printf("  congestion control: %s, at most %u bytes/s; ecn %d, marks "
 	       "%u to the stack and %u to the peer, lies %u\n",
@@ -447,9 +449,9 @@ static void print_flow(const struct draw *d, unsigned index)
 	       "%.0f ms, dropped at %.0f ms, keepalive %d, nagle %d\n",
 	       d->watched ? "watched" : endings[d->ending],
 	       d->shut_wr ? ", shuts writing" : "",
-	       d->shut_rd ? ", shuts reading" : "", ms(d->linger),
-	       ms(d->deadline), ms(d->cancel_at), ms(d->drop_at), d->keepalive,
-	       d->nagle);
+	       d->shut_rd ? ", shuts reading" : "", in_ms(d->linger),
+	       in_ms(d->deadline), in_ms(d->cancel_at), in_ms(d->drop_at),
+	       d->keepalive, d->nagle);
 }
 
 void draw_print(const struct life_draw *draw)
@@ -460,16 +462,17 @@ void draw_print(const struct life_draw *draw)
 	       "starves %.3f ms each %.3f ms, faults from %u, %u at %u\n",
 	       (unsigned long long)draw->seed, draw->n_flows, draw->mtu,
 	       !draw->ts_off, (int)draw->ecn, draw->lends, draw->frame_segments,
-	       ms(draw->starve_for), ms(draw->starve_every), draw->fault_from,
-	       draw->fault_count, draw->fault_rate);
+	       in_ms(draw->starve_for), in_ms(draw->starve_every),
+	       draw->fault_from, draw->fault_count, draw->fault_rate);
 	printf("rmem %llu, wmem %llu; pauses each %.3f ms of %.3f, path MTU "
 	       "each %.3f, forged ICMP each %.3f, no memory each %.3f for "
 	       "%.3f\n",
 	       (unsigned long long)draw->rmem_max,
 	       (unsigned long long)draw->wmem_max,
-	       ms(draw->trouble.pause_every), ms(draw->trouble.pause_for),
-	       ms(draw->trouble.mtu_every), ms(draw->trouble.forge_every),
-	       ms(draw->trouble.short_every), ms(draw->trouble.short_for));
+	       in_ms(draw->trouble.pause_every), in_ms(draw->trouble.pause_for),
+	       in_ms(draw->trouble.mtu_every), in_ms(draw->trouble.forge_every),
+	       in_ms(draw->trouble.short_every),
+	       in_ms(draw->trouble.short_for));
 	for (unsigned i = 0; i < draw->n_flows; i++)
 		print_flow(&draw->flow[i], i);
 }

@@ -51,7 +51,7 @@ void echo_views_or_copies(struct net_conn *conn, void *arg)
 	free(room);
 }
 
-void talk(struct net_conn *conn, void *arg)
+void send_then_read(struct net_conn *conn, void *arg)
 {
 	uint16_t port = net_peer_addr(conn).port;
 	uint8_t *room = malloc(CHUNK);

@@ -83,7 +83,7 @@ static void init_flow(struct flow *flow, unsigned index)
 		flow->isn = 0 - rng_between(&flow->rng, 1, d->in_bytes + 2000);
 }
 
-static void begin(uint64_t seed, bool sender)
+static void begin_life(uint64_t seed, bool sender)
 {
 	memset(&life, 0, sizeof(life));
 	draw_life(seed, sender, &life.draw);
@@ -124,7 +124,7 @@ static void begin(uint64_t seed, bool sender)
 
 /* ---- going on ---- */
 
-static void starve(void)
+static void starve_port(void)
 {
 	if (fake_now_ns >= life.next_starve) {
 		life.starving = true;
@@ -147,7 +147,7 @@ static int64_t cancel_due(const struct flow *flow)
 	return life.start + flow->d->cancel_at;
 }
 
-static void cancel(struct flow *flow)
+static void cancel_call(struct flow *flow)
 {
 	if (fake_now_ns < cancel_due(flow))
 		return;
@@ -163,7 +163,7 @@ static int64_t drop_due(const struct flow *flow)
 }
 
 /* An operator's reset, as by `coronet-ctl drop`. */
-static void drop(struct flow *flow)
+static void drop_conn(struct flow *flow)
 {
 	struct net_conn *conn = flow->app.conn;
 
@@ -194,18 +194,18 @@ static int64_t next_event(void)
 	return next > fake_now_ns ? next : fake_now_ns + 1000;
 }
 
-static void step(void)
+static void run_round(void)
 {
 	uint64_t before = life.frames, in;
 
 	fake_now_ns = next_event();
-	starve();
+	starve_port();
 	trouble_run();
 	path_deliver();
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		peer_run(&life.flows[i]);
-		cancel(&life.flows[i]);
-		drop(&life.flows[i]);
+		cancel_call(&life.flows[i]);
+		drop_conn(&life.flows[i]);
 	}
 	in = life.frames - before;
 	before = in / GLUE_BURST; /* a round takes one */
@@ -223,7 +223,7 @@ static void step(void)
 	differ_round();
 }
 
-static bool over(void)
+static bool is_over(void)
 {
 	if (net_here()->n_conns || net_here()->half_open || !path_empty())
 		return false;
@@ -235,7 +235,7 @@ static bool over(void)
 
 /* ---- ending ---- */
 
-static void end(void)
+static void end_life(void)
 {
 	fault_disarm();
 	trouble_end();
@@ -256,14 +256,14 @@ static void end(void)
 
 void life_run(uint64_t seed, bool sender)
 {
-	begin(seed, sender);
-	while (!over()) {
-		step();
+	begin_life(seed, sender);
+	while (!is_over()) {
+		run_round();
 		if (fake_now_ns - life.start > LONGEST)
 			violated(NULL, "does not end");
 		if (life.rounds > MOST_ROUND)
 			violated(NULL, "%llu rounds and no end",
 				 (unsigned long long)life.rounds);
 	}
-	end();
+	end_life();
 }

@@ -63,7 +63,7 @@ struct pair_side {
 	uint64_t round;
 };
 
-static void live(uint64_t seed, void *arg)
+static void live_one(uint64_t seed, void *arg)
 {
 	const struct pair_side *which = arg;
 
@@ -76,7 +76,7 @@ static bool run_life(uint64_t seed, int side, uint64_t round)
 {
 	struct pair_side which = {side, round};
 
-	return lives_run(seed, live, &which, true);
+	return lives_run(seed, live_one, &which, true);
 }
 
 /* Whether both lives pass, without a difference. */

@@ -30,12 +30,12 @@ static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
 
 /* ---- a heap by time ---- */
 
-static bool before(const struct packet *a, const struct packet *b)
+static bool is_before(const struct packet *a, const struct packet *b)
 {
 	return a->at != b->at ? a->at < b->at : a->order < b->order;
 }
 
-static void push(struct packet *packet)
+static void push_packet(struct packet *packet)
 {
 	unsigned i = n_packets;
 
@@ -44,21 +44,21 @@ static void push(struct packet *packet)
 		return;
 	}
 	n_packets++;
-	for (; i && before(packet, heap[(i - 1) / 2]); i = (i - 1) / 2)
+	for (; i && is_before(packet, heap[(i - 1) / 2]); i = (i - 1) / 2)
 		heap[i] = heap[(i - 1) / 2];
 	heap[i] = packet;
 }
 
-static struct packet *pop(void)
+static struct packet *pop_packet(void)
 {
 	struct packet *top = heap[0], *last = heap[--n_packets];
 	unsigned i = 0, child;
 
 	while ((child = 2 * i + 1) < n_packets) {
 		if (child + 1 < n_packets &&
-		    before(heap[child + 1], heap[child]))
+		    is_before(heap[child + 1], heap[child]))
 			child++;
-		if (!before(heap[child], last))
+		if (!is_before(heap[child], last))
 			break;
 		heap[i] = heap[child];
 		i = child;
@@ -86,8 +86,8 @@ bool path_empty(void)
 
 /* ---- the path ---- */
 
-static void travel(struct flow *flow, enum direction to, const uint8_t *frame,
-		   unsigned len)
+static void send_frame(struct flow *flow, enum direction to,
+		       const uint8_t *frame, unsigned len)
 {
 	const struct path_draw *path = &flow->d->path[to];
 	unsigned copies = 1 + rng_chance(&life.rng, path->dup);
@@ -113,7 +113,7 @@ static void travel(struct flow *flow, enum direction to, const uint8_t *frame,
 		packet->len = len;
 		memcpy(packet->frame, frame, len);
 		ecn_travel(flow, to, packet->frame);
-		push(packet);
+		push_packet(packet);
 	}
 }
 
@@ -170,7 +170,7 @@ uint8_t *path_packet(uint8_t *frame, unsigned proto, unsigned payload)
 	return frame + 14 + path_header();
 }
 
-static unsigned build(const struct segment *s, uint8_t *frame)
+static unsigned build_frame(const struct segment *s, uint8_t *frame)
 {
 	unsigned payload = 20 + s->options_len + s->len;
 
@@ -181,7 +181,7 @@ static unsigned build(const struct segment *s, uint8_t *frame)
 	return 14 + path_header() + payload;
 }
 
-static void parse(const uint8_t *frame, struct segment *out)
+static void parse_frame(const uint8_t *frame, struct segment *out)
 {
 	const uint8_t *ip = frame + 14;
 	unsigned payload = over_ip6 ? get16(ip + 4) : get16(ip + 2) - 20;
@@ -269,7 +269,7 @@ void path_send(struct flow *flow, const struct segment *s)
 	ecn_fill(flow, &stamped);
 	stamp_fill(flow, &stamped, options);
 	path_trace(flow, &stamped, TO_STACK, "");
-	travel(flow, TO_STACK, frame, build(&stamped, frame));
+	send_frame(flow, TO_STACK, frame, build_frame(&stamped, frame));
 }
 
 void path_collect(void)
@@ -284,7 +284,7 @@ void path_collect(void)
 		differ_frame(frame, len);
 		if (!is_segment(frame))
 			continue;
-		parse(frame, &s);
+		parse_frame(frame, &s);
 		flow = flow_of(&s, true);
 		life.frames++;
 		if (!flow)
@@ -292,17 +292,17 @@ void path_collect(void)
 		check_sent(flow, &s);
 		path_trace(flow, &s, TO_PEER, "");
 		if (trouble_passes(frame, len))
-			travel(flow, TO_PEER, frame, len);
+			send_frame(flow, TO_PEER, frame, len);
 	}
 }
 
 void path_deliver(void)
 {
 	while (n_packets && heap[0]->at <= fake_now_ns) {
-		struct packet *packet = pop();
+		struct packet *packet = pop_packet();
 		struct segment s;
 
-		parse(packet->frame, &s);
+		parse_frame(packet->frame, &s);
 		if (packet->to == TO_STACK) {
 			check_delivered(packet->flow, &s);
 			path_trace(packet->flow, &s, TO_STACK, "arrives");

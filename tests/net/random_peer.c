@@ -33,7 +33,7 @@ struct segment peer_segment(struct flow *flow, uint8_t flags, uint32_t offset)
 				.data = (const uint8_t *)""};
 }
 
-static unsigned offer(const struct flow *flow, uint8_t *options)
+static unsigned write_options(const struct flow *flow, uint8_t *options)
 {
 	const struct draw *d = flow->d;
 	unsigned n = 0;
@@ -67,7 +67,7 @@ static void send_syn(struct flow *flow)
 	uint8_t options[16];
 
 	s.options = options;
-	s.options_len = offer(flow, options);
+	s.options_len = write_options(flow, options);
 	s.wnd = (uint16_t)(flow->d->room < 65535 ? flow->d->room : 65535);
 	if (answer)
 		s.ack = flow->stack_isn + 1;
@@ -78,7 +78,7 @@ static void send_syn(struct flow *flow)
 }
 
 /* Opens as many half-open connections as the listener allows. */
-static void flood(struct flow *flow)
+static void flood_syns(struct flow *flow)
 {
 	for (unsigned i = 0; i < FLOOD; i++) {
 		struct segment s = {.src = (uint16_t)(20000 + i),
@@ -97,7 +97,7 @@ void peer_start(struct flow *flow)
 	if (flow->d->dialed)
 		return;
 	if (flow->d->cookie)
-		flood(flow);
+		flood_syns(flow);
 	flow->state = PEER_OPENING;
 	send_syn(flow);
 }

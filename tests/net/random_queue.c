@@ -41,7 +41,7 @@ static void post_buffers(void)
 
 /* ---- in place of the driver's bursts ---- */
 
-static struct rte_mbuf *pop(struct fifo *fifo)
+static struct rte_mbuf *pop_mbuf(struct fifo *fifo)
 {
 	struct rte_mbuf *m = fifo->bufs[fifo->first];
 
@@ -50,26 +50,28 @@ static struct rte_mbuf *pop(struct fifo *fifo)
 	return m;
 }
 
-static void push(struct fifo *fifo, struct rte_mbuf *m)
+static void push_mbuf(struct fifo *fifo, struct rte_mbuf *m)
 {
 	fifo->bufs[(fifo->first + fifo->n++) % BUFFERS] = m;
 }
 
-static uint16_t receive(void *queue, struct rte_mbuf **bufs, uint16_t most)
+static uint16_t receive_burst(void *queue, struct rte_mbuf **bufs,
+			      uint16_t most)
 {
 	uint16_t n = 0;
 
 	while (n < most && arrived.n)
-		bufs[n++] = pop(&arrived);
+		bufs[n++] = pop_mbuf(&arrived);
 	return n;
 }
 
-static uint16_t transmit(void *queue, struct rte_mbuf **bufs, uint16_t most)
+static uint16_t transmit_burst(void *queue, struct rte_mbuf **bufs,
+			       uint16_t most)
 {
 	uint16_t n = 0;
 
 	while (n < most && sent.n < n_buffers)
-		push(&sent, bufs[n++]);
+		push_mbuf(&sent, bufs[n++]);
 	return n;
 }
 
@@ -83,17 +85,17 @@ void queue_open(unsigned buffers)
 	n_buffers = buffers;
 	post_buffers();
 	driver = rte_eth_fp_ops[0];
-	rte_eth_fp_ops[0].rx_pkt_burst = receive;
-	rte_eth_fp_ops[0].tx_pkt_burst = transmit;
+	rte_eth_fp_ops[0].rx_pkt_burst = receive_burst;
+	rte_eth_fp_ops[0].tx_pkt_burst = transmit_burst;
 }
 
 void queue_close(void)
 {
 	rte_eth_fp_ops[0] = driver;
 	while (arrived.n)
-		rte_pktmbuf_free(pop(&arrived));
+		rte_pktmbuf_free(pop_mbuf(&arrived));
 	while (sent.n)
-		rte_pktmbuf_free(pop(&sent));
+		rte_pktmbuf_free(pop_mbuf(&sent));
 	while (n_posted)
 		rte_pktmbuf_free(posted[--n_posted]);
 	n_buffers = 0;
@@ -110,7 +112,7 @@ bool queue_put(const void *data, unsigned len)
 		return true;
 	m = posted[--n_posted];
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), data, len);
-	push(&arrived, m);
+	push_mbuf(&arrived, m);
 	return true;
 }
 
@@ -119,7 +121,7 @@ void queue_take(void (*take)(const void *frame, unsigned len))
 	static uint8_t frame[QUEUE_FRAME_MAX];
 
 	while (sent.n) {
-		struct rte_mbuf *m = pop(&sent);
+		struct rte_mbuf *m = pop_mbuf(&sent);
 		unsigned len = m->pkt_len;
 		const void *data;
 

@@ -45,7 +45,7 @@ bool rx_acceptable(const struct flow *flow, uint32_t offset, uint32_t len)
 
 /* ---- acknowledging ---- */
 
-static unsigned shift(const struct flow *flow)
+static unsigned window_shift(const struct flow *flow)
 {
 	return flow->scaled
 		       ? (unsigned)(flow->d->wscale > 14 ? 14 : flow->d->wscale)
@@ -101,12 +101,12 @@ void rx_fill(struct flow *flow, struct segment *s, uint8_t *options)
 	uint32_t to = ack_to(flow), window = edge_now(flow) - to;
 
 	rx->acked = to;
-	window >>= shift(flow);
+	window >>= window_shift(flow);
 	if (window > 65535)
 		window = 65535;
 	s->ack = flow->stack_isn + 1 + to;
 	s->wnd = (uint16_t)window;
-	rx->edge = to + (window << shift(flow));
+	rx->edge = to + (window << window_shift(flow));
 	s->options = options;
 	s->options_len = fill_sack(flow, options);
 }
@@ -122,7 +122,7 @@ void rx_ack_now(struct flow *flow)
 
 /* ---- input ---- */
 
-static void hold(struct peer_rx *rx, struct range range)
+static void hold_range(struct peer_rx *rx, struct range range)
 {
 	unsigned kept = 0;
 
@@ -146,7 +146,7 @@ static void hold(struct peer_rx *rx, struct range range)
 }
 
 /* Joins the ranges that are now in order. */
-static void join(struct peer_rx *rx)
+static void join_ranges(struct peer_rx *rx)
 {
 	unsigned kept = 0;
 
@@ -158,7 +158,8 @@ static void join(struct peer_rx *rx)
 	}
 	if (kept != rx->n_held) {
 		rx->n_held = kept;
-		join(rx); /* at most HELD deep: each takes one at least */
+		join_ranges(
+			rx); /* at most HELD deep: each takes one at least */
 		return;
 	}
 	if (rx->has_fin && rx->next == rx->fin_at)
@@ -224,8 +225,8 @@ void rx_data(struct flow *flow, const struct segment *s, uint32_t offset)
 		rx->fin_at = end;
 	}
 	if (seq_after(end, offset))
-		hold(rx, (struct range){offset, end});
-	join(rx);
+		hold_range(rx, (struct range){offset, end});
+	join_ranges(rx);
 	read_all(flow);
 	rx->owed++;
 	if (rx->next == next || rx->n_held || fin ||

@@ -44,7 +44,7 @@ bool tx_done(const struct flow *flow)
 /* ---- segments ---- */
 
 /* Sends [from, to) of the stream, a FIN behind the last byte if it fits. */
-static void send(struct flow *flow, uint32_t from, uint32_t to, bool fin)
+static void send_range(struct flow *flow, uint32_t from, uint32_t to, bool fin)
 {
 	struct segment s = peer_segment(flow, PEER_ACK, from);
 	uint8_t options[40];
@@ -98,7 +98,7 @@ static bool send_next(struct flow *flow)
 	      !seq_after(end, tx->edge);
 	if (end == from && !fin)
 		return false;
-	send(flow, from, end, fin);
+	send_range(flow, from, end, fin);
 	tx->next = end + fin;
 	return true;
 }
@@ -120,11 +120,11 @@ static void old_duplicate(struct flow *flow)
 	if (seq_after(to, flow->tx.edge))
 		to = flow->tx.edge;
 	if (seq_after(to, from))
-		send(flow, from, to, false);
+		send_range(flow, from, to, false);
 }
 
 /* Sends bytes that are not of the stream, where they must not be accepted. */
-static void garbage(struct flow *flow, uint32_t offset)
+static void send_garbage(struct flow *flow, uint32_t offset)
 {
 	static const uint8_t junk[1400] = "junk";
 	struct segment s = peer_segment(flow, PEER_ACK, offset);
@@ -162,7 +162,7 @@ static void ahead_of_turn(struct flow *flow)
 	from = rng_between(&flow->rng, tx->next, end - 1);
 	if (end - from > 1400)
 		end = from + rng_between(&flow->rng, 1, 1400);
-	send(flow, from, end, false);
+	send_range(flow, from, end, false);
 }
 
 /* Many ACKs with SACK blocks of single bytes, which cover no whole segment. */
@@ -203,7 +203,7 @@ static void bad_stamp(struct flow *flow)
 		return;
 	flow->ts.next =
 		rng_chance(&flow->ts.rng, 700) ? STAMP_STALE : STAMP_NONE;
-	garbage(flow, flow->tx.next + rng_below(&flow->ts.rng, 3) * 100);
+	send_garbage(flow, flow->tx.next + rng_below(&flow->ts.rng, 3) * 100);
 }
 
 static void blind_reset(struct flow *flow)
@@ -223,12 +223,12 @@ static void do_mischief(struct flow *flow)
 		old_duplicate(flow);
 		break;
 	case 2:
-		garbage(flow,
-			flow->tx.una - rng_between(&flow->rng, 1500, 70000));
+		send_garbage(flow, flow->tx.una - rng_between(&flow->rng, 1500,
+							      70000));
 		break;
 	case 3:
-		garbage(flow,
-			flow->tx.max + rng_between(&flow->rng, 600000, 900000));
+		send_garbage(flow, flow->tx.max + rng_between(&flow->rng,
+							      600000, 900000));
 		break;
 	case 4:
 		wrong_ack(flow);
@@ -328,7 +328,8 @@ static void time_out(struct flow *flow)
 	tx->rto = earlier(tx->rto * 2, RTO_MAX);
 	tx->next = tx->una;
 	if (!send_next(flow) && tx->una < flow->d->in_bytes) {
-		send(flow, tx->una, tx->una + 1, false); /* the window shut */
+		send_range(flow, tx->una, tx->una + 1,
+			   false); /* the window shut */
 		tx->next = tx->una + 1;
 	}
 	if (rng_chance(&flow->rng, 500))
@@ -340,7 +341,7 @@ static void time_out(struct flow *flow)
  * Sends a byte into a closed window, or, with nothing in flight, an old
  * sequence number.
  */
-static void probe(struct flow *flow)
+static void send_probe(struct flow *flow)
 {
 	struct peer_tx *tx = &flow->tx;
 	bool shut = seq_after(tx->written, tx->next) &&
@@ -352,7 +353,7 @@ static void probe(struct flow *flow)
 		return;
 	}
 	if (shut && rng_chance(&flow->rng, 500)) {
-		send(flow, tx->next, tx->next + 1, false);
+		send_range(flow, tx->next, tx->next + 1, false);
 	} else {
 		struct segment s = peer_segment(flow, PEER_ACK, tx->una - 1);
 		uint8_t options[40];
@@ -376,7 +377,7 @@ static void probe_shut(struct flow *flow)
 	} else if (fake_now_ns >= tx->probe_due) {
 		tx->rto = earlier(tx->rto * 2, RTO_MAX);
 		tx->probe_due = fake_now_ns + tx->rto;
-		probe(flow);
+		send_probe(flow);
 	}
 }
 
@@ -402,7 +403,7 @@ void tx_run(struct flow *flow)
 	}
 	probe_shut(flow);
 	if (fake_now_ns >= tx->idle_due)
-		probe(flow);
+		send_probe(flow);
 }
 
 int64_t tx_due(const struct flow *flow)

@@ -50,14 +50,14 @@ void __sanitizer_cov_trace_pc(void)
 {
 }
 
-static void enter(unsigned shard)
+static void enter_shard(unsigned shard)
 {
 	net_shard_enter(stacks[shard]);
 	if (coro_sched_enter(stacks[shard]->sched) < 0)
 		abort();
 }
 
-static void leave(unsigned shard)
+static void leave_shard(unsigned shard)
 {
 	coro_sched_leave(stacks[shard]->sched);
 	net_shard_enter(NULL);
@@ -65,7 +65,7 @@ static void leave(unsigned shard)
 
 /* ---- draws ---- */
 
-static void draw(uint64_t seed, struct crowd_draw *d)
+static void draw_crowd(uint64_t seed, struct crowd_draw *d)
 {
 	struct rng rng = {seed};
 
@@ -185,12 +185,12 @@ static void open_shards(void)
 			crowd_violated("no shard: %s", opts.error);
 		stacks[i] = net_here();
 		listen_at(ECHO_PORT, echo_views_or_copies);
-		listen_at(TALK_PORT, talk);
+		listen_at(TALK_PORT, send_then_read);
 		net_budget_set(d->budget ? net_mem_bytes() +
 						   net_budget_elsewhere() +
 						   d->budget
 					 : 0);
-		leave(i);
+		leave_shard(i);
 	}
 	queue_open(d->queue);
 }
@@ -220,7 +220,7 @@ static void close_shards(void)
 	queue_close();
 	check_pools();
 	for (unsigned i = 0; i < crowd.draw.shards; i++) {
-		enter(i);
+		enter_shard(i);
 		check_end(i);
 		net_shard_close(stacks[i]);
 	}
@@ -273,12 +273,12 @@ static bool run_shards(void)
 
 		if (paused_until[i] > crowd.now)
 			continue;
-		enter(i);
+		enter_shard(i);
 		work = net_stack_work(stacks[i]);
 		crowd.may_reset |= net_here()->memory_full ||
 				   stacks[i]->stats.memory_resets;
 		idle &= work == 0 && is_idle(i);
-		leave(i);
+		leave_shard(i);
 	}
 	return idle;
 }
@@ -297,7 +297,7 @@ static int64_t next_due(void)
 	return LWIP_MIN(due, crowd.now + 100 * MS);
 }
 
-static void step(void)
+static void run_round(void)
 {
 	bool idle;
 
@@ -309,7 +309,7 @@ static void step(void)
 		LWIP_MAX(crowd.now + crowd.draw.step, idle ? next_due() : 0);
 }
 
-static bool over(void)
+static bool is_over(void)
 {
 	if (crowd.alive)
 		return false;
@@ -336,10 +336,10 @@ static void check_pool(void)
 			       frames_held());
 }
 
-static void live(uint64_t seed)
+static void live_one(uint64_t seed)
 {
 	memset(&crowd, 0, sizeof(crowd));
-	draw(seed, &crowd.draw);
+	draw_crowd(seed, &crowd.draw);
 	if (verbose)
 		print_draw(&crowd.draw);
 	crowd.rng.state = seed ^ UINT64_C(0xc503d00000);
@@ -348,8 +348,8 @@ static void live(uint64_t seed)
 	seed_entropy(seed);
 	open_shards();
 	crowd_begin();
-	while (!over()) {
-		step();
+	while (!is_over()) {
+		run_round();
 		check_pool();
 		if (!crowd.wakes && crowd.ended == crowd.draw.readers &&
 		    (crowd_is_stuck() || crowd.now > STUCK_AT)) {
@@ -385,7 +385,7 @@ static void report(uint64_t seed)
 
 static void live_and_count(uint64_t seed, void *arg)
 {
-	live(seed);
+	live_one(seed);
 	if (verbose)
 		report(seed);
 	shared->frames += crowd.to_stack;
@@ -424,7 +424,7 @@ int main(int argc, char **argv)
 	verbose = opts.verbose;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (opts.seed != LIVES_ALL) {
-		live(opts.seed);
+		live_one(opts.seed);
 		report(opts.seed);
 		return 0;
 	}

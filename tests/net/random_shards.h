@@ -105,7 +105,7 @@ int64_t crowd_active_ns(void);
 
 /* ---- random_handlers.c ---- */
 void echo_views_or_copies(struct net_conn *conn, void *arg);
-void talk(struct net_conn *conn, void *arg);
+void send_then_read(struct net_conn *conn, void *arg);
 
 /* ---- random_shards.c ---- */
 /* A frame arrives at the queue. */

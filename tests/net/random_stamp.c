@@ -15,7 +15,7 @@
 #define FIELD  12u   /* with two NOPs */
 #define WAITED 5500u /* ms: frames wait for a MAC address for five seconds */
 
-static const uint8_t *find(const struct segment *s)
+static const uint8_t *find_stamp(const struct segment *s)
 {
 	const uint8_t *at = s->options, *end = at + s->options_len;
 
@@ -27,7 +27,7 @@ static const uint8_t *find(const struct segment *s)
 
 /* ---- the peer's timestamps ---- */
 
-static uint32_t now(const struct flow *flow)
+static uint32_t stamp_now(const struct flow *flow)
 {
 	int64_t passed = fake_now_ns - life.start;
 
@@ -35,7 +35,7 @@ static uint32_t now(const struct flow *flow)
 }
 
 /* Returns a timestamp of the past: the stack has echoed later ones. */
-static uint32_t stale(struct flow *flow)
+static uint32_t draw_stale_stamp(struct flow *flow)
 {
 	return flow->ts.echoed - rng_log(&flow->ts.rng, 1, 1u << 30);
 }
@@ -55,7 +55,7 @@ void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options)
 	uint8_t *at = options + (before ? 0 : s->options_len);
 
 	if (is_stamped(flow, s)) {
-		uint32_t value = now(flow);
+		uint32_t value = stamp_now(flow);
 
 		if (s->options_len)
 			memcpy(options + (before ? FIELD : 0), s->options,
@@ -66,7 +66,7 @@ void stamp_fill(struct flow *flow, struct segment *s, uint8_t *options)
 		at[1] = TS_LEN;
 		if (flow->ts.next == STAMP_STALE ||
 		    (s->flags & PEER_RST && rng_chance(&flow->ts.rng, 500)))
-			value = stale(flow);
+			value = draw_stale_stamp(flow);
 		put32(at + 2, value);
 		put32(at + 6, s->flags & PEER_ACK ? flow->ts.recent : 0);
 		s->options = options;
@@ -83,7 +83,7 @@ unsigned stamp_room(const struct flow *flow)
 
 void stamp_take(struct flow *flow, const struct segment *s)
 {
-	const uint8_t *at = find(s);
+	const uint8_t *at = find_stamp(s);
 
 	if (s->flags & PEER_SYN)
 		flow->ts.agreed = at && flow->d->ts_tick;
@@ -109,7 +109,7 @@ static bool is_wanted(const struct flow *flow, const struct segment *s)
 
 void stamp_check_sent(struct flow *flow, const struct segment *s)
 {
-	const uint8_t *at = find(s);
+	const uint8_t *at = find_stamp(s);
 	uint32_t slack = WAITED + (uint32_t)(life.paused >> 20);
 	uint32_t offset, echo;
 
@@ -147,7 +147,7 @@ void stamp_check_sent(struct flow *flow, const struct segment *s)
 void stamp_check_delivered(struct flow *flow, const struct segment *s,
 			   uint32_t offset)
 {
-	const uint8_t *at = find(s);
+	const uint8_t *at = find_stamp(s);
 	uint32_t value;
 
 	if (!at || s->flags & PEER_RST)
@@ -163,7 +163,7 @@ void stamp_check_delivered(struct flow *flow, const struct segment *s,
 /* Whether the stack may drop it for its timestamp, RFC 7323 5.3. */
 bool stamp_is_old(const struct flow *flow, const struct segment *s)
 {
-	const uint8_t *at = find(s);
+	const uint8_t *at = find_stamp(s);
 
 	return at && flow->ts.heard &&
 	       seq_after(flow->ts.newest, get32(at + 2));

@@ -8,7 +8,7 @@
 
 static struct net_watch watches[MAX_FLOWS];
 
-static void finish(struct flow *flow)
+static void finish_flow(struct flow *flow)
 {
 	struct app *app = &flow->app;
 	struct net_conn *conn = app->conn;
@@ -81,7 +81,7 @@ static bool write_all(struct flow *flow)
 	return true;
 }
 
-static void watched(struct net_conn *conn, struct net_watch *watch)
+static void handle_event(struct net_conn *conn, struct net_watch *watch)
 {
 	struct flow *flow = &life.flows[watch - watches];
 	struct app *app = &flow->app;
@@ -90,14 +90,14 @@ static void watched(struct net_conn *conn, struct net_watch *watch)
 		violated(flow, "a callback for another connection");
 	if (!read_all(flow) || !write_all(flow) ||
 	    (app->eof && app->sent == flow->d->out_bytes))
-		finish(flow);
+		finish_flow(flow);
 }
 
 void app_watch(struct flow *flow)
 {
 	struct net_watch *watch = &watches[flow->index];
 
-	watch->fn = watched;
+	watch->fn = handle_event;
 	net_set_cc(flow->app.conn, flow->d->cc);
 	if (flow->d->user_timeout_ms) {
 		net_set_user_timeout(flow->app.conn, flow->d->user_timeout_ms);
@@ -107,5 +107,5 @@ void app_watch(struct flow *flow)
 		net_set_pacing_rate(flow->app.conn, flow->d->pace);
 	net_set_keepalive(flow->app.conn, 5, 1, 20);
 	net_set_watch(flow->app.conn, watch);
-	watched(flow->app.conn, watch); /* what has come before */
+	handle_event(flow->app.conn, watch); /* what has come before */
 }
