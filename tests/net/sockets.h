@@ -37,7 +37,7 @@ static int fd = -1, server = -1;
 static int error; /* errno after a call that failed */
 
 /* Runs fn in a coroutine until it has ended or waits. */
-static inline void run(coro_fn fn)
+static inline void run_coro(coro_fn fn)
 {
 	ended = 0;
 	result = 12345;
@@ -46,14 +46,14 @@ static inline void run(coro_fn fn)
 }
 
 /* Keeps the result of a call, and its errno if it failed. */
-static inline void keep(long value)
+static inline void keep_result(long value)
 {
 	result = value;
 	error = value < 0 ? errno : 0;
 	ended++;
 }
 
-static inline struct sockaddr_in address(const char *ip, uint16_t port)
+static inline struct sockaddr_in make_address(const char *ip, uint16_t port)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET,
 				 .sin_port = htons(port)};
@@ -64,14 +64,14 @@ static inline struct sockaddr_in address(const char *ip, uint16_t port)
 
 static inline int connect_to(int sock, const char *ip, uint16_t port)
 {
-	struct sockaddr_in in = address(ip, port);
+	struct sockaddr_in in = make_address(ip, port);
 
 	return connect(sock, (struct sockaddr *)&in, sizeof(in));
 }
 
 static inline int bind_to(int sock, const char *ip, uint16_t port)
 {
-	struct sockaddr_in in = address(ip, port);
+	struct sockaddr_in in = make_address(ip, port);
 
 	return bind(sock, (struct sockaddr *)&in, sizeof(in));
 }
@@ -81,7 +81,7 @@ static inline int bind_to(int sock, const char *ip, uint16_t port)
 static inline void *connect_body(void *arg)
 {
 	fd = socket(AF_INET, SOCK_STREAM, 0);
-	keep(connect_to(fd, "10.0.0.2", 80));
+	keep_result(connect_to(fd, "10.0.0.2", 80));
 	return NULL;
 }
 
@@ -102,9 +102,9 @@ static inline void answer_syn(uint8_t flags)
 	run_rounds(4);
 }
 
-static inline void connected(void)
+static inline void connect_socket(void)
 {
-	run(connect_body);
+	run_coro(connect_body);
 	answer_syn(PEER_SYN | PEER_ACK);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 0);
@@ -113,19 +113,19 @@ static inline void connected(void)
 
 static inline void *close_body(void *arg)
 {
-	keep(close(fd));
+	keep_result(close(fd));
 	fd = -1;
 	return NULL;
 }
 
-static inline void says(const char *text)
+static inline void peer_sends(const char *text)
 {
 	peer_send(&peer, PEER_ACK | PEER_PSH, text, (unsigned)strlen(text));
 	run_rounds(4);
 }
 
 /* Expects the stack's next bytes, and acknowledges them. */
-static inline void hears(const char *text)
+static inline void peer_receives(const char *text)
 {
 	struct segment s;
 

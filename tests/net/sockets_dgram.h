@@ -35,7 +35,7 @@ static inline void *step_body(void *arg)
 }
 
 /* Runs fn in a coroutine, until it has ended or waits. */
-static inline void begin(void (*fn)(void))
+static inline void begin_call(void (*fn)(void))
 {
 	ended = 0;
 	assert_int_equal(net_spawn(stack, "test", step_body, (void *)fn), 0);
@@ -43,13 +43,13 @@ static inline void begin(void (*fn)(void))
 }
 
 /* The same for one that does not wait. */
-static inline void step(void (*fn)(void))
+static inline void run_call(void (*fn)(void))
 {
-	begin(fn);
+	begin_call(fn);
 	assert_int_equal(ended, 1);
 }
 
-static inline struct sockaddr_in6 address6(const char *ip, uint16_t port)
+static inline struct sockaddr_in6 make_address6(const char *ip, uint16_t port)
 {
 	struct sockaddr_in6 in6 = {.sin6_family = AF_INET6,
 				   .sin6_port = htons(port)};
@@ -68,13 +68,13 @@ static inline struct sockaddr_in6 address6(const char *ip, uint16_t port)
 static inline long send_text(int to, const char *ip, uint16_t port,
 			     const char *text)
 {
-	struct sockaddr_in in = address(ip, port);
+	struct sockaddr_in in = make_address(ip, port);
 
 	return sendto(to, text, strlen(text), 0, (struct sockaddr *)&in,
 		      sizeof(in));
 }
 
-static inline int option(int number, int level, int name, int value)
+static inline int set_option(int number, int level, int name, int value)
 {
 	return setsockopt(number, level, name, &value, sizeof(value));
 }

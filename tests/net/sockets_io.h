@@ -12,7 +12,7 @@ static inline void *poll_body(void *arg)
 {
 	struct pollfd its = item;
 
-	keep(poll(&its, 1, timeout_ms));
+	keep_result(poll(&its, 1, timeout_ms));
 	item = its;
 	return NULL;
 }
@@ -21,7 +21,7 @@ static inline void poll_for(short events, int ms)
 {
 	item = (struct pollfd){.fd = fd, .events = events};
 	timeout_ms = ms;
-	run(poll_body);
+	run_coro(poll_body);
 }
 
 static inline void expect_event(int revents)
@@ -41,7 +41,7 @@ static inline void *recv_body(void *arg)
 
 	if (n > 0)
 		memcpy(buf, here, (size_t)n);
-	keep(n);
+	keep_result(n);
 	return NULL;
 }
 
@@ -49,7 +49,7 @@ static inline void read_some(size_t len, int flags)
 {
 	room = len;
 	recv_flags = flags;
-	run(recv_body);
+	run_coro(recv_body);
 }
 
 static inline void expect_bytes(const char *text)

@@ -8,19 +8,19 @@
 
 static void test_connect_blocks_until_the_handshake_is_over(void **state)
 {
-	run(connect_body);
+	run_coro(connect_body);
 	assert_int_equal(ended, 0);
 	answer_syn(PEER_SYN | PEER_ACK);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 0);
 	assert_true(net_sockets_ours(fd));
-	run(close_body);
+	run_coro(close_body);
 	assert_int_equal(result, 0);
 }
 
 static void test_connect_is_refused(void **state)
 {
-	run(connect_body);
+	run_coro(connect_body);
 	answer_syn(PEER_RST | PEER_ACK);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -1);
@@ -34,13 +34,13 @@ static void *connect_timeout_body(void *arg)
 	fd = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)), 0);
-	keep(connect_to(fd, "10.0.0.2", 80));
+	keep_result(connect_to(fd, "10.0.0.2", 80));
 	return NULL;
 }
 
 static void test_connect_continues_after_so_sndtimeo(void **state)
 {
-	run(connect_timeout_body);
+	run_coro(connect_timeout_body);
 	run_ms(40);
 	assert_int_equal(ended, 0);
 	run_ms(20);
@@ -51,7 +51,7 @@ static void test_connect_continues_after_so_sndtimeo(void **state)
 static void *connect_later_body(void *arg)
 {
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	keep(connect_to(fd, "10.0.0.2", 80));
+	keep_result(connect_to(fd, "10.0.0.2", 80));
 	assert_int_equal(connect_to(fd, "10.0.0.2", 80), -1);
 	assert_int_equal(errno, EALREADY);
 	return NULL;
@@ -68,7 +68,7 @@ static int so_error(void)
 
 static void test_nonblocking_connect(void **state)
 {
-	run(connect_later_body);
+	run_coro(connect_later_body);
 	assert_int_equal(result, -1);
 	assert_int_equal(error, EINPROGRESS);
 	poll_for(POLLOUT, -1);
@@ -83,7 +83,7 @@ static void test_nonblocking_connect(void **state)
 
 static void test_nonblocking_connect_is_refused(void **state)
 {
-	run(connect_later_body);
+	run_coro(connect_later_body);
 	poll_for(POLLOUT, -1);
 	answer_syn(PEER_RST | PEER_ACK);
 	expect_event(POLLOUT | POLLERR | POLLHUP);
@@ -95,8 +95,8 @@ static void test_close_ends_a_connect(void **state)
 {
 	struct segment s;
 
-	run(connect_later_body);
-	run(close_body);
+	run_coro(connect_later_body);
+	run_coro(close_body);
 	answer_syn(PEER_SYN | PEER_ACK);
 	do
 		assert_true(peer_next(&s));
@@ -108,19 +108,19 @@ static void test_close_ends_a_connect(void **state)
 static void *kernels_body(void *arg)
 {
 	fd = socket(AF_INET, SOCK_STREAM, 0);
-	keep(connect_to(fd, "127.0.0.1", 1));
+	keep_result(connect_to(fd, "127.0.0.1", 1));
 	return NULL;
 }
 
 static void *listen_nowhere_body(void *arg)
 {
-	keep(bind_to(fd, "10.0.0.1", 80));
+	keep_result(bind_to(fd, "10.0.0.1", 80));
 	return NULL;
 }
 
 static void test_loopback_addresses_use_the_kernel(void **state)
 {
-	run(kernels_body);
+	run_coro(kernels_body);
 	while (!ended)
 		run_rounds(1);
 	assert_int_equal(result, -1);
@@ -132,7 +132,7 @@ static void test_loopback_addresses_use_the_kernel(void **state)
 static void test_prefixes_select_the_stack(void **state)
 {
 	assert_int_equal(net_sockets_addrs("127.0.0.0/8,fd00::/64"), 0);
-	run(kernels_body);
+	run_coro(kernels_body);
 	assert_int_equal(ended, 1); /* the stack has no route there */
 	assert_int_equal(error, EHOSTUNREACH);
 	assert_true(net_sockets_ours(fd));
@@ -141,19 +141,19 @@ static void test_prefixes_select_the_stack(void **state)
 static void test_prefixes_compare_bits(void **state)
 {
 	assert_int_equal(net_sockets_addrs("128.0.0.0/1,126.0.0.0/8"), 0);
-	run(kernels_body);
+	run_coro(kernels_body);
 	while (!ended)
 		run_rounds(1);
 	assert_int_equal(error, ECONNREFUSED);
 	assert_false(net_sockets_ours(fd));
 	close(fd);
 	assert_int_equal(net_sockets_addrs("96.0.0.0/3"), 0);
-	run(kernels_body);
+	run_coro(kernels_body);
 	assert_true(net_sockets_ours(fd));
 	close(fd);
 	assert_int_equal(net_sockets_addrs(""), 0);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	run(listen_nowhere_body);
+	run_coro(listen_nowhere_body);
 	assert_int_equal(error, EADDRNOTAVAIL); /* the kernel's error */
 }
 
@@ -170,7 +170,7 @@ static void test_wrong_prefixes_change_nothing(void **state)
 	for (unsigned i = 0; i < 65; i++)
 		strcat(many, i ? ",10.0.0.0/8" : "10.0.0.0/8");
 	assert_int_equal(net_sockets_addrs(many), -E2BIG);
-	run(kernels_body);
+	run_coro(kernels_body);
 	assert_true(net_sockets_ours(fd));
 }
 
@@ -187,13 +187,13 @@ static void *any_body(void *arg)
 	fd = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind_to(fd, "0.0.0.0", 0), 0);
 	assert_true(net_sockets_ours(fd));
-	keep(connect_to(fd, "127.0.0.1", 1));
+	keep_result(connect_to(fd, "127.0.0.1", 1));
 	return NULL;
 }
 
 static void test_socket_bound_to_any_follows_its_destination(void **state)
 {
-	run(any_body);
+	run_coro(any_body);
 	while (!ended)
 		run_rounds(1);
 	assert_int_equal(error, ECONNREFUSED);
@@ -208,7 +208,7 @@ static void *listen_body(void *arg)
 	assert_int_equal(bind_to(server, "0.0.0.0", 80), 0);
 	assert_int_equal(bind_to(server, "0.0.0.0", 81), -1);
 	assert_int_equal(errno, EINVAL);
-	keep(listen(server, 8));
+	keep_result(listen(server, 8));
 	return NULL;
 }
 
@@ -220,13 +220,13 @@ static void *accept_body(void *arg)
 	socklen_t len = sizeof(from);
 
 	fd = accept4(server, (struct sockaddr *)&from, &len, accept_flags);
-	keep(fd);
+	keep_result(fd);
 	return NULL;
 }
 
-static void listening(void)
+static void listen_socket(void)
 {
-	run(listen_body);
+	run_coro(listen_body);
 	assert_int_equal(result, 0);
 	accept_flags = 0;
 }
@@ -236,8 +236,8 @@ static void test_accept_blocks_until_a_client_is_there(void **state)
 	struct sockaddr_in name;
 	socklen_t len = sizeof(name);
 
-	listening();
-	run(accept_body);
+	listen_socket();
+	run_coro(accept_body);
 	assert_int_equal(ended, 0);
 	peer_connect(&peer, 1000, 80, 5);
 	run_rounds(4);
@@ -249,14 +249,14 @@ static void test_accept_blocks_until_a_client_is_there(void **state)
 	assert_int_equal(ntohs(name.sin_port), 80);
 	assert_int_equal(ntohl(name.sin_addr.s_addr), 0x0a000001);
 	assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-	run(close_body);
+	run_coro(close_body);
 }
 
 static void test_accept4_flags(void **state)
 {
-	listening();
+	listen_socket();
 	accept_flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-	run(accept_body);
+	run_coro(accept_body);
 	peer_connect(&peer, 1000, 80, 5);
 	run_rounds(4);
 	assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
@@ -267,9 +267,9 @@ static void test_accept4_flags(void **state)
 
 static void test_nonblocking_accept(void **state)
 {
-	listening();
+	listen_socket();
 	assert_int_equal(fcntl(server, F_SETFL, O_NONBLOCK), 0);
-	run(accept_body);
+	run_coro(accept_body);
 	assert_int_equal(result, -1);
 	assert_int_equal(error, EAGAIN);
 	fd = server;
@@ -278,7 +278,7 @@ static void test_nonblocking_accept(void **state)
 	peer_connect(&peer, 1000, 80, 5);
 	run_rounds(4);
 	expect_event(POLLIN);
-	run(accept_body);
+	run_coro(accept_body);
 	assert_true(result >= 0);
 }
 
@@ -297,7 +297,7 @@ static void *listen6_body(void *arg)
 	assert_int_equal(listen(server, 8), 0);
 	fd = accept(server, (struct sockaddr *)&from6, &len);
 	assert_int_equal(len, sizeof(from6));
-	keep(fd);
+	keep_result(fd);
 	return NULL;
 }
 
@@ -306,7 +306,7 @@ static void *connect6_body(void *arg)
 	close(fd);
 	fd = socket(AF_INET6, SOCK_STREAM, 0);
 	from6.sin6_port = htons(81);
-	keep(connect(fd, (struct sockaddr *)&from6, sizeof(from6)));
+	keep_result(connect(fd, (struct sockaddr *)&from6, sizeof(from6)));
 	return NULL;
 }
 
@@ -314,7 +314,7 @@ static void test_mapped_addresses(void **state)
 {
 	char text[64];
 
-	run(listen6_body);
+	run_coro(listen6_body);
 	peer_connect(&peer, 1000, 80, 5);
 	run_rounds(4);
 	assert_int_equal(ended, 1);
@@ -322,7 +322,7 @@ static void test_mapped_addresses(void **state)
 	assert_string_equal(inet_ntop(AF_INET6, &from6.sin6_addr, text, 64),
 			    "::ffff:10.0.0.2");
 	assert_int_equal(ntohs(from6.sin6_port), 1000);
-	run(connect6_body);
+	run_coro(connect6_body);
 	answer_syn(PEER_SYN | PEER_ACK);
 	assert_int_equal(peer.port, 81);
 	assert_int_equal(result, 0);
@@ -331,13 +331,13 @@ static void test_mapped_addresses(void **state)
 /* More clients than the queue and the stack's backlog hold. */
 static void test_accept_takes_many_clients(void **state)
 {
-	listening();
+	listen_socket();
 	for (uint16_t i = 0; i < 24; i++) {
 		peer_connect(&peer, (uint16_t)(1000 + i), 80, 5);
 		run_rounds(2);
 	}
 	for (unsigned i = 0; i < 24; i++) {
-		run(accept_body);
+		run_coro(accept_body);
 		assert_int_equal(ended, 1);
 		assert_int_equal(ntohs(from.sin_port), 1000 + i);
 		assert_int_equal(close(fd), 0);
@@ -348,7 +348,7 @@ static void test_accept_takes_many_clients(void **state)
 /* The accepting coroutine waits for room then. */
 static void test_stack_closes_over_a_full_queue(void **state)
 {
-	listening();
+	listen_socket();
 	for (uint16_t i = 0; i < 24; i++) {
 		peer_connect(&peer, (uint16_t)(1000 + i), 80, 5);
 		run_rounds(2);
@@ -367,7 +367,7 @@ static void test_closed_listener_resets_its_queue(void **state)
 {
 	struct segment s;
 
-	listening();
+	listen_socket();
 	peer_connect(&peer, 1000, 80, 5);
 	run_rounds(4);
 	net_spawn(stack, "close", close_server_body, NULL);
@@ -379,8 +379,8 @@ static void test_closed_listener_resets_its_queue(void **state)
 
 static void test_close_wakes_accept(void **state)
 {
-	listening();
-	run(accept_body);
+	listen_socket();
+	run_coro(accept_body);
 	net_spawn(stack, "close", close_server_body, NULL);
 	run_rounds(4);
 	assert_int_equal(ended, 1);
@@ -391,10 +391,10 @@ static void test_close_wakes_accept(void **state)
 
 static void test_read_blocks_until_bytes_come(void **state)
 {
-	connected();
+	connect_socket();
 	read_some(100, 0);
 	assert_int_equal(ended, 0);
-	says("hello");
+	peer_sends("hello");
 	expect_bytes("hello");
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(2);
@@ -408,10 +408,10 @@ static void test_recv_flags(void **state)
 {
 	int bytes = 0;
 
-	connected();
+	connect_socket();
 	read_some(4, MSG_DONTWAIT);
 	assert_int_equal(error, EAGAIN);
-	says("abcdef");
+	peer_sends("abcdef");
 	assert_int_equal(ioctl(fd, FIONREAD, &bytes), 0);
 	assert_int_equal(bytes, 6);
 	read_some(4, MSG_PEEK);
@@ -420,7 +420,7 @@ static void test_recv_flags(void **state)
 	expect_bytes("abcd");
 	read_some(8, MSG_WAITALL);
 	assert_int_equal(ended, 0);
-	says("ghij");
+	peer_sends("ghij");
 	expect_bytes("abcdefgh");
 	read_some(9, MSG_OOB);
 	assert_int_equal(error, EINVAL);
@@ -434,7 +434,7 @@ static void *peek_all_body(void *arg)
 	struct iovec iov[] = {{a, 2}, {NULL, 0}, {b, 6}};
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
 
-	keep(recvmsg(fd, &msg, MSG_PEEK | MSG_WAITALL));
+	keep_result(recvmsg(fd, &msg, MSG_PEEK | MSG_WAITALL));
 	assert_memory_equal(a, "ab", 2);
 	assert_memory_equal(b, "cdef", 4);
 	return NULL;
@@ -443,10 +443,10 @@ static void *peek_all_body(void *arg)
 /* The end of the stream ends a wait for more bytes. */
 static void test_waitall_peek_ends_at_the_end_of_stream(void **state)
 {
-	connected();
-	says("abc");
-	run(peek_all_body);
-	says("def");
+	connect_socket();
+	peer_sends("abc");
+	run_coro(peek_all_body);
+	peer_sends("def");
 	assert_int_equal(ended, 0);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(4);
@@ -460,7 +460,7 @@ static void test_so_rcvtimeo(void **state)
 {
 	struct timeval tv = {.tv_usec = 50000};
 
-	connected();
+	connect_socket();
 	assert_int_equal(
 		setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv)), 0);
 	read_some(4, 0);
@@ -473,7 +473,7 @@ static void test_so_rcvtimeo(void **state)
 
 static void test_reset_is_returned_once(void **state)
 {
-	connected();
+	connect_socket();
 	read_some(4, 0);
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(4);
@@ -484,7 +484,7 @@ static void test_reset_is_returned_once(void **state)
 
 static void test_so_error_returns_a_reset(void **state)
 {
-	connected();
+	connect_socket();
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(4);
 	poll_for(POLLIN, 0);
@@ -500,7 +500,7 @@ static void *readv_body(void *arg)
 	struct iovec iov[3] = {{a, 3}, {NULL, 0}, {b, 8}};
 	struct msghdr msg = {.msg_iov = iov, .msg_iovlen = 3};
 
-	keep(readv(fd, iov, 3));
+	keep_result(readv(fd, iov, 3));
 	assert_memory_equal(a, "abc", 3);
 	assert_memory_equal(b, "de", 2);
 	result = recvmsg(fd, &msg, MSG_WAITALL);
@@ -511,12 +511,12 @@ static void *readv_body(void *arg)
 
 static void test_vectors_are_filled(void **state)
 {
-	connected();
-	says("abcde");
-	run(readv_body);
+	connect_socket();
+	peer_sends("abcde");
+	run_coro(readv_body);
 	assert_int_equal(result, 5);
-	says("0123456");
-	says("789ab");
+	peer_sends("0123456");
+	peer_sends("789ab");
 	assert_int_equal(result, 11);
 }
 
@@ -525,7 +525,7 @@ static void *errno_body(void *arg)
 {
 	errno = 1234;
 	room = (size_t)read(fd, buf, sizeof(buf));
-	keep(errno);
+	keep_result(errno);
 	return NULL;
 }
 
@@ -537,18 +537,18 @@ static void *spoil_body(void *arg)
 
 static void test_errno_is_kept_during_a_wait(void **state)
 {
-	connected();
-	run(errno_body);
+	connect_socket();
+	run_coro(errno_body);
 	net_spawn(stack, "spoil", spoil_body, NULL);
 	run_rounds(2);
-	says("x");
+	peer_sends("x");
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 1234);
 }
 
 static void test_close_wakes_a_reader(void **state)
 {
-	connected();
+	connect_socket();
 	read_some(4, 0);
 	net_spawn(stack, "close", close_body, NULL);
 	run_rounds(4);
@@ -558,7 +558,7 @@ static void test_close_wakes_a_reader(void **state)
 
 static void test_stopping_stack_ends_every_wait(void **state)
 {
-	connected();
+	connect_socket();
 	read_some(4, 0);
 	net_stack_stop(stack);
 	fake_clock_step_ns = 1000000;

@@ -64,17 +64,17 @@ static void *aliases_body(void *arg)
 	copy = __dup2(fd, 900);
 	assert_int_equal(copy, 900);
 	assert_int_equal(__close(copy), 0);
-	keep(0);
+	keep_result(0);
 	return NULL;
 }
 
 static void test_alias_calls_work(void **state)
 {
-	connected();
-	says("abcd");
-	run(aliases_body);
+	connect_socket();
+	peer_sends("abcd");
+	run_coro(aliases_body);
 	assert_int_equal(ended, 1);
-	hears("abc");
+	peer_receives("abc");
 }
 
 static void *msg_body(void *arg)
@@ -88,7 +88,7 @@ static void *msg_body(void *arg)
 	assert_int_equal(recvmsg(fd, &msg, 0), 4);
 	assert_int_equal(msg.msg_controllen, 0);
 	iov.iov_len = 2;
-	keep(sendmsg(fd, &msg, 0));
+	keep_result(sendmsg(fd, &msg, 0));
 	assert_int_equal(getpeername(fd, (struct sockaddr *)&in, &len), 0);
 	assert_int_equal(ntohs(in.sin_port), 80);
 	assert_int_equal(send(fd, "x", 1, MSG_OOB), -1);
@@ -100,13 +100,13 @@ static void test_message_calls_work(void **state)
 {
 	int queued = -1;
 
-	connected();
-	says("abcd");
-	run(msg_body);
+	connect_socket();
+	peer_sends("abcd");
+	run_coro(msg_body);
 	assert_int_equal(result, 2);
 	assert_int_equal(ioctl(fd, SIOCOUTQ, &queued), 0);
 	assert_int_equal(queued, 2);
-	hears("ab");
+	peer_receives("ab");
 }
 
 /* ---- waiting, in every form ---- */
@@ -134,14 +134,14 @@ static void *wait_body(void *arg)
 	assert_int_equal(ppoll(&item, 1, &(struct timespec){-1, 0}, NULL), -1);
 	assert_int_equal(errno, EINVAL);
 	assert_int_equal(close(set), 0);
-	keep(0);
+	keep_result(0);
 	return NULL;
 }
 
 static void test_each_wait_call_times_out(void **state)
 {
-	connected();
-	run(wait_body);
+	connect_socket();
+	run_coro(wait_body);
 	assert_int_equal(ended, 0);
 	run_ms(60);
 	assert_int_equal(ended, 1);
@@ -170,7 +170,7 @@ static void *datagram_body(void *arg)
 	assert_int_equal(readv(pair[0], iov, 2), 4);
 	assert_int_equal(sendto(pair[0], "five!", 5, 0, NULL, 0), 5);
 	iov[1].iov_len = 5;
-	keep(writev(pair[0], iov, 2));
+	keep_result(writev(pair[0], iov, 2));
 	return NULL;
 }
 
@@ -179,7 +179,7 @@ static void test_kernel_datagram_sockets_work(void **state)
 	static const size_t sizes[] = {3, 2, 4};
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), 0);
-	run(datagram_body);
+	run_coro(datagram_body);
 	for (unsigned i = 0; i < 3; i++) {
 		run_ms(2);
 		assert_int_equal(ended, 0);
@@ -202,7 +202,7 @@ static void *pipe_body(void *arg)
 	fputs("0123", file);
 	fflush(file);
 	assert_int_equal(writev(pair[1], iov, 2), 6);
-	keep(sendfile(pair[1], fileno(file), &at, 9));
+	keep_result(sendfile(pair[1], fileno(file), &at, 9));
 	fclose(file);
 	return NULL;
 }
@@ -210,7 +210,7 @@ static void *pipe_body(void *arg)
 static void test_pipe_accepts_vectors_and_files(void **state)
 {
 	assert_int_equal(pipe(pair), 0);
-	run(pipe_body);
+	run_coro(pipe_body);
 	until_ended();
 	assert_int_equal(result, 3);
 	assert_int_equal(read(pair[0], buf, sizeof(buf)), 9);
@@ -221,7 +221,7 @@ static void test_pipe_accepts_vectors_and_files(void **state)
 
 /* ---- options ---- */
 
-static long get(int level, int name, size_t size)
+static long get_option(int level, int name, size_t size)
 {
 	socklen_t len = (socklen_t)size;
 
@@ -229,7 +229,7 @@ static long get(int level, int name, size_t size)
 	return getsockopt(fd, level, name, buf, &len) < 0 ? -errno : (long)len;
 }
 
-static int value(void)
+static int option_value(void)
 {
 	int number;
 
@@ -241,8 +241,8 @@ static void set_and_get(int level, int name, int number)
 {
 	assert_int_equal(setsockopt(fd, level, name, &number, sizeof(number)),
 			 0);
-	assert_int_equal(get(level, name, sizeof(int)), sizeof(int));
-	assert_int_equal(value(), number);
+	assert_int_equal(get_option(level, name, sizeof(int)), sizeof(int));
+	assert_int_equal(option_value(), number);
 }
 
 static void test_every_socket_option_is_set_and_read(void **state)
@@ -250,7 +250,7 @@ static void test_every_socket_option_is_set_and_read(void **state)
 	struct timeval tv = {.tv_sec = 1, .tv_usec = 500000};
 	struct linger linger = {1, 3};
 
-	connected();
+	connect_socket();
 	set_and_get(SOL_SOCKET, SO_KEEPALIVE, 1);
 	set_and_get(SOL_SOCKET, SO_REUSEPORT, 1);
 	set_and_get(IPPROTO_TCP, TCP_CORK, 1);
@@ -262,27 +262,29 @@ static void test_every_socket_option_is_set_and_read(void **state)
 	set_and_get(SOL_SOCKET, SO_MAX_PACING_RATE, 100000);
 	assert_int_equal(
 		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv)), 0);
-	assert_int_equal(get(SOL_SOCKET, SO_SNDTIMEO, sizeof(tv)), sizeof(tv));
+	assert_int_equal(get_option(SOL_SOCKET, SO_SNDTIMEO, sizeof(tv)),
+			 sizeof(tv));
 	assert_memory_equal(buf, &tv, sizeof(tv));
-	assert_int_equal(get(SOL_SOCKET, SO_RCVTIMEO, sizeof(tv)), sizeof(tv));
+	assert_int_equal(get_option(SOL_SOCKET, SO_RCVTIMEO, sizeof(tv)),
+			 sizeof(tv));
 	assert_int_equal(
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)),
 		0);
-	assert_int_equal(get(SOL_SOCKET, SO_LINGER, sizeof(linger)),
+	assert_int_equal(get_option(SOL_SOCKET, SO_LINGER, sizeof(linger)),
 			 sizeof(linger));
 	assert_memory_equal(buf, &linger, sizeof(linger));
 	linger.l_onoff = 0;
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-	assert_int_equal(get(IPPROTO_TCP, TCP_MAXSEG, sizeof(int)), 4);
-	assert_in_range(value(), 500, 1460);
-	assert_int_equal(get(SOL_SOCKET, SO_PROTOCOL, sizeof(int)), 4);
-	assert_int_equal(value(), IPPROTO_TCP);
-	assert_int_equal(get(IPPROTO_TCP, TCP_TIMESTAMP, sizeof(int)),
+	assert_int_equal(get_option(IPPROTO_TCP, TCP_MAXSEG, sizeof(int)), 4);
+	assert_in_range(option_value(), 500, 1460);
+	assert_int_equal(get_option(SOL_SOCKET, SO_PROTOCOL, sizeof(int)), 4);
+	assert_int_equal(option_value(), IPPROTO_TCP);
+	assert_int_equal(get_option(IPPROTO_TCP, TCP_TIMESTAMP, sizeof(int)),
 			 -ENOPROTOOPT);
 	assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "x", 1),
 			 -1);
 	assert_int_equal(errno, ENOENT);
-	assert_int_equal(get(SOL_SOCKET, SO_TYPE, 2),
+	assert_int_equal(get_option(SOL_SOCKET, SO_TYPE, 2),
 			 2); /* truncated, as by the kernel */
 }
 
@@ -298,12 +300,12 @@ static void *chosen_body(void *arg)
 				    sizeof(rate)),
 			 0);
 	assert_int_equal(bind_to(fd, "10.0.0.1", 0), 0);
-	get(IPPROTO_TCP, TCP_CONGESTION, 16);
+	get_option(IPPROTO_TCP, TCP_CONGESTION, 16);
 	assert_string_equal(buf, "reno");
 	assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "x", 1),
 			 -1);
 	assert_int_equal(errno, ENOENT);
-	keep(connect_to(fd, "10.0.0.2", 80));
+	keep_result(connect_to(fd, "10.0.0.2", 80));
 	return NULL;
 }
 
@@ -313,14 +315,15 @@ static void test_options_set_before_connect_are_applied(void **state)
 {
 	uint64_t rate;
 
-	run(chosen_body);
+	run_coro(chosen_body);
 	answer_syn(PEER_SYN | PEER_ACK);
 	assert_int_equal(result, 0);
-	get(IPPROTO_TCP, TCP_CONGESTION, 16);
+	get_option(IPPROTO_TCP, TCP_CONGESTION, 16);
 	assert_string_equal(buf, "reno");
 	/* The C library's struct tcp_info ends before the rates. */
-	assert_int_equal(get(IPPROTO_TCP, TCP_INFO, MAX_PACING_RATE_AT + 8),
-			 MAX_PACING_RATE_AT + 8);
+	assert_int_equal(
+		get_option(IPPROTO_TCP, TCP_INFO, MAX_PACING_RATE_AT + 8),
+		MAX_PACING_RATE_AT + 8);
 	memcpy(&rate, buf + MAX_PACING_RATE_AT, sizeof(rate));
 	assert_in_range(rate, 99900, 100000);
 }
@@ -358,13 +361,13 @@ static void *ports_body(void *arg)
 	assert_int_equal(bind_to(b, "0.0.0.0", (uint16_t)port), 0);
 	assert_int_equal(listen(b, 1), 0);
 	close(b);
-	keep(0);
+	keep_result(0);
 	return NULL;
 }
 
 static void test_bind_refuses_ports_in_use(void **state)
 {
-	run(ports_body);
+	run_coro(ports_body);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 0);
 }
@@ -398,14 +401,14 @@ static void *refused_body(void *arg)
 	REFUSED(sendfile(fd, ends[0], &(off_t){-1}, 1), EINVAL);
 	close(ends[0]);
 	close(other);
-	keep(0);
+	keep_result(0);
 	return NULL;
 }
 
 static void test_invalid_calls_do_not_wait(void **state)
 {
-	connected();
-	run(refused_body);
+	connect_socket();
+	run_coro(refused_body);
 	assert_int_equal(ended, 1);
 }
 
@@ -413,7 +416,7 @@ static void test_invalid_calls_do_not_wait(void **state)
 
 static void *reverse_body(void *arg)
 {
-	struct sockaddr_in in = address("127.0.0.1", 80);
+	struct sockaddr_in in = make_address("127.0.0.1", 80);
 	char host[NI_MAXHOST], service[NI_MAXSERV];
 
 	assert_int_equal(getnameinfo((struct sockaddr *)&in, sizeof(in), host,
@@ -428,13 +431,13 @@ static void *reverse_body(void *arg)
 	assert_true(host[0]);
 	assert_non_null(gethostbyname2("127.0.0.1", AF_INET));
 	assert_null(gethostbyname2("127.0.0.1.", AF_INET + 1000));
-	keep(0);
+	keep_result(0);
 	return NULL;
 }
 
 static void test_reverse_lookups_run_on_another_thread(void **state)
 {
-	run(reverse_body);
+	run_coro(reverse_body);
 	while (!ended) {
 		run_rounds(1);
 		usleep(100);

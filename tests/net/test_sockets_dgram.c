@@ -30,7 +30,7 @@ static void bind_step(void)
 
 static void test_bound_socket_has_its_name(void **state)
 {
-	step(bind_step);
+	run_call(bind_step);
 }
 
 static void kernels_step(void)
@@ -50,7 +50,7 @@ static void test_loopback_stays_with_the_kernel(void **state)
 {
 	char byte;
 
-	step(kernels_step);
+	run_call(kernels_step);
 	assert_int_equal(recv(server, &byte, 1, MSG_DONTWAIT), 1);
 	assert_int_equal(byte, 'x');
 }
@@ -66,7 +66,7 @@ static void first_datagram_step(void)
 
 static void test_first_datagram_decides(void **state)
 {
-	step(first_datagram_step);
+	run_call(first_datagram_step);
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.to.port, PEER_PORT);
 	assert_int_equal(sent.from.port, port_of(fd));
@@ -100,7 +100,7 @@ static void back_step(void)
 
 static void test_socket_bound_to_any_reaches_the_kernels_addresses(void **state)
 {
-	begin(back_step);
+	begin_call(back_step);
 	for (unsigned i = 0; i < 1000 && !ended; i++)
 		run_ms(1);
 	assert_int_equal(ended, 1);
@@ -120,7 +120,7 @@ static void back_by_connect_step(void)
 
 static void test_connect_to_loopback_makes_it_the_kernels(void **state)
 {
-	step(back_by_connect_step);
+	run_call(back_by_connect_step);
 }
 
 static void used_step(void)
@@ -141,9 +141,9 @@ static void any_step(void)
 
 static void test_socket_that_has_received_stays_on_the_stack(void **state)
 {
-	step(any_step);
+	run_call(any_step);
 	peer_says("x");
-	step(used_step);
+	run_call(used_step);
 }
 
 /* ---- connecting ---- */
@@ -174,7 +174,7 @@ static void connect_step(void)
 
 static void test_connected_socket_connects_again_and_dissolves(void **state)
 {
-	step(connect_step);
+	run_call(connect_step);
 }
 
 static void bound_connect_step(void)
@@ -196,21 +196,21 @@ static void test_bound_socket_keeps_its_port_when_it_connects(void **state)
 {
 	char text[2];
 
-	step(bound_connect_step);
+	run_call(bound_connect_step);
 	peer_says("x");
 	assert_int_equal(recv(fd, text, 2, MSG_DONTWAIT), 1);
 }
 
 static void mapped_step(void)
 {
-	struct sockaddr_in6 in6 = address6("::ffff:10.0.0.2", PEER_PORT);
+	struct sockaddr_in6 in6 = make_address6("::ffff:10.0.0.2", PEER_PORT);
 	struct sockaddr_in6 name;
 	socklen_t len = sizeof(name);
 
 	fd = socket(AF_INET6, SOCK_DGRAM, 0);
 	assert_int_equal(
 		sendto(fd, "x", 1, 0, (struct sockaddr *)&in6, sizeof(in6)), 1);
-	in6 = address6("fd00::2", PEER_PORT);
+	in6 = make_address6("fd00::2", PEER_PORT);
 	assert_int_equal(
 		sendto(fd, "y", 1, 0, (struct sockaddr *)&in6, sizeof(in6)), 1);
 	assert_int_equal(connect(fd, (struct sockaddr *)&in6, sizeof(in6)), 0);
@@ -218,18 +218,18 @@ static void mapped_step(void)
 	assert_int_equal(len, sizeof(name));
 	assert_memory_equal(&name.sin6_addr, &in6.sin6_addr, 16);
 	server = socket(AF_INET6, SOCK_DGRAM, 0);
-	assert_int_equal(option(server, IPPROTO_IPV6, IPV6_V6ONLY, 1), 0);
-	in6 = address6("::", 99);
+	assert_int_equal(set_option(server, IPPROTO_IPV6, IPV6_V6ONLY, 1), 0);
+	in6 = make_address6("::", 99);
 	assert_int_equal(bind(server, (struct sockaddr *)&in6, sizeof(in6)), 0);
-	FAILS(option(server, IPPROTO_IPV6, IPV6_V6ONLY, 0), EINVAL);
-	in6 = address6("::ffff:10.0.0.2", PEER_PORT);
+	FAILS(set_option(server, IPPROTO_IPV6, IPV6_V6ONLY, 0), EINVAL);
+	in6 = make_address6("::ffff:10.0.0.2", PEER_PORT);
 	FAILS(sendto(server, "x", 1, 0, (struct sockaddr *)&in6, sizeof(in6)),
 	      ENETUNREACH);
 }
 
 static void test_ipv6_socket_carries_both_families(void **state)
 {
-	step(mapped_step);
+	run_call(mapped_step);
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.to.family, 4);
 	assert_true(datagram_next(&sent));
@@ -254,7 +254,7 @@ static void refused_step(void)
 
 	assert_int_equal(events_of(fd), POLLERR | POLLOUT);
 	FAILS(recvmsg(fd, &msg, MSG_ERRQUEUE), EAGAIN); /* no IP_RECVERR */
-	assert_int_equal(option(fd, IPPROTO_IP, IP_RECVERR, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_RECVERR, 1), 0);
 	assert_int_equal(recvmsg(fd, &msg, MSG_ERRQUEUE), 0);
 	assert_int_equal(msg.msg_flags, MSG_ERRQUEUE);
 	assert_int_equal(ntohs(in.sin_port), PEER_PORT);
@@ -271,9 +271,9 @@ static void send_x(void)
 	assert_int_equal(send(fd, "x", 1, 0), 1);
 }
 
-static void refuse(void)
+static void refuse_datagram(void)
 {
-	step(send_x);
+	run_call(send_x);
 	assert_true(datagram_next(&sent));
 	datagram_send_error(&sent, 3, 3, 0);
 }
@@ -301,16 +301,16 @@ static void refused_recv_step(void)
 
 static void test_unreachable_port_is_reported_once(void **state)
 {
-	step(open_connected);
-	refuse();
-	step(refused_step);
-	refuse();
-	step(so_error_step);
-	refuse();
-	step(refused_send_step);
+	run_call(open_connected);
+	refuse_datagram();
+	run_call(refused_step);
+	refuse_datagram();
+	run_call(so_error_step);
+	refuse_datagram();
+	run_call(refused_send_step);
 	assert_true(datagram_next(&sent));
 	datagram_send_error(&sent, 3, 3, 0);
-	step(refused_recv_step);
+	run_call(refused_recv_step);
 }
 
 static short polled;
@@ -325,10 +325,10 @@ static void poll_step(void)
 
 static void test_unreachable_port_ends_a_poll(void **state)
 {
-	step(open_connected);
-	step(send_x);
+	run_call(open_connected);
+	run_call(send_x);
 	assert_true(datagram_next(&sent));
-	begin(poll_step);
+	begin_call(poll_step);
 	assert_int_equal(ended, 0);
 	datagram_send_error(&sent, 3, 3, 0);
 	run_rounds(2);
@@ -344,16 +344,16 @@ static void options_step(void)
 	char byte;
 
 	open_connected();
-	assert_int_equal(option(fd, IPPROTO_IP, IP_TTL, 9), 0);
-	assert_int_equal(option(fd, IPPROTO_IP, IP_TOS, 0x28), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_TTL, 9), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_TOS, 0x28), 0);
 	assert_int_equal(get_option(fd, IPPROTO_IP, IP_TTL), 9);
-	assert_int_equal(option(fd, SOL_SOCKET, SO_BROADCAST, 1), 0);
-	assert_int_equal(option(fd, SOL_SOCKET, SO_REUSEADDR, 1), 0);
+	assert_int_equal(set_option(fd, SOL_SOCKET, SO_BROADCAST, 1), 0);
+	assert_int_equal(set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1), 0);
 	assert_int_equal(
-		option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO), 0);
-	FAILS(option(fd, IPPROTO_IP, IP_TTL, 300), EINVAL);
-	FAILS(option(fd, IPPROTO_UDP, UDP_CORK, 1), ENOPROTOOPT);
-	FAILS(option(fd, SOL_SOCKET, SO_TIMESTAMP, 1), ENOPROTOOPT);
+		set_option(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO), 0);
+	FAILS(set_option(fd, IPPROTO_IP, IP_TTL, 300), EINVAL);
+	FAILS(set_option(fd, IPPROTO_UDP, UDP_CORK, 1), ENOPROTOOPT);
+	FAILS(set_option(fd, SOL_SOCKET, SO_TIMESTAMP, 1), ENOPROTOOPT);
 	assert_int_equal(get_option(fd, IPPROTO_IP, IP_MTU), 1500);
 	assert_int_equal(get_option(fd, SOL_SOCKET, SO_TYPE), SOCK_DGRAM);
 	assert_int_equal(get_option(fd, SOL_SOCKET, SO_PROTOCOL), IPPROTO_UDP);
@@ -367,7 +367,7 @@ static void options_step(void)
 
 static void test_options_have_their_effect(void **state)
 {
-	begin(options_step);
+	begin_call(options_step);
 	run_ms(50); /* the kernel counts in its ticks */
 	assert_int_equal(ended, 1);
 	assert_true(datagram_next(&sent));
@@ -378,8 +378,8 @@ static void test_options_have_their_effect(void **state)
 static void options_before_step(void)
 {
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
-	assert_int_equal(option(fd, IPPROTO_IP, IP_TTL, 11), 0);
-	assert_int_equal(option(fd, SOL_SOCKET, SO_RCVBUF, 2304), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_TTL, 11), 0);
+	assert_int_equal(set_option(fd, SOL_SOCKET, SO_RCVBUF, 2304), 0);
 	assert_int_equal(bind_to(fd, "10.0.0.1", PORT), 0);
 	assert_int_equal(get_option(fd, IPPROTO_IP, IP_MTU), -ENOTCONN);
 	assert_int_equal(send_text(fd, "10.0.0.2", PEER_PORT, "x"), 1);
@@ -390,7 +390,7 @@ static void test_options_set_before_bind_are_kept(void **state)
 	int n = 0;
 	char text[8];
 
-	step(options_before_step);
+	run_call(options_before_step);
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.ttl, 11);
 	for (unsigned i = 0; i < 100; i++) /* SO_RCVBUF holds fewer */
@@ -404,10 +404,10 @@ static void share_step(void)
 {
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
 	server = socket(AF_INET, SOCK_DGRAM, 0);
-	assert_int_equal(option(fd, SOL_SOCKET, SO_REUSEPORT, 1), 0);
+	assert_int_equal(set_option(fd, SOL_SOCKET, SO_REUSEPORT, 1), 0);
 	assert_int_equal(bind_to(fd, "10.0.0.1", PORT), 0);
 	FAILS(bind_to(server, "10.0.0.1", PORT), EADDRINUSE);
-	assert_int_equal(option(server, SOL_SOCKET, SO_REUSEPORT, 1), 0);
+	assert_int_equal(set_option(server, SOL_SOCKET, SO_REUSEPORT, 1), 0);
 	assert_int_equal(bind_to(server, "10.0.0.1", PORT), 0);
 }
 
@@ -416,7 +416,7 @@ static void test_so_reuseport_shares_a_port(void **state)
 	char byte;
 	int n = 0;
 
-	step(share_step);
+	run_call(share_step);
 	for (unsigned port = 1; port <= 32; port++)
 		assert_true(datagram_say(udp_at(udp_peer4, 2000 + port),
 					 OUR_ADDR, "x"));
@@ -450,7 +450,7 @@ static void shutdown_step(void)
 
 static void test_shutdown_ends_each_direction(void **state)
 {
-	step(shutdown_step);
+	run_call(shutdown_step);
 }
 
 static void copies_step(void)
@@ -468,7 +468,7 @@ static void test_copy_keeps_the_socket_open(void **state)
 {
 	char byte;
 
-	step(copies_step);
+	run_call(copies_step);
 	peer_says("x");
 	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 1);
 	close(fd);

@@ -18,7 +18,7 @@ static int copy = -1;
 static void *dup_body(void *arg)
 {
 	copy = dup(fd);
-	keep(close(fd));
+	keep_result(close(fd));
 	return NULL;
 }
 
@@ -26,12 +26,12 @@ static void test_dup_shares_the_connection(void **state)
 {
 	char text[4];
 
-	connected();
-	run(dup_body);
+	connect_socket();
+	run_coro(dup_body);
 	assert_int_equal(result, 0);
 	assert_false(net_sockets_ours(fd));
 	assert_true(net_sockets_ours(copy));
-	says("abc");
+	peer_sends("abc");
 	assert_int_equal(read(copy, text, 4), 3);
 	assert_int_equal(fcntl(copy, F_SETFL, O_NONBLOCK), 0);
 	fd = fcntl(copy, F_DUPFD_CLOEXEC, 0);
@@ -47,7 +47,7 @@ static void test_dup2_over_ours_closes_it(void **state)
 	struct segment s;
 	int other = open("/dev/null", O_WRONLY);
 
-	connected();
+	connect_socket();
 	assert_int_equal(dup2(other, fd), fd);
 	assert_false(net_sockets_ours(fd));
 	assert_int_equal(write(fd, "x", 1), 1);
@@ -61,10 +61,10 @@ static void test_dup2_copies_our_socket(void **state)
 {
 	int other = open("/dev/null", O_WRONLY);
 
-	connected();
+	connect_socket();
 	assert_int_equal(dup2(fd, other), other);
 	assert_int_equal(write(other, "via", 3), 3);
-	hears("via");
+	peer_receives("via");
 	assert_int_equal(dup2(fd, fd), fd);
 	assert_int_equal(dup3(fd, fd, 0), -1);
 	assert_int_equal(errno, EINVAL);
@@ -76,7 +76,7 @@ static void test_close_range(void **state)
 {
 	struct segment s;
 
-	connected();
+	connect_socket();
 	assert_int_equal(
 		close_range((unsigned)fd, (unsigned)fd, CLOSE_RANGE_CLOEXEC),
 		0);
@@ -115,13 +115,13 @@ static void *fork_first_body(void *arg)
 	waitpid(child, &how, 0);
 	close(to_child[0]);
 	close(to_child[1]);
-	keep(WIFEXITED(how) ? WEXITSTATUS(how) : -1);
+	keep_result(WIFEXITED(how) ? WEXITSTATUS(how) : -1);
 	return NULL;
 }
 
 static void test_child_forked_in_a_coroutine_blocks_in_the_kernel(void **state)
 {
-	run(fork_first_body);
+	run_coro(fork_first_body);
 	assert_int_equal(result, 7);
 }
 
@@ -138,17 +138,17 @@ static void *fork_body(void *arg)
 		_exit(good ? 7 : 8);
 	}
 	waitpid(child, &status, 0);
-	keep(WEXITSTATUS(status));
+	keep_result(WEXITSTATUS(status));
 	return NULL;
 }
 
 static void test_child_uses_the_kernel_only(void **state)
 {
-	connected();
-	run(fork_body);
+	connect_socket();
+	run_coro(fork_body);
 	assert_int_equal(result, 7);
 	assert_int_equal(write(fd, "still", 5), 5);
-	hears("still");
+	peer_receives("still");
 }
 
 /* A number that a child has closed is free in the child. */
@@ -178,17 +178,17 @@ static void *fork_again_body(void *arg)
 		_exit(good ? 7 : 8);
 	}
 	waitpid(child, &status, 0);
-	keep(WEXITSTATUS(status));
+	keep_result(WEXITSTATUS(status));
 	return NULL;
 }
 
 static void test_child_may_reuse_descriptor_numbers(void **state)
 {
-	connected();
-	run(fork_again_body);
+	connect_socket();
+	run_coro(fork_again_body);
 	assert_int_equal(result, 7);
 	assert_int_equal(write(fd, "still", 5), 5);
-	hears("still");
+	peer_receives("still");
 }
 
 /* A descriptor that a vfork()ed child closes stays open in the parent. */
@@ -201,18 +201,18 @@ static void *vfork_body(void *arg)
 		_exit(7);
 	}
 	waitpid(child, &status, 0);
-	keep(WEXITSTATUS(status));
+	keep_result(WEXITSTATUS(status));
 	return NULL;
 }
 
 static void test_vfork_child_leaves_the_table_alone(void **state)
 {
-	connected();
-	run(vfork_body);
+	connect_socket();
+	run_coro(vfork_body);
 	assert_int_equal(result, 7);
 	assert_true(net_sockets_ours(fd));
 	assert_int_equal(write(fd, "still", 5), 5);
-	hears("still");
+	peer_receives("still");
 }
 
 /* exec closes a socket with FD_CLOEXEC; one without becomes the kernel's. */
@@ -229,14 +229,14 @@ static void *exec_body(void *arg)
 		_exit(9);
 	}
 	waitpid(child, &status, 0);
-	keep(WEXITSTATUS(status));
+	keep_result(WEXITSTATUS(status));
 	return NULL;
 }
 
 static void test_exec_closes_or_passes_sockets(void **state)
 {
-	connected();
-	run(exec_body);
+	connect_socket();
+	run_coro(exec_body);
 	assert_int_equal(result, 0);
 	assert_int_equal(fcntl(fd, F_SETFD, FD_CLOEXEC), 0);
 	net_spawn(stack, "exec", exec_body, "marked");
@@ -246,7 +246,7 @@ static void test_exec_closes_or_passes_sockets(void **state)
 
 /* ---- threads ---- */
 
-static void *turn(void *arg)
+static void *count_turn(void *arg)
 {
 	*(int *)arg = net_whole_turn();
 	return NULL;
@@ -259,13 +259,13 @@ static void test_other_threads_are_not_taken_for_main(void **state)
 	int turned = -1;
 
 	net_whole.on = true;
-	assert_int_equal(pthread_create(&thread, NULL, turn, &turned), 0);
+	assert_int_equal(pthread_create(&thread, NULL, count_turn, &turned), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	net_whole.on = false;
 	assert_int_equal(turned, 0);
 }
 
-static void *foreign(void *arg)
+static void *use_foreign(void *arg)
 {
 	int *errors = arg;
 
@@ -282,22 +282,22 @@ static void test_other_threads_are_refused(void **state)
 	pthread_t thread;
 	int errors[5];
 
-	connected();
-	assert_int_equal(pthread_create(&thread, NULL, foreign, errors), 0);
+	connect_socket();
+	assert_int_equal(pthread_create(&thread, NULL, use_foreign, errors), 0);
 	pthread_join(thread, NULL);
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(errors[i], EPERM);
 	assert_true(net_sockets_ours(fd));
 	assert_int_equal(write(fd, "still", 5), 5);
-	hears("still");
+	peer_receives("still");
 }
 
 static void test_no_call_waits_outside_coroutines(void **state)
 {
-	connected();
+	connect_socket();
 	assert_int_equal(read(fd, &(char){0}, 1), -1);
 	assert_int_equal(errno, EPERM);
-	says("x");
+	peer_sends("x");
 	assert_int_equal(read(fd, &(char){0}, 1), 1);
 }
 
@@ -309,7 +309,7 @@ static void *emfile_body(void *arg)
 	socklen_t len = sizeof(in);
 
 	fd = accept(server, (struct sockaddr *)&in, &len);
-	keep(fd);
+	keep_result(fd);
 	return NULL;
 }
 
@@ -317,7 +317,7 @@ static void *listen_body(void *arg)
 {
 	server = socket(AF_INET, SOCK_STREAM, 0);
 	bind_to(server, "10.0.0.1", 80);
-	keep(listen(server, 8));
+	keep_result(listen(server, 8));
 	return NULL;
 }
 
@@ -325,7 +325,7 @@ static void test_accept_without_a_free_descriptor_keeps_the_client(void **state)
 {
 	struct rlimit old, none;
 
-	run(listen_body);
+	run_coro(listen_body);
 	assert_int_equal(result, 0);
 	peer_connect(&peer, 1000, 80, 5);
 	run_rounds(4);
@@ -333,10 +333,10 @@ static void test_accept_without_a_free_descriptor_keeps_the_client(void **state)
 	none = old;
 	none.rlim_cur = 3;
 	setrlimit(RLIMIT_NOFILE, &none);
-	run(emfile_body);
+	run_coro(emfile_body);
 	assert_int_equal(error, EMFILE);
 	setrlimit(RLIMIT_NOFILE, &old);
-	run(emfile_body);
+	run_coro(emfile_body);
 	assert_true(fd >= 0);
 }
 
@@ -372,7 +372,7 @@ static void *close_many_body(void *arg)
 	assert_int_equal(events[0].data.u32, MANY - 1);
 	for (unsigned i = 0; i < MANY; i++)
 		assert_int_equal(close(many[i]), 0);
-	keep(epoll_wait(many_set, events, 16, 0));
+	keep_result(epoll_wait(many_set, events, 16, 0));
 	close(many_set);
 	return NULL;
 }
@@ -395,24 +395,24 @@ static void *listen_many_body(void *arg)
 {
 	server = socket(AF_INET, SOCK_STREAM, 0);
 	bind_to(server, "0.0.0.0", 80);
-	keep(listen(server, 4096));
+	keep_result(listen(server, 4096));
 	return NULL;
 }
 
 static void test_ten_thousand_sockets(void **state)
 {
 	allow_files(MANY + 100);
-	run(listen_many_body);
+	run_coro(listen_many_body);
 	assert_int_equal(result, 0);
-	run(accept_many_body);
+	run_coro(accept_many_body);
 	for (unsigned i = 0; i < MANY; i++) {
 		peer_connect(&peer, (uint16_t)(10000 + i), 80, 5);
 		run_rounds(2);
 	}
 	run_rounds(4);
 	assert_int_equal(n_many, MANY);
-	says("x");
-	run(close_many_body);
+	peer_sends("x");
+	run_coro(close_many_body);
 	assert_int_equal(result, 0);
 	run_rounds(4);
 }
@@ -425,7 +425,7 @@ static void *read_body(void *arg)
 {
 	char c;
 
-	keep(read(pipes[0], &c, 1));
+	keep_result(read(pipes[0], &c, 1));
 	return NULL;
 }
 
@@ -439,14 +439,14 @@ static void until_ended(void)
 static void test_reading_a_pipe_waits(void **state)
 {
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	run(read_body);
+	run_coro(read_body);
 	run_ms(3);
 	assert_int_equal(ended, 0);
 	assert_int_equal(write(pipes[1], "x", 1), 1);
 	until_ended();
 	assert_int_equal(result, 1);
 	fcntl(pipes[0], F_SETFL, O_NONBLOCK);
-	run(read_body);
+	run_coro(read_body);
 	assert_int_equal(error, EAGAIN);
 	close(pipes[0]);
 	close(pipes[1]);
@@ -456,7 +456,7 @@ static char much[1 << 20];
 
 static void *write_body(void *arg)
 {
-	keep(write(pipes[1], much, sizeof(much)));
+	keep_result(write(pipes[1], much, sizeof(much)));
 	return NULL;
 }
 
@@ -465,7 +465,7 @@ static void write_much(void)
 	static char part[65536];
 	size_t bytes = 0;
 
-	run(write_body);
+	run_coro(write_body);
 	assert_int_equal(ended, 0);
 	fcntl(pipes[0], F_SETFL, O_NONBLOCK);
 	while (bytes < sizeof(much)) {
@@ -497,14 +497,14 @@ static void *timed_body(void *arg)
 	struct timeval tv = {.tv_usec = 30000};
 
 	setsockopt(pipes[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof(tv));
-	keep(recv(pipes[0], &(char){0}, 1, 0));
+	keep_result(recv(pipes[0], &(char){0}, 1, 0));
 	return NULL;
 }
 
 static void test_so_rcvtimeo_of_a_kernel_socket_is_obeyed(void **state)
 {
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pipes), 0);
-	run(timed_body);
+	run_coro(timed_body);
 	run_ms(20);
 	assert_int_equal(ended, 0);
 	run_ms(20);
@@ -517,7 +517,7 @@ static void test_so_rcvtimeo_of_a_kernel_socket_is_obeyed(void **state)
 static void *loopback_body(void *arg)
 {
 	socklen_t len = sizeof(struct sockaddr_in);
-	struct sockaddr_in in = address("127.0.0.1", 0);
+	struct sockaddr_in in = make_address("127.0.0.1", 0);
 
 	server = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind(server, (struct sockaddr *)&in, len), 0);
@@ -527,14 +527,14 @@ static void *loopback_body(void *arg)
 	assert_int_equal(connect(fd, (struct sockaddr *)&in, len), 0);
 	pipes[0] = accept(server, NULL, NULL);
 	assert_int_equal(send(fd, "abc", 3, 0), 3);
-	keep(recv(pipes[0], much, 3, MSG_WAITALL));
+	keep_result(recv(pipes[0], much, 3, MSG_WAITALL));
 	close(pipes[0]);
 	return NULL;
 }
 
 static void test_kernel_tcp_sockets_work(void **state)
 {
-	run(loopback_body);
+	run_coro(loopback_body);
 	until_ended();
 	assert_int_equal(result, 3);
 	assert_false(net_sockets_ours(fd));
@@ -555,7 +555,7 @@ static void test_signals_do_not_end_calls(void **state)
 	signals = 0;
 	sigaction(SIGUSR1, &action, &old);
 	assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-	run(read_body);
+	run_coro(read_body);
 	raise(SIGUSR1);
 	run_ms(2);
 	assert_int_equal(signals, 1);

@@ -7,7 +7,7 @@
 
 static char buf[65536], more[100];
 
-static long receive(size_t len, int flags)
+static long receive_now(size_t len, int flags)
 {
 	return recv(fd, buf, len, flags | MSG_DONTWAIT);
 }
@@ -24,7 +24,7 @@ static void test_each_call_receives_one_datagram(void **state)
 			     .msg_name = &in,
 			     .msg_namelen = sizeof(in)};
 
-	step(open_bound);
+	run_call(open_bound);
 	for (unsigned i = 0; i < 5; i++)
 		peer_says("abcde");
 	assert_int_equal(read(fd, buf, 0), 0); /* takes none */
@@ -41,7 +41,7 @@ static void test_each_call_receives_one_datagram(void **state)
 	assert_int_equal(recvmsg(fd, &msg, 0), 5);
 	assert_int_equal(ntohs(in.sin_port), PEER_PORT);
 	assert_int_equal(msg.msg_flags, 0);
-	assert_int_equal(receive(100, 0), -1);
+	assert_int_equal(receive_now(100, 0), -1);
 	assert_int_equal(errno, EAGAIN);
 }
 
@@ -50,12 +50,12 @@ static void test_long_datagram_is_cut(void **state)
 	struct iovec iov = {buf, 2};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 
-	step(open_bound);
+	run_call(open_bound);
 	peer_says("abcde");
 	peer_says("fghij");
 	peer_says("klmno");
-	assert_int_equal(receive(2, 0), 2);
-	assert_int_equal(receive(2, MSG_TRUNC), 5);
+	assert_int_equal(receive_now(2, 0), 2);
+	assert_int_equal(receive_now(2, MSG_TRUNC), 5);
 	assert_memory_equal(buf, "fg", 2);
 	assert_int_equal(recvmsg(fd, &msg, 0), 2);
 	assert_int_equal(msg.msg_flags, MSG_TRUNC);
@@ -65,29 +65,29 @@ static void test_peeked_datagram_is_received_again(void **state)
 {
 	int n = -1;
 
-	step(open_bound);
+	run_call(open_bound);
 	assert_int_equal(ioctl(fd, FIONREAD, &n), 0);
 	assert_int_equal(n, 0);
 	peer_says("abc");
 	peer_says("de");
 	assert_int_equal(ioctl(fd, FIONREAD, &n), 0);
 	assert_int_equal(n, 3); /* of the first one */
-	assert_int_equal(receive(2, MSG_PEEK | MSG_TRUNC), 3);
-	assert_int_equal(receive(100, MSG_PEEK), 3);
-	assert_int_equal(receive(100, 0), 3);
-	assert_int_equal(receive(100, 0), 2);
+	assert_int_equal(receive_now(2, MSG_PEEK | MSG_TRUNC), 3);
+	assert_int_equal(receive_now(100, MSG_PEEK), 3);
+	assert_int_equal(receive_now(100, 0), 3);
+	assert_int_equal(receive_now(100, 0), 2);
 }
 
 static void test_empty_datagram_is_received(void **state)
 {
-	step(open_bound);
+	run_call(open_bound);
 	peer_says("");
 	assert_int_equal(events_of(fd), POLLIN | POLLOUT);
-	assert_int_equal(receive(100, 0), 0);
+	assert_int_equal(receive_now(100, 0), 0);
 	assert_int_equal(events_of(fd), POLLOUT);
 	peer_says("");
-	assert_int_equal(receive(0, 0), 0);
-	assert_int_equal(receive(0, 0), -1);
+	assert_int_equal(receive_now(0, 0), 0);
+	assert_int_equal(receive_now(0, 0), -1);
 }
 
 static void empty_step(void)
@@ -104,7 +104,7 @@ static void empty_step(void)
 
 static void test_datagrams_from_empty_to_the_mtu_are_sent(void **state)
 {
-	step(empty_step);
+	run_call(empty_step);
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.len, 0);
 	assert_true(datagram_next(&sent));
@@ -117,7 +117,7 @@ static void test_datagrams_from_empty_to_the_mtu_are_sent(void **state)
 static void gather_step(void)
 {
 	struct iovec iov[3] = {{(char *)"ab", 2}, {NULL, 0}, {(char *)"c", 1}};
-	struct sockaddr_in in = address("10.0.0.2", PEER_PORT + 1);
+	struct sockaddr_in in = make_address("10.0.0.2", PEER_PORT + 1);
 	struct msghdr msg = {.msg_iov = iov,
 			     .msg_iovlen = 3,
 			     .msg_name = &in,
@@ -130,14 +130,14 @@ static void gather_step(void)
 	FAILS(sendmsg(fd, &msg, 0), EINVAL);
 	msg.msg_namelen = 5;
 	FAILS(sendmsg(fd, &msg, 0), EINVAL);
-	in = address("10.0.0.255", 9);
+	in = make_address("10.0.0.255", 9);
 	msg.msg_namelen = sizeof(in);
 	FAILS(sendmsg(fd, &msg, 0), EACCES);
 }
 
 static void test_buffers_are_gathered(void **state)
 {
-	step(gather_step);
+	run_call(gather_step);
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.to.port, PEER_PORT);
 	assert_int_equal(sent.len, 3);
@@ -166,9 +166,9 @@ static void any_step(void)
 {
 	fd = socket(AF_INET, SOCK_DGRAM, 0);
 	assert_int_equal(bind_to(fd, "0.0.0.0", PORT), 0);
-	assert_int_equal(option(fd, IPPROTO_IP, IP_PKTINFO, 1), 0);
-	assert_int_equal(option(fd, IPPROTO_IP, IP_RECVTTL, 1), 0);
-	assert_int_equal(option(fd, IPPROTO_IP, IP_RECVTOS, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_PKTINFO, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_RECVTTL, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_RECVTOS, 1), 0);
 }
 
 static void answer_step(void)
@@ -220,9 +220,9 @@ static void answer_step(void)
 
 static void test_pktinfo_returns_an_answer_to_the_address_asked(void **state)
 {
-	step(any_step);
+	run_call(any_step);
 	peer_says("abc");
-	step(answer_step);
+	run_call(answer_step);
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.tos, 0x40);
 	assert_memory_equal(sent.from.ip, udp_us4.ip, 4);
@@ -237,13 +237,13 @@ static void test_control_data_without_room_is_cut(void **state)
 			     .msg_control = &control,
 			     .msg_controllen = CMSG_LEN(sizeof(int))};
 
-	step(any_step);
+	run_call(any_step);
 	peer_says("abc");
 	assert_int_equal(recvmsg(fd, &msg, 0), 3);
 	assert_int_equal(msg.msg_flags, MSG_CTRUNC);
 	assert_int_equal(msg.msg_controllen, CMSG_LEN(sizeof(int)));
-	option(fd, IPPROTO_IP, IP_RECVTTL, 0);
-	option(fd, IPPROTO_IP, IP_RECVTOS, 0);
+	set_option(fd, IPPROTO_IP, IP_RECVTTL, 0);
+	set_option(fd, IPPROTO_IP, IP_RECVTOS, 0);
 	peer_says("abc"); /* a part of the only one */
 	assert_int_equal(recvmsg(fd, &msg, 0), 3);
 	assert_int_equal(msg.msg_flags, MSG_CTRUNC);
@@ -255,16 +255,16 @@ static void test_control_data_without_room_is_cut(void **state)
 
 static void any6_step(void)
 {
-	struct sockaddr_in6 in6 = address6("::", PORT);
+	struct sockaddr_in6 in6 = make_address6("::", PORT);
 
 	fd = socket(AF_INET6, SOCK_DGRAM, 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&in6, sizeof(in6)), 0);
-	assert_int_equal(option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1), 0);
-	assert_int_equal(option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1), 0);
-	assert_int_equal(option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1), 0);
 }
 
-static void check6(const char *from, const char *to, bool has_hops)
+static void check_address6(const char *from, const char *to, bool has_hops)
 {
 	struct sockaddr_in6 in6 = {0};
 	struct iovec iov = {buf, sizeof(buf)};
@@ -293,12 +293,12 @@ static void check6(const char *from, const char *to, bool has_hops)
 
 static void test_pktinfo_of_ipv6_names_both_families(void **state)
 {
-	step(any6_step);
+	run_call(any6_step);
 	assert_true(datagram_say(udp_at(udp_peer6, 1), udp_at(udp_us6, PORT),
 				 "abc"));
 	peer_says("abc");
-	check6("fd00::2", "fd00::1", true);
-	check6("::ffff:10.0.0.2", "::ffff:10.0.0.1", false);
+	check_address6("fd00::2", "fd00::1", true);
+	check_address6("::ffff:10.0.0.2", "::ffff:10.0.0.1", false);
 	assert_true(datagram_next(&sent));
 	assert_memory_equal(sent.from.ip, udp_us6.ip, 16);
 	assert_true(datagram_next(&sent));
@@ -330,7 +330,7 @@ static void lay_out(void)
 
 static void many_step(void)
 {
-	keep(recvmmsg(fd, msgs, 8, many_flags, many_timeout));
+	keep_result(recvmmsg(fd, msgs, 8, many_flags, many_timeout));
 }
 
 static void begin_many(int flags, struct timespec *timeout)
@@ -339,12 +339,12 @@ static void begin_many(int flags, struct timespec *timeout)
 	many_flags = flags;
 	many_timeout = timeout;
 	result = 12345;
-	begin(many_step);
+	begin_call(many_step);
 }
 
 static void test_recvmmsg_waits_for_all_or_for_one(void **state)
 {
-	step(open_bound);
+	run_call(open_bound);
 	peer_says("a");
 	peer_says("bc");
 	begin_many(MSG_WAITFORONE, NULL);
@@ -370,7 +370,7 @@ static void test_recvmmsg_ends_after_its_timeout(void **state)
 {
 	struct timespec timeout = {.tv_nsec = 5000000};
 
-	step(open_bound);
+	run_call(open_bound);
 	begin_many(0, &timeout);
 	peer_says("a");
 	assert_int_equal(result, 12345);
@@ -386,7 +386,7 @@ static void test_recvmmsg_ends_after_its_timeout(void **state)
 
 static void test_close_ends_a_waiting_recvmmsg(void **state)
 {
-	step(open_bound);
+	run_call(open_bound);
 	begin_many(0, NULL);
 	peer_says("a");
 	assert_int_equal(result, 12345);
@@ -394,7 +394,7 @@ static void test_close_ends_a_waiting_recvmmsg(void **state)
 	fd = -1;
 	run_rounds(2);
 	assert_int_equal(result, 1); /* and the next call fails */
-	step(open_bound);
+	run_call(open_bound);
 	begin_many(0, NULL);
 	close(fd);
 	fd = -1;
@@ -405,7 +405,7 @@ static void test_close_ends_a_waiting_recvmmsg(void **state)
 
 static void send_many_step(void)
 {
-	struct sockaddr_in in = address("10.0.0.2", PEER_PORT);
+	struct sockaddr_in in = make_address("10.0.0.2", PEER_PORT);
 
 	lay_out();
 	for (unsigned i = 0; i < 8; i++) {
@@ -424,7 +424,7 @@ static void send_many_step(void)
 
 static void test_sendmmsg_stops_at_the_first_error(void **state)
 {
-	step(send_many_step);
+	run_call(send_many_step);
 	for (unsigned i = 0; i < 10; i++) {
 		assert_true(datagram_next(&sent));
 		assert_int_equal(sent.len, i % 8);
@@ -447,9 +447,9 @@ static void wait_step(void)
 static void test_two_coroutines_wait_on_one_socket(void **state)
 {
 	n_received = 0;
-	step(open_bound);
-	begin(wait_step);
-	begin(wait_step);
+	run_call(open_bound);
+	begin_call(wait_step);
+	begin_call(wait_step);
 	peer_says("x");
 	assert_int_equal(n_received, 1);
 	peer_says("x");
@@ -468,12 +468,12 @@ static void nonblocking_step(void)
 
 static void test_sender_waits_for_room_on_the_link(void **state)
 {
-	step(open_connected);
-	step(full_link_step);
+	run_call(open_connected);
+	run_call(full_link_step);
 	assert_true(datagram_next(&sent));
 	fake_tx_budget = 0;
-	step(nonblocking_step);
-	begin(full_link_step);
+	run_call(nonblocking_step);
+	begin_call(full_link_step);
 	run_ms(3);
 	assert_int_equal(ended, 0);
 	fake_tx_budget = -1;
@@ -494,35 +494,35 @@ static void edge_step(void)
 	assert_int_equal(epoll_wait(set, &event, 1, 0), 0);
 }
 
-static int ready(void)
+static int poll_ready(void)
 {
 	return epoll_wait(set, &event, 1, 0);
 }
 
 static void test_each_datagram_is_an_edge(void **state)
 {
-	step(edge_step);
+	run_call(edge_step);
 	peer_says("x");
-	assert_int_equal(ready(), 1);
+	assert_int_equal(poll_ready(), 1);
 	assert_int_equal(event.events, EPOLLIN);
-	assert_int_equal(ready(), 0);
+	assert_int_equal(poll_ready(), 0);
 	peer_says("x"); /* the first one was not read */
-	assert_int_equal(ready(), 1);
-	assert_int_equal(ready(), 0);
+	assert_int_equal(poll_ready(), 1);
+	assert_int_equal(poll_ready(), 0);
 	close(set);
 }
 
 static void test_full_queue_drops_and_goes_on(void **state)
 {
-	step(open_bound);
+	run_call(open_bound);
 	for (unsigned i = 0; i < NET_UDP_DATAGRAMS + 10; i++)
 		assert_true(datagram_say(ITS_ADDR, OUR_ADDR, "x")),
 			run_rounds(1);
 	for (unsigned i = 0; i < NET_UDP_DATAGRAMS; i++)
-		assert_int_equal(receive(1, 0), 1);
-	assert_int_equal(receive(1, 0), -1);
+		assert_int_equal(receive_now(1, 0), 1);
+	assert_int_equal(receive_now(1, 0), -1);
 	peer_says("y");
-	assert_int_equal(receive(1, 0), 1);
+	assert_int_equal(receive_now(1, 0), 1);
 }
 
 static void no_memory_step(void)
@@ -537,7 +537,7 @@ static void no_memory_step(void)
 static void test_without_memory_a_socket_is_not_opened(void **state)
 {
 	stack->memory_full = true;
-	step(no_memory_step);
+	run_call(no_memory_step);
 }
 
 static void select_step(void)
@@ -552,8 +552,8 @@ static void select_step(void)
 
 static void test_select_waits_for_a_datagram(void **state)
 {
-	step(open_bound);
-	begin(select_step);
+	run_call(open_bound);
+	begin_call(select_step);
 	assert_int_equal(ended, 0);
 	peer_says("x");
 	assert_int_equal(ended, 1);
@@ -561,7 +561,7 @@ static void test_select_waits_for_a_datagram(void **state)
 
 static void test_stopping_stack_ends_a_wait(void **state)
 {
-	step(open_bound);
+	run_call(open_bound);
 	begin_many(0, NULL);
 	net_stack_stop(stack);
 	fake_clock_step_ns = 1000000;

@@ -38,7 +38,7 @@ static void peer_gets_fin(void)
 
 static void test_a_system_call_closes_the_socket(void **state)
 {
-	connected();
+	connect_socket();
 	assert_int_equal(syscall(SYS_close, fd), 0);
 	assert_false(net_sockets_ours(fd));
 	assert_int_equal(fcntl(fd, F_GETFD), -1);
@@ -51,10 +51,10 @@ static void test_system_calls_read_and_write(void **state)
 	char text[4];
 	int copies[2];
 
-	connected();
+	connect_socket();
 	assert_int_equal(syscall(SYS_write, fd, "abc", 3ul), 3);
-	hears("abc");
-	says("xyz");
+	peer_receives("abc");
+	peer_sends("xyz");
 	copies[0] = (int)syscall(SYS_dup, fd);
 	copies[1] = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 0ul);
 	assert_int_equal(syscall(SYS_read, copies[1], text, 4ul), 3);
@@ -158,7 +158,7 @@ static void test_reused_descriptor_number_is_the_kernels(void **state)
 	for (;; which++) {
 		int number;
 
-		connected();
+		connect_socket();
 		close_unseen(fd);
 		assert_true(net_sockets_ours(fd));
 		number = get_number(which);
@@ -179,8 +179,9 @@ static void test_reused_descriptor_number_is_the_kernels(void **state)
 /*
  * Sends a message with a descriptor of ours, or receives one with a descriptor.
  */
-static ssize_t pass(ssize_t (*call)(int fd, struct msghdr *msg, int flags),
-		    int through, int *number)
+static ssize_t pass_number(ssize_t (*call)(int fd, struct msghdr *msg,
+					   int flags),
+			   int through, int *number)
 {
 	union {
 		struct cmsghdr align;
@@ -213,15 +214,15 @@ static void test_descriptors_are_passed_in_messages(void **state)
 {
 	int pair[2], number;
 
-	connected();
+	connect_socket();
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	number = fd;
-	assert_int_equal(pass(send_message, pair[0], &number), -1);
+	assert_int_equal(pass_number(send_message, pair[0], &number), -1);
 	assert_int_equal(errno, EOPNOTSUPP);
 	number = pair[1];
-	assert_int_equal(pass(send_message, pair[0], &number), 1);
+	assert_int_equal(pass_number(send_message, pair[0], &number), 1);
 	close_unseen(fd);
-	assert_int_equal(pass(recvmsg, pair[1], &number), 1);
+	assert_int_equal(pass_number(recvmsg, pair[1], &number), 1);
 	assert_int_equal(number, fd);
 	assert_false(net_sockets_ours(fd));
 	peer_gets_fin();
@@ -241,22 +242,22 @@ static void test_descriptors_are_passed_in_several_messages(void **state)
 		{.msg_hdr.msg_iov = &in_iov[0], .msg_hdr.msg_iovlen = 1},
 		{.msg_hdr.msg_iov = &in_iov[1], .msg_hdr.msg_iovlen = 1}};
 
-	connected();
+	connect_socket();
 	assert_int_equal(sendmmsg(fd, out, 2, 0), 2);
 	assert_int_equal(out[0].msg_len, 2);
 	assert_int_equal(out[1].msg_len, 2);
-	hears("abcd");
+	peer_receives("abcd");
 	assert_int_equal(recvmmsg(fd, heard, 2, MSG_DONTWAIT, NULL), -1);
 	assert_int_equal(errno, EAGAIN);
-	says("xyz");
+	peer_sends("xyz");
 	assert_int_equal(recvmmsg(fd, heard, 2, MSG_DONTWAIT, NULL), 1);
 	assert_int_equal(heard[0].msg_len, 3);
-	says("xyz");
+	peer_sends("xyz");
 	assert_int_equal(recvmmsg(fd, heard, 2, MSG_WAITFORONE, NULL), 1);
 	assert_int_equal(heard[0].msg_len, 3);
 }
 
-static void *reopen(void *arg)
+static void *reopen_null(void *arg)
 {
 	*(int *)arg = open("/dev/null", O_WRONLY);
 	return NULL;
@@ -269,11 +270,12 @@ static void test_descriptor_number_is_reused_by_another_thread(void **state)
 	struct segment s;
 	int number = -1;
 
-	connected();
+	connect_socket();
 	while (peer_next(&s))
 		;
 	close_unseen(fd);
-	assert_int_equal(pthread_create(&thread, NULL, reopen, &number), 0);
+	assert_int_equal(pthread_create(&thread, NULL, reopen_null, &number),
+			 0);
 	pthread_join(thread, NULL);
 	assert_int_equal(number, fd);
 	assert_int_equal(write(fd, "file", 4), 4);
@@ -286,7 +288,7 @@ static void test_fclose_closes_the_socket(void **state)
 	char c = 'x';
 	int next;
 
-	connected();
+	connect_socket();
 	stream = fdopen(fd, "r+");
 	assert_non_null(stream);
 	assert_int_equal(fclose(stream), 0);
@@ -302,7 +304,7 @@ static void test_fclose_closes_the_socket(void **state)
 
 static void test_freopen_closes_the_socket(void **state)
 {
-	connected();
+	connect_socket();
 	stream = fdopen(fd, "r+");
 	stream = freopen("/dev/zero", "r", stream);
 	assert_non_null(stream);
@@ -318,7 +320,7 @@ static void *make_sets(void *arg)
 {
 	set = epoll_create1(0);
 	other_set = dup(set);
-	keep(set);
+	keep_result(set);
 	return NULL;
 }
 
@@ -332,13 +334,13 @@ static void test_closed_descriptor_leaves_its_epoll_set(void **state)
 	struct epoll_event event = {.events = EPOLLOUT, .data.u64 = 666};
 	int number;
 
-	run(make_sets);
+	run_coro(make_sets);
 	number = eventfd(0, 0);
 	assert_int_equal(epoll_ctl(set, EPOLL_CTL_ADD, number, &event), 0);
 	assert_int_equal(close(set), 0);
 	assert_int_equal(close(number), 0);
 	set = open("/dev/null", O_RDONLY);
-	connected();
+	connect_socket();
 	assert_int_equal(fd, number);
 	assert_int_equal(epoll_wait(other_set, &event, 1, 0), 0);
 	close(other_set);

@@ -40,7 +40,7 @@ static int timeout_ms;
 
 static void *poll_body(void *arg)
 {
-	keep(poll(items, n_items, timeout_ms));
+	keep_result(poll(items, n_items, timeout_ms));
 	return NULL;
 }
 
@@ -51,17 +51,17 @@ static void poll_both(int ms)
 	items[2] = (struct pollfd){.fd = ~fd, .events = POLLIN, .revents = 9};
 	n_items = 3;
 	timeout_ms = ms;
-	run(poll_body);
+	run_coro(poll_body);
 }
 
 static void test_poll_waits_for_both_kinds(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	poll_both(-1);
 	run_ms(2);
 	assert_int_equal(ended, 0);
-	says("x");
+	peer_sends("x");
 	until_ended();
 	assert_int_equal(result, 1);
 	assert_int_equal(items[0].revents, POLLIN);
@@ -82,7 +82,7 @@ static void test_poll_waits_for_both_kinds(void **state)
 static void test_poll_times_out(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	poll_both(50);
 	run_ms(45);
 	assert_int_equal(ended, 0);
@@ -91,7 +91,7 @@ static void test_poll_times_out(void **state)
 	assert_int_equal(result, 0);
 	n_items = 0;
 	timeout_ms = 20;
-	run(poll_body);
+	run_coro(poll_body);
 	run_ms(15);
 	assert_int_equal(ended, 0);
 	run_ms(10);
@@ -102,20 +102,20 @@ static void test_poll_times_out(void **state)
 static void test_poll_of_many_descriptors_works(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	for (unsigned i = 0; i < 70; i++)
 		items[i] = (struct pollfd){.fd = i % 2 ? pipes[0] : fd,
 					   .events = POLLIN};
 	items[69].fd = 9999;
 	n_items = 70;
 	timeout_ms = -1;
-	run(poll_body);
+	run_coro(poll_body);
 	assert_int_equal(result, 1);
 	assert_int_equal(items[69].revents, POLLNVAL);
 	items[69].fd = -1;
-	run(poll_body);
+	run_coro(poll_body);
 	assert_int_equal(ended, 0);
-	says("x");
+	peer_sends("x");
 	until_ended();
 	assert_int_equal(result, 35);
 	close_pipe();
@@ -131,7 +131,7 @@ static void *close_body2(void *arg)
 static void test_close_wakes_poll(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	poll_both(-1);
 	net_spawn(stack, "close", close_body2, NULL);
 	until_ended();
@@ -144,7 +144,7 @@ static void test_close_wakes_poll(void **state)
 static void test_stack_closes_under_poll(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	poll_both(-1);
 	assert_int_equal(ended, 0);
 	close_pipe();
@@ -155,31 +155,31 @@ static struct timeval select_time;
 
 static void *select_body(void *arg)
 {
-	keep(select(fd + 1 > pipes[0] + 1 ? fd + 1 : pipes[0] + 1, &in_set,
-		    &out_set, NULL, &select_time));
+	keep_result(select(fd + 1 > pipes[0] + 1 ? fd + 1 : pipes[0] + 1,
+			   &in_set, &out_set, NULL, &select_time));
 	return NULL;
 }
 
 static void test_select(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	FD_ZERO(&in_set);
 	FD_ZERO(&out_set);
 	FD_SET(fd, &in_set);
 	FD_SET(pipes[0], &in_set);
 	select_time = (struct timeval){.tv_sec = 1};
-	run(select_body);
+	run_coro(select_body);
 	run_ms(2);
 	assert_int_equal(ended, 0);
-	says("x");
+	peer_sends("x");
 	until_ended();
 	assert_int_equal(result, 1);
 	assert_true(FD_ISSET(fd, &in_set));
 	assert_false(FD_ISSET(pipes[0], &in_set));
 	assert_true(select_time.tv_sec == 0 && select_time.tv_usec > 0);
 	FD_SET(fd, &out_set);
-	run(select_body);
+	run_coro(select_body);
 	assert_int_equal(result, 2);
 	close_pipe();
 }
@@ -197,7 +197,7 @@ static void *select_high_body(void *arg)
 
 	assert_true(high >= HIGH_FD);
 	bits[(size_t)high / 64] |= 1ul << high % 64;
-	keep(select(high + 1, NULL, (fd_set *)(void *)bits, NULL, &tv));
+	keep_result(select(high + 1, NULL, (fd_set *)(void *)bits, NULL, &tv));
 	assert_int_equal(bits[(size_t)high / 64], 1ul << high % 64);
 	assert_int_equal(close(high), 0);
 	return NULL;
@@ -206,8 +206,8 @@ static void *select_high_body(void *arg)
 static void test_select_beyond_fd_setsize(void **state)
 {
 	allow_files(HIGH_FD + 100);
-	connected();
-	run(select_high_body);
+	connect_socket();
+	run_coro(select_high_body);
 	assert_int_equal(result, 1);
 }
 
@@ -217,7 +217,7 @@ static int set = -1;
 static struct epoll_event events[8];
 static uint32_t wanted;
 
-static int control(int op, int number)
+static int control_set(int op, int number)
 {
 	struct epoll_event event = {.events = wanted,
 				    .data.u64 = (unsigned)number};
@@ -228,27 +228,27 @@ static int control(int op, int number)
 static void *set_body(void *arg)
 {
 	set = epoll_create1(EPOLL_CLOEXEC);
-	keep(set);
+	keep_result(set);
 	return NULL;
 }
 
 static void *wait_body(void *arg)
 {
-	keep(epoll_wait(set, events, 8, timeout_ms));
+	keep_result(epoll_wait(set, events, 8, timeout_ms));
 	return NULL;
 }
 
 static void wait_events(int ms)
 {
 	timeout_ms = ms;
-	run(wait_body);
+	run_coro(wait_body);
 }
 
 static void set_up(uint32_t what)
 {
 	open_pipe();
-	connected();
-	run(set_body);
+	connect_socket();
+	run_coro(set_body);
 	wanted = what;
 }
 
@@ -261,13 +261,13 @@ static void take_down(void)
 static void test_epoll_reports_both_kinds_of_descriptors(void **state)
 {
 	set_up(EPOLLIN);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), -EEXIST);
-	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), -EEXIST);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, pipes[0]), 0);
 	wait_events(0);
 	assert_int_equal(result, 0);
 	wait_events(-1);
-	says("x");
+	peer_sends("x");
 	until_ended();
 	assert_int_equal(result, 1);
 	assert_int_equal(events[0].data.u64, fd);
@@ -279,10 +279,10 @@ static void test_epoll_reports_both_kinds_of_descriptors(void **state)
 	wait_events(-1);
 	assert_int_equal(result, 1);
 	assert_int_equal(events[0].data.u64, pipes[0]);
-	assert_int_equal(control(EPOLL_CTL_DEL, pipes[0]), 0);
-	assert_int_equal(control(EPOLL_CTL_DEL, fd), 0);
-	assert_int_equal(control(EPOLL_CTL_DEL, fd), -ENOENT);
-	assert_int_equal(control(EPOLL_CTL_MOD, fd), -ENOENT);
+	assert_int_equal(control_set(EPOLL_CTL_DEL, pipes[0]), 0);
+	assert_int_equal(control_set(EPOLL_CTL_DEL, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_DEL, fd), -ENOENT);
+	assert_int_equal(control_set(EPOLL_CTL_MOD, fd), -ENOENT);
 	wait_events(20);
 	run_ms(15);
 	assert_int_equal(ended, 0);
@@ -294,8 +294,8 @@ static void test_epoll_reports_both_kinds_of_descriptors(void **state)
 static void test_epoll_wakes_for_kernel_descriptors(void **state)
 {
 	set_up(EPOLLIN);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, pipes[0]), 0);
 	wait_events(-1);
 	assert_int_equal(ended, 0);
 	assert_int_equal(write(pipes[1], "x", 1), 1);
@@ -307,23 +307,23 @@ static void test_epoll_wakes_for_kernel_descriptors(void **state)
 static void test_epoll_edge_and_oneshot(void **state)
 {
 	set_up(EPOLLIN | EPOLLET);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	says("x");
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	peer_sends("x");
 	wait_events(0);
 	assert_int_equal(result, 1);
 	wait_events(0); /* nothing new */
 	assert_int_equal(result, 0);
-	says("y");
+	peer_sends("y");
 	wait_events(0);
 	assert_int_equal(result, 1);
 	wanted = EPOLLIN | EPOLLONESHOT;
-	assert_int_equal(control(EPOLL_CTL_MOD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_MOD, fd), 0);
 	wait_events(0);
 	assert_int_equal(result, 1);
-	says("z");
+	peer_sends("z");
 	wait_events(0);
 	assert_int_equal(result, 0);
-	assert_int_equal(control(EPOLL_CTL_MOD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_MOD, fd), 0);
 	wait_events(0);
 	assert_int_equal(result, 1);
 	take_down();
@@ -333,17 +333,17 @@ static void test_epoll_edge_and_oneshot(void **state)
 static void *early_body(void *arg)
 {
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	keep(connect_to(fd, "10.0.0.2", 80));
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	keep_result(connect_to(fd, "10.0.0.2", 80));
 	return NULL;
 }
 
 static void test_epoll_keeps_a_socket_added_before_connect(void **state)
 {
 	open_pipe();
-	run(set_body);
+	run_coro(set_body);
 	wanted = EPOLLOUT;
-	run(early_body);
+	run_coro(early_body);
 	assert_int_equal(error, EINPROGRESS);
 	wait_events(-1);
 	run_ms(2);
@@ -361,10 +361,10 @@ static void test_epoll_made_outside_a_coroutine(void **state)
 	open_pipe();
 	set = epoll_create1(0);
 	wanted = EPOLLIN;
-	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
-	connected();
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	says("x");
+	assert_int_equal(control_set(EPOLL_CTL_ADD, pipes[0]), 0);
+	connect_socket();
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	peer_sends("x");
 	assert_int_equal(write(pipes[1], "x", 1), 1);
 	wait_events(-1);
 	assert_int_equal(result, 2);
@@ -374,20 +374,20 @@ static void test_epoll_made_outside_a_coroutine(void **state)
 static void test_epoll_refuses_other_descriptors_as_sets(void **state)
 {
 	open_pipe();
-	connected();
+	connect_socket();
 	set = pipes[0];
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), -EINVAL);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), -EINVAL);
 	set = 9999;
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), -EBADF);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), -EBADF);
 	close_pipe();
 }
 
 static void test_close_leaves_epoll(void **state)
 {
 	set_up(EPOLLIN);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	says("x");
-	run(close_body);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	peer_sends("x");
+	run_coro(close_body);
 	wait_events(0);
 	assert_int_equal(result, 0);
 	take_down();
@@ -396,7 +396,7 @@ static void test_close_leaves_epoll(void **state)
 /* A level-triggered socket must not hide the kernel's members. */
 static void *wait_one_body(void *arg)
 {
-	keep(epoll_wait(set, events, 1, 0));
+	keep_result(epoll_wait(set, events, 1, 0));
 	return NULL;
 }
 
@@ -405,12 +405,12 @@ static void test_epoll_is_fair_to_both_kinds(void **state)
 	unsigned seen[2] = {0};
 
 	set_up(EPOLLIN);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
-	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
-	says("x");
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, pipes[0]), 0);
+	peer_sends("x");
 	assert_int_equal(write(pipes[1], "x", 1), 1);
 	for (unsigned i = 0; i < 6; i++) {
-		run(wait_one_body);
+		run_coro(wait_one_body);
 		assert_int_equal(result, 1);
 		seen[events[0].data.u64 == (unsigned)pipes[0]]++;
 	}
@@ -422,10 +422,10 @@ static void test_epoll_is_fair_to_both_kinds(void **state)
 /* The kernel drops a closed pipe, and a socket gets its number. */
 static void *reuse_body(void *arg)
 {
-	struct sockaddr_in in = address("10.0.0.2", 80);
+	struct sockaddr_in in = make_address("10.0.0.2", 80);
 
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	keep(connect(fd, (struct sockaddr *)&in, sizeof(in)));
+	keep_result(connect(fd, (struct sockaddr *)&in, sizeof(in)));
 	return NULL;
 }
 
@@ -434,20 +434,20 @@ static void test_epoll_forgets_a_closed_kernel_descriptor(void **state)
 	int closed;
 
 	open_pipe();
-	run(set_body);
+	run_coro(set_body);
 	wanted = EPOLLIN;
-	assert_int_equal(control(EPOLL_CTL_ADD, pipes[0]), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, pipes[0]), 0);
 	closed = pipes[0];
 	assert_int_equal(close(pipes[0]), 0);
-	run(reuse_body);
+	run_coro(reuse_body);
 	assert_int_equal(error, EINPROGRESS);
 	assert_int_equal(fd, closed);
 	answer_syn(PEER_SYN | PEER_ACK);
-	says("x");
+	peer_sends("x");
 	wait_events(0);
 	assert_int_equal(result, 0); /* it is no member */
-	assert_int_equal(control(EPOLL_CTL_MOD, fd), -ENOENT);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_MOD, fd), -ENOENT);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
 	wait_events(0);
 	assert_int_equal(result, 1);
 	close(set);
@@ -463,7 +463,7 @@ static void *close_set_body(void *arg)
 static void test_closed_epoll_set_wakes_its_waiter(void **state)
 {
 	set_up(EPOLLIN);
-	assert_int_equal(control(EPOLL_CTL_ADD, fd), 0);
+	assert_int_equal(control_set(EPOLL_CTL_ADD, fd), 0);
 	wait_events(-1);
 	net_spawn(stack, "close", close_set_body, NULL);
 	until_ended();
@@ -488,14 +488,14 @@ static void *sleep_body(void *arg)
 	assert_int_equal(sleep(1), 0);
 	woken++;
 	ts.tv_nsec = 1000000000;
-	keep(nanosleep(&ts, NULL));
+	keep_result(nanosleep(&ts, NULL));
 	return NULL;
 }
 
 static void test_sleep_calls_block_the_coroutine_only(void **state)
 {
 	woken = 0;
-	run(sleep_body);
+	run_coro(sleep_body);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(woken, i);
 		run_ms(21);
@@ -529,13 +529,13 @@ static void *name_body(void *arg)
 	assert_int_not_equal(coro_sched_turn(stack->sched), turn);
 	assert_non_null(host);
 	assert_int_equal(host->h_addrtype, AF_INET);
-	keep(0);
+	keep_result(0);
 	return NULL;
 }
 
 static void test_lookups_run_on_another_thread(void **state)
 {
-	run(name_body);
+	run_coro(name_body);
 	while (!ended) {
 		run_rounds(1);
 		usleep(100);

@@ -8,27 +8,27 @@ static void *write_body(void *arg)
 	struct iovec iov[3] = {{"one", 3}, {NULL, 0}, {"two", 3}};
 
 	assert_int_equal(write(fd, "zero", 4), 4);
-	keep(writev(fd, iov, 3));
+	keep_result(writev(fd, iov, 3));
 	return NULL;
 }
 
 static void test_writes_leave_together(void **state)
 {
-	connected();
-	run(write_body);
+	connect_socket();
+	run_coro(write_body);
 	assert_int_equal(result, 6);
-	hears("zeroonetwo");
+	peer_receives("zeroonetwo");
 }
 
 static char much[1 << 20];
 
 static void *write_much_body(void *arg)
 {
-	keep(send(fd, much, sizeof(much), recv_flags));
+	keep_result(send(fd, much, sizeof(much), recv_flags));
 	return NULL;
 }
 
-static size_t swallow(void)
+static size_t read_all_sent(void)
 {
 	struct segment s;
 	size_t bytes = 0;
@@ -48,12 +48,12 @@ static void test_write_blocks_until_all_has_been_taken(void **state)
 {
 	size_t bytes = 0;
 
-	connected();
+	connect_socket();
 	recv_flags = 0;
-	run(write_much_body);
+	run_coro(write_much_body);
 	assert_int_equal(ended, 0);
 	while (bytes < sizeof(much)) {
-		bytes += swallow();
+		bytes += read_all_sent();
 		run_ms(1);
 	}
 	assert_int_equal(ended, 1);
@@ -62,17 +62,17 @@ static void test_write_blocks_until_all_has_been_taken(void **state)
 
 static void test_nonblocking_write_accepts_as_much_as_fits(void **state)
 {
-	connected();
+	connect_socket();
 	recv_flags = MSG_DONTWAIT;
-	run(write_much_body);
+	run_coro(write_much_body);
 	assert_int_equal(ended, 1);
 	assert_in_range(result, 10000, sizeof(much) - 1);
 	for (unsigned i = 0; i < 100 && result > 0; i++)
-		run(write_much_body);
+		run_coro(write_much_body);
 	assert_int_equal(error, EAGAIN);
 	poll_for(POLLOUT, -1);
 	assert_int_equal(ended, 0);
-	swallow();
+	read_all_sent();
 	run_ms(2);
 	expect_event(POLLOUT);
 }
@@ -90,7 +90,7 @@ static void test_write_after_shutdown_is_epipe_with_sigpipe(void **state)
 
 	pipes = 0;
 	sigaction(SIGPIPE, &action, &old);
-	connected();
+	connect_socket();
 	assert_int_equal(shutdown(fd, SHUT_WR), 0);
 	assert_int_equal(write(fd, "x", 1), -1);
 	assert_int_equal(errno, EPIPE);
@@ -105,13 +105,13 @@ static void test_half_closed_socket_still_reads(void **state)
 {
 	struct segment s;
 
-	connected();
+	connect_socket();
 	assert_int_equal(shutdown(fd, SHUT_WR), 0);
 	do
 		assert_true(peer_next(&s));
 	while (!(s.flags & PEER_FIN));
 	peer.rcv = s.seq + 1;
-	says("late");
+	peer_sends("late");
 	read_some(9, 0);
 	expect_bytes("late");
 	assert_int_equal(shutdown(fd, SHUT_RD), 0);
@@ -129,7 +129,7 @@ static void *sendfile_body(void *arg)
 	assert_int_equal(sendfile(fd, file, &at, 3), 3);
 	assert_int_equal(at, 5);
 	assert_int_equal(lseek(file, 6, SEEK_SET), 6);
-	keep(sendfile(fd, file, NULL, 100));
+	keep_result(sendfile(fd, file, NULL, 100));
 	assert_int_equal(lseek(file, 0, SEEK_CUR), 10);
 	return NULL;
 }
@@ -140,11 +140,11 @@ static void test_sendfile(void **state)
 
 	fputs("0123456789", file);
 	fflush(file);
-	connected();
+	connect_socket();
 	net_spawn(stack, "sendfile", sendfile_body, file);
 	run_rounds(2);
 	assert_int_equal(result, 4);
-	hears("2346789");
+	peer_receives("2346789");
 	fclose(file);
 }
 
@@ -170,7 +170,7 @@ static void test_socket_options_work(void **state)
 	socklen_t len = sizeof(info);
 	char cc[16] = "reno";
 
-	connected();
+	connect_socket();
 	assert_int_equal(get_int(SOL_SOCKET, SO_TYPE), SOCK_STREAM);
 	assert_int_equal(get_int(SOL_SOCKET, SO_DOMAIN), AF_INET);
 	assert_int_equal(get_int(SOL_SOCKET, SO_ACCEPTCONN), 0);
@@ -205,7 +205,7 @@ static void *keepalive_body(void *arg)
 	fd = socket(AF_INET, SOCK_STREAM, 0);
 	set_int(SOL_SOCKET, SO_KEEPALIVE, 1);
 	set_int(IPPROTO_TCP, TCP_KEEPIDLE, 2);
-	keep(connect_to(fd, "10.0.0.2", 80));
+	keep_result(connect_to(fd, "10.0.0.2", 80));
 	return NULL;
 }
 
@@ -213,7 +213,7 @@ static void test_keepalive_set_before_connect_is_applied(void **state)
 {
 	struct segment s;
 
-	run(keepalive_body);
+	run_coro(keepalive_body);
 	answer_syn(PEER_SYN | PEER_ACK);
 	while (peer_next(&s))
 		;
@@ -226,11 +226,11 @@ static void test_linger_0_resets(void **state)
 	struct linger linger = {.l_onoff = 1};
 	struct segment s;
 
-	connected();
+	connect_socket();
 	assert_int_equal(
 		setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)),
 		0);
-	run(close_body);
+	run_coro(close_body);
 	do
 		assert_true(peer_next(&s));
 	while (!(s.flags & PEER_RST));
@@ -241,9 +241,9 @@ static void test_close_lingers(void **state)
 	struct linger linger = {.l_onoff = 1, .l_linger = 5};
 	struct segment s;
 
-	connected();
+	connect_socket();
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
-	run(close_body);
+	run_coro(close_body);
 	assert_int_equal(ended, 0);
 	do
 		assert_true(peer_next(&s));

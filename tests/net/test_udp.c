@@ -44,14 +44,14 @@ static void open_at(struct net_addr at)
 	assert_int_equal(net_udp_open(stack, &at, NULL, &udp), 0);
 }
 
-static void spawn(coro_fn fn, void *arg)
+static void spawn_coro(coro_fn fn, void *arg)
 {
 	assert_int_equal(net_spawn(stack, "test", fn, arg), 0);
 	run_rounds(1);
 }
 
 /* Receives at most 300 datagrams without blocking. */
-static int take(unsigned n)
+static int take_datagrams(unsigned n)
 {
 	if (!(net_udp_ready(udp, NET_READABLE) & NET_READABLE))
 		return 0;
@@ -201,7 +201,7 @@ static void *receive_one(void *arg)
 static void test_datagram_wakes_a_reader(void **state)
 {
 	open_at(US);
-	spawn(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
 	assert_int_equal(ended, 0);
 	datagram_say(PEER, US, "abcdef");
 	run_rounds(2);
@@ -220,7 +220,7 @@ static void test_empty_datagram_is_received(void **state)
 	open_at(US);
 	datagram_say(PEER, US, "");
 	run_rounds(1);
-	spawn(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, 0);
 	assert_int_equal(got_views[0].peer.port, 4000);
@@ -233,13 +233,13 @@ static void test_batch_takes_what_has_come_in_order(void **state)
 	datagram_say(udp_at(udp_peer4, 4001), US, "two");
 	datagram_say(PEER, US, "three");
 	run_rounds(1);
-	assert_int_equal(take(2), 2);
+	assert_int_equal(take_datagrams(2), 2);
 	check_text(0, "one");
 	check_text(1, "two");
 	assert_int_equal(got_views[1].peer.port, 4001);
 	net_udp_release(udp, got_views, 2);
 	assert_null(got_views[0].data);
-	assert_int_equal(take(2), 1);
+	assert_int_equal(take_datagrams(2), 1);
 	check_text(0, "three");
 	net_udp_release(udp, got_views, 1);
 	assert_int_equal(fake_frames_out, 0);
@@ -260,7 +260,7 @@ static void test_queue_is_bounded_by_datagrams_and_bytes(void **state)
 	assert_int_equal(stats.queued, 3);
 	assert_int_equal(stats.rx_full, 2);
 	assert_int_equal(net_here()->stats.udp_queue_full, 2);
-	assert_int_equal(take(3), 3);
+	assert_int_equal(take_datagrams(3), 3);
 	net_udp_release(udp, got_views, 3);
 	datagram_send(&d);
 	datagram_send(&d);
@@ -283,7 +283,7 @@ static void test_frames_beyond_the_limit_are_copied(void **state)
 		datagram_say(PEER, US, "data");
 	run_rounds(1);
 	assert_in_range(fake_frames_out, 0, 20);
-	assert_int_equal(take(300), 36);
+	assert_int_equal(take_datagrams(300), 36);
 	check_text(35, "data");
 	assert_int_equal(got_views[35].peer.port, 4000);
 	net_udp_release(udp, got_views, 36);
@@ -299,7 +299,7 @@ static void test_exhausted_pool_frees_queued_frames(void **state)
 	fake_frames_exhausted = true;
 	run_ms(2);
 	assert_int_equal(fake_frames_out, 0);
-	assert_int_equal(take(2), 2);
+	assert_int_equal(take_datagrams(2), 2);
 	check_text(0, "one");
 	check_text(1, "two");
 	net_udp_release(udp, got_views, 2);
@@ -320,7 +320,7 @@ static void test_many_held_datagrams_lie_in_copies(void **state)
 	assert_in_range(fake_frames_out, 1, 65);
 	check_text(200, "held");
 	net_udp_release(udp, got_views, NET_UDP_VIEWS_MAX);
-	assert_int_equal(take(1), 1);
+	assert_int_equal(take_datagrams(1), 1);
 	net_udp_release(udp, got_views, 1);
 	assert_int_equal(fake_frames_out, 0);
 }
@@ -332,7 +332,7 @@ static void test_second_release_is_counted_and_ignored(void **state)
 	open_at(US);
 	datagram_say(PEER, US, "one");
 	run_rounds(1);
-	assert_int_equal(take(1), 1);
+	assert_int_equal(take_datagrams(1), 1);
 	copy = got_views[0];
 	net_udp_release(udp, got_views, 1);
 	net_udp_release(udp, got_views, 1); /* empty */
@@ -347,7 +347,7 @@ static void test_forgotten_datagrams_are_reclaimed_by_close(void **state)
 	datagram_say(PEER, US, "one");
 	datagram_say(PEER, US, "two");
 	run_rounds(1);
-	assert_int_equal(take(2), 2);
+	assert_int_equal(take_datagrams(2), 2);
 	net_udp_close(udp);
 	assert_int_equal(net_here()->stats.views_reclaimed, 2);
 	assert_int_equal(fake_frames_out, 0);
@@ -356,12 +356,12 @@ static void test_forgotten_datagrams_are_reclaimed_by_close(void **state)
 static void test_stack_closes_sockets_with_what_they_hold(void **state)
 {
 	open_at(udp_at(udp_us4, 54));
-	spawn(receive_one, NULL); /* blocked until the end */
+	spawn_coro(receive_one, NULL); /* blocked until the end */
 	open_at(US);
 	datagram_say(PEER, US, "one");
 	datagram_say(PEER, US, "two");
 	run_rounds(1);
-	assert_int_equal(take(1), 1);
+	assert_int_equal(take_datagrams(1), 1);
 	/* teardown checks that every frame is back */
 }
 
@@ -371,16 +371,16 @@ static void test_deadline_cancel_and_close_end_a_wait(void **state)
 {
 	open_at(US);
 	net_udp_set_read_deadline(udp, net_now_ns(stack) + SECOND_NS);
-	spawn(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
 	run_ms(1100);
 	assert_int_equal(result, -ETIMEDOUT);
 	net_udp_set_read_deadline(udp, CORO_FOREVER);
-	spawn(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
 	net_udp_close(udp);
 	run_rounds(2);
 	assert_int_equal(result, -EBADF);
 	open_at(US);
-	spawn(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
 	assert_int_equal(net_udp_cancel(udp), 0);
 	run_rounds(2);
 	assert_int_equal(result, -ECANCELED);
@@ -391,8 +391,8 @@ static void test_deadline_cancel_and_close_end_a_wait(void **state)
 static void test_one_reader_at_a_time(void **state)
 {
 	open_at(US);
-	spawn(receive_one, NULL);
-	spawn(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
+	spawn_coro(receive_one, NULL);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -EBUSY);
 	assert_int_equal(net_udp_recv(udp, got, 1, NULL), -EPERM);
@@ -414,15 +414,15 @@ static void test_poll_waits_for_sockets_beside_listeners(void **state)
 	items[0] = (struct net_poll_item){.listener = listener,
 					  .events = NET_READABLE};
 	items[1] = (struct net_poll_item){.udp = udp, .events = NET_READABLE};
-	spawn(poll_both, NULL);
+	spawn_coro(poll_both, NULL);
 	assert_int_equal(ended, 0);
 	datagram_say(PEER, US, "x");
 	run_rounds(2);
 	assert_int_equal(got_n, 1);
 	assert_int_equal(items[1].revents, NET_READABLE);
-	assert_int_equal(take(1), 1);
+	assert_int_equal(take_datagrams(1), 1);
 	net_udp_release(udp, got_views, 1);
-	spawn(poll_both, NULL);
+	spawn_coro(poll_both, NULL);
 	net_udp_close(udp);
 	run_rounds(2);
 	assert_int_equal(items[1].revents, NET_GONE);

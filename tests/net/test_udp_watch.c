@@ -52,7 +52,7 @@ static void open_watched(struct net_addr at)
 	net_udp_set_watch(udp, &watch);
 }
 
-static void says(const char *text)
+static void receive_text(const char *text)
 {
 	assert_true(datagram_say(PEER, US, text));
 	run_rounds(1);
@@ -63,12 +63,12 @@ static void says(const char *text)
 static void test_watch_is_called_for_each_datagram(void **state)
 {
 	open_watched(US);
-	says("one");
+	receive_text("one");
 	assert_int_equal(n_calls, 1);
-	says("two"); /* the first one still waits */
+	receive_text("two"); /* the first one still waits */
 	assert_int_equal(n_calls, 2);
 	net_udp_set_watch(udp, NULL);
-	says("three");
+	receive_text("three");
 	assert_int_equal(n_calls, 2);
 }
 
@@ -123,8 +123,8 @@ static void test_peeked_datagram_stays_until_it_is_discarded(void **state)
 	open_watched(US);
 	assert_int_equal(net_udp_peek(udp, &first), -EAGAIN);
 	assert_int_equal(net_udp_discard(udp), -EAGAIN);
-	says("one");
-	says("three");
+	receive_text("one");
+	receive_text("three");
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(net_udp_peek(udp, &first), 0);
 		assert_int_equal(first.len, 3);
@@ -143,7 +143,7 @@ static void test_datagram_has_the_ttl_and_tos_it_came_with(void **state)
 	struct net_datagram first;
 
 	open_watched(udp_at((struct net_addr){0}, 53));
-	says("x");
+	receive_text("x");
 	assert_int_equal(net_udp_peek(udp, &first), 0);
 	assert_int_equal(first.ttl, 64);
 	assert_int_equal(first.tos, 0);
@@ -210,8 +210,8 @@ static void test_options_change_while_a_socket_is_open(void **state)
 	assert_true(datagram_next(&sent));
 	assert_int_equal(sent.ttl, 7);
 	assert_int_equal(sent.tos, 0x20);
-	says("one");
-	says("two");
+	receive_text("one");
+	receive_text("two");
 	assert_int_equal(net_udp_stats(udp, &stats), 0);
 	assert_int_equal(stats.rx, 1);
 	assert_int_equal(stats.rx_full, 1);
@@ -219,7 +219,7 @@ static void test_options_change_while_a_socket_is_open(void **state)
 
 /* ---- sharing ---- */
 
-static unsigned queued(struct net_udp *its)
+static unsigned queue_length(struct net_udp *its)
 {
 	struct net_udp_stats stats;
 
@@ -240,14 +240,14 @@ static void test_sockets_that_share_a_port_divide_its_peers(void **state)
 			assert_true(
 				datagram_say(udp_at(udp_peer4, port), us, "x"));
 	run_rounds(4);
-	assert_int_equal(queued(udp) + queued(other), 128);
-	assert_in_range(queued(udp), 2, 126);
+	assert_int_equal(queue_length(udp) + queue_length(other), 128);
+	assert_in_range(queue_length(udp), 2, 126);
 	/* Both of a port are at the same socket. */
-	assert_int_equal(queued(udp) % 2, 0);
+	assert_int_equal(queue_length(udp) % 2, 0);
 	net_udp_close(other);
 	assert_true(datagram_say(PEER, us, "x"));
 	run_rounds(1);
-	assert_int_equal(queued(udp) % 2, 1);
+	assert_int_equal(queue_length(udp) % 2, 1);
 }
 
 int main(void)

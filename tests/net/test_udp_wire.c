@@ -49,7 +49,7 @@ static void open_to(struct net_addr at, struct net_addr peer)
 }
 
 /* Sends a text from the socket, which the peer receives. */
-static void say(const struct net_addr *peer, const char *text)
+static void send_text(const struct net_addr *peer, const char *text)
 {
 	assert_int_equal(net_udp_send(udp, peer, text, strlen(text)),
 			 strlen(text));
@@ -76,13 +76,13 @@ static void test_datagram_waits_for_arp_and_later_ones_do_not(void **state)
 	struct net_addr any = {.port = 53}, us = US, peer = PEER;
 
 	open_at(any);
-	say(&peer, "first");
+	send_text(&peer, "first");
 	check_sent(&us, &peer);
 	assert_true(wire.df);
-	say(&peer, "second");
+	send_text(&peer, "second");
 	check_sent(&us, &peer);
 	assert_true(wire.df);
-	say(&peer, "");
+	send_text(&peer, "");
 	assert_int_equal(net_here()->stats.udp_sent, 3);
 }
 
@@ -91,12 +91,12 @@ static void test_ipv6_datagrams_are_sent(void **state)
 	struct net_addr any = {.port = 53}, us = US6, peer = PEER6;
 
 	open_at(any);
-	say(&peer, "first");
+	send_text(&peer, "first");
 	check_sent(&us, &peer);
-	say(&peer, "second");
+	send_text(&peer, "second");
 	check_sent(&us, &peer);
 	open_to(udp_us6, PEER6);
-	say(NULL, "third");
+	send_text(NULL, "third");
 	check_sent(&(struct net_addr){.ip = {0xfd, [15] = 1},
 				      .port = net_udp_local_addr(udp).port},
 		   &peer);
@@ -109,10 +109,10 @@ static void test_options_set_ttl_and_tos(void **state)
 
 	assert_int_equal(net_udp_open(stack, &any, &opts, &udp), 0);
 	for (unsigned i = 0; i < 2; i++) { /* by lwIP, then without */
-		say(&peer, "x");
+		send_text(&peer, "x");
 		assert_int_equal(wire.ttl, 7);
 		assert_int_equal(wire.tos, 0xb8);
-		say(&peer6, "x");
+		send_text(&peer6, "x");
 		assert_int_equal(wire.ttl, 7);
 		assert_int_equal(wire.tos, 0xb8);
 	}
@@ -125,8 +125,8 @@ static void test_pieces_are_gathered(void **state)
 	const struct iovec bad[] = {{NULL, 1}};
 
 	open_at(US);
-	say(&peer, "warm");
-	say(&peer, "known now");
+	send_text(&peer, "warm");
+	send_text(&peer, "known now");
 	fake_tx_segment_bytes = 44; /* the pieces straddle segments */
 	assert_int_equal(net_udp_sendv(udp, &peer, iov, 3), 5);
 	fake_tx_segment_bytes = 0;
@@ -142,7 +142,7 @@ static void test_batch_is_sent_back_as_it_came(void **state)
 	struct net_addr any = {.port = 53}, us = US, peer = PEER;
 
 	open_at(any);
-	say(&peer, "warm");
+	send_text(&peer, "warm");
 	datagram_say(PEER, US, "one");
 	datagram_say(PEER, US, "two");
 	run_rounds(1);
@@ -169,8 +169,8 @@ static void test_owned_buffer_is_lent_and_released_once(void **state)
 
 	released = 0;
 	open_at(US);
-	say(&peer, "warm");
-	say(&peer, "known now");
+	send_text(&peer, "warm");
+	send_text(&peer, "known now");
 	fake_lends = true;
 	assert_int_equal(
 		net_udp_send_owned(udp, &peer, bytes, 1000, on_release, NULL),
@@ -246,8 +246,8 @@ static void test_sender_waits_while_the_port_is_behind(void **state)
 	struct net_addr peer = PEER;
 
 	open_at(US);
-	say(&peer, "warm");
-	say(&peer, "known now");
+	send_text(&peer, "warm");
+	send_text(&peer, "known now");
 	fake_tx_budget = 0;
 	assert_int_equal(net_udp_send(udp, &peer, "x", 1), -EAGAIN);
 	net_spawn(stack, "test", send_one, NULL);
@@ -481,7 +481,7 @@ static void test_closed_port_is_answered_in_ipv6(void **state)
 
 /* ---- ICMP errors that come ---- */
 
-static void *receive(void *arg)
+static void *receive_one(void *arg)
 {
 	result = net_udp_recv(udp, bytes, sizeof(bytes), NULL);
 	ended++;
@@ -491,25 +491,25 @@ static void *receive(void *arg)
 static void test_port_unreachable_ends_one_call(void **state)
 {
 	open_to(US, PEER);
-	say(NULL, "hello");
-	net_spawn(stack, "test", receive, NULL);
+	send_text(NULL, "hello");
+	net_spawn(stack, "test", receive_one, NULL);
 	run_rounds(1);
 	datagram_send_error(&wire, UNREACHABLE);
 	run_rounds(1);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ECONNREFUSED);
-	say(NULL, "again");
+	send_text(NULL, "again");
 	datagram_send_error(&wire, UNREACHABLE);
 	assert_int_equal(net_udp_ready(udp, NET_READABLE), NET_READABLE);
 	assert_int_equal(net_udp_send(udp, NULL, "x", 1), -ECONNREFUSED);
-	say(NULL, "once more");
+	send_text(NULL, "once more");
 	assert_int_equal(udp->stats.refused, 2);
 }
 
 static void test_port_unreachable_ends_one_call_in_ipv6(void **state)
 {
 	open_to(US6, PEER6);
-	say(NULL, "hello");
+	send_text(NULL, "hello");
 	datagram_send_error(&wire, UNREACHABLE6);
 	assert_int_equal(net_udp_recv(udp, bytes, 1, NULL), -ECONNREFUSED);
 	assert_int_equal(net_udp_recv(udp, bytes, 1, NULL), -EPERM);
@@ -520,7 +520,7 @@ static void test_unbelievable_errors_are_ignored(void **state)
 	struct net_addr peer = PEER;
 
 	open_at(US); /* not connected */
-	say(&peer, "hello");
+	send_text(&peer, "hello");
 	datagram_send_error(&wire, UNREACHABLE);
 	assert_int_equal(udp->err, 0);
 	assert_int_equal(net_udp_connect(udp, &peer), 0);
