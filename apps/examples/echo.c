@@ -1,3 +1,4 @@
+/* An echo server: every client receives what it has sent. */
 #include <coronet/net.h>
 
 static void echo(struct net_conn *conn, void *arg)

@@ -1,3 +1,4 @@
+/* Two coroutines print in turn, since each sleeps between its lines. */
 #include <stdio.h>
 #include <coronet/coro.h>
 

@@ -1,3 +1,4 @@
+/* Forges and reads datagrams of UDP, and ICMP errors about them. */
 #include "tests/net/datagrams.h"
 
 #include <setjmp.h>
