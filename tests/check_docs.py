@@ -9,7 +9,7 @@ assume (tests/docs/PAGE.h), as the body of a function or, if it
 defines functions itself, as it is. Names of the interface in `backquotes`
 must be in one of our headers, and every function these declare must be on
 the page of its library. Any other function, `name()`, and any source file must
-exist.
+exist, and a function must be in the file that the page names behind it.
 Usage: check_docs.py SOURCE_ROOT COMPILER [WORD...]
 """
 
@@ -24,6 +24,8 @@ DEFINES = re.compile(r"^\w[^;=]*\)\n\{$", re.M)
 QUOTED = re.compile(r"`([^`\n]+)`")
 NAME = re.compile(r"\b(?:coro|net)_\w*[a-z0-9]\b")
 CALL = re.compile(r"\b([a-z]\w*)\(\)")
+# A function, and the file that a page says it is in.
+FOUND_IN = re.compile(r"`(\w+)\(\)`\s\(`([\w./]+\.[chS])`")
 FILE = re.compile(r"[\w./-]*\w\.(?:[chS]|py|sh)")
 # Other projects'.
 ELSEWHERE = {"co_yield_ct", "co_get_epoll_ct", "taskyield", "nty_schedule_run",
@@ -112,6 +114,18 @@ def check_sources(page, words, files):
     return bad
 
 
+def check_homes(root, page):
+    """Returns the functions that are not in the file that the page names behind them. A file may be
+    named from its folder in netstack/ on."""
+    bad = []
+    for name, file in FOUND_IN.findall(page.read_text()):
+        paths = [path for path in (root / "netstack" / file, root / file) if path.is_file()]
+        text = "".join(path.read_text() for path in paths)
+        if not re.search(rf"^(?!\t)(?:.*[\s*])?{name}\([^;{{}}]*\)\n\{{", text, re.M):
+            bad.append(f"{page}: {file} does not define `{name}()`")
+    return bad
+
+
 def declared(header):
     """Returns the functions that a header declares for its users."""
     text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.S)
@@ -140,7 +154,7 @@ def main():
     words, files = project_words(root)
     for page in pages:
         bad += check_blocks(root, page, compiler) + check_names(root, page)
-        bad += check_sources(page, words, files)
+        bad += check_sources(page, words, files) + check_homes(root, page)
         blocks += len(BLOCK.findall(page.read_text()))
     print("\n".join(bad) or f"docs: {len(pages)} pages, {blocks} blocks ok")
     return 1 if bad else 0
