@@ -99,6 +99,9 @@ struct glue_link {
  */
 int glue_link_parse(const char *text, struct glue_link *out, char *err,
 		    size_t err_len);
+/* The keys of all kinds, for --help. */
+#define GLUE_LINK_KEYS                                                         \
+	"role=, mode=, members=, queue=, queues=, vlan=, csum=, tso=, mac="
 
 /* MiB for the frames and rings of a link, with DPDK's overhead. */
 unsigned glue_link_mem_mib(const struct glue_link *link);

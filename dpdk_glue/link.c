@@ -15,25 +15,23 @@
 static const struct kind {
 	const char *name;
 	const char *example;
-	bool has_role;
 	size_t name_max; /* bytes; interface names are IFNAMSIZ - 1 */
 	unsigned queues_max;
 } kinds[] = {
-	[GLUE_LINK_MEMIF] = {"memif", "memif:/tmp/e.sock,role=server", true,
+	[GLUE_LINK_MEMIF] = {"memif", "memif:/tmp/e.sock,role=server",
 			     GLUE_PATH_MAX - 1, 64},
-	[GLUE_LINK_TAP] = {"tap", "tap:coro0", false, 15, 16},
-	[GLUE_LINK_VHOST] = {"vhost", "vhost:/tmp/vhost0.sock", true,
+	[GLUE_LINK_TAP] = {"tap", "tap:coro0", 15, 16},
+	[GLUE_LINK_VHOST] = {"vhost", "vhost:/tmp/vhost0.sock",
 			     GLUE_PATH_MAX - 1, 8},
-	[GLUE_LINK_AF_PACKET] = {"af_packet", "af_packet:eth0", false, 15, 16},
-	[GLUE_LINK_AF_XDP] = {"af_xdp", "af_xdp:eth0", false, 15, 64},
-	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", false, 31, 64},
-	[GLUE_LINK_PORT] = {"port", "port:net_bonding0", false,
-			    GLUE_PORT_NAME_MAX, 64},
-	[GLUE_LINK_BOND] = {"bond", "bond:b0,members=tap:a+tap:b", false, 15,
+	[GLUE_LINK_AF_PACKET] = {"af_packet", "af_packet:eth0", 15, 16},
+	[GLUE_LINK_AF_XDP] = {"af_xdp", "af_xdp:eth0", 15, 64},
+	[GLUE_LINK_PCI] = {"pci", "pci:0000:03:00.0", 31, 64},
+	[GLUE_LINK_PORT] = {"port", "port:net_bonding0", GLUE_PORT_NAME_MAX,
 			    64},
-	[GLUE_LINK_RING] = {"ring", "ring:r0", false, 15, 1},
-	[GLUE_LINK_PCAP] = {"pcap", "pcap:in.pcap,out.pcap", false,
-			    GLUE_PATH_MAX - 1, 1},
+	[GLUE_LINK_BOND] = {"bond", "bond:b0,members=tap:a+tap:b", 15, 64},
+	[GLUE_LINK_RING] = {"ring", "ring:r0", 15, 1},
+	[GLUE_LINK_PCAP] = {"pcap", "pcap:in.pcap,out.pcap", GLUE_PATH_MAX - 1,
+			    1},
 };
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
@@ -97,64 +95,17 @@ static int take_name(const char *text, const char *from, size_t len,
 	return 0;
 }
 
-static int parse_queues(const char *value, unsigned *out)
+/* ---- keys ---- */
+
+static int parse_number(const char *value, int base, unsigned long min,
+			unsigned long max, unsigned long *out)
 {
 	char *end;
-	unsigned long n = strtoul(value, &end, 10);
+	unsigned long n = strtoul(value, &end, base);
 
-	if (*value < '0' || *value > '9' || *end || n < 1 ||
-	    n > GLUE_MAX_SHARDS)
+	if (*value < '0' || *value > '9' || *end || n < min || n > max)
 		return -EINVAL;
-	*out = (unsigned)n;
-	return 0;
-}
-
-static int parse_queue(const char *value, unsigned *out)
-{
-	char *end;
-	unsigned long n = strtoul(value, &end, 10);
-
-	if (*value < '0' || *value > '9' || *end || n < 64 || n > 16384 ||
-	    (n & (n - 1)))
-		return -EINVAL;
-	*out = (unsigned)n;
-	return 0;
-}
-
-static int parse_vlan(const char *value, uint16_t *out)
-{
-	char *end;
-	unsigned long n = strtoul(value, &end, 10);
-
-	if (*value < '0' || *value > '9' || *end || n < 1 || n > GLUE_VLAN_MAX)
-		return -EINVAL;
-	*out = (uint16_t)n;
-	return 0;
-}
-
-static int parse_mode(const char *value, uint16_t *out)
-{
-	char *end;
-	unsigned long mode = strtoul(value, &end, 8);
-
-	if (*value < '0' || *value > '7' || *end || mode > 0777 ||
-	    (mode & 0600) != 0600)
-		return -EINVAL;
-	*out = (uint16_t)mode;
-	return 0;
-}
-
-static int parse_mac(const char *value, uint8_t *mac)
-{
-	unsigned b[6];
-	int used = 0;
-
-	if (sscanf(value, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2],
-		   &b[3], &b[4], &b[5], &used) != 6 ||
-	    value[used] || (b[0] & 1))
-		return -EINVAL;
-	for (int i = 0; i < 6; i++)
-		mac[i] = (uint8_t)b[i];
+	*out = n;
 	return 0;
 }
 
@@ -167,111 +118,209 @@ static int parse_word(const char *value, const char *const *words)
 	return -EINVAL;
 }
 
-static int parse_key(const char *text, const char *key, const char *value,
-		     struct glue_link *link, char *err, size_t err_len)
+static int parse_role(const char *value, struct glue_link *link)
 {
-	static const char *const csum_words[] = {"auto", "hw", "sw", "trust",
-						 NULL};
-	static const char *const tso_words[] = {"auto", "on", "off", NULL};
-	static const char *const bond_words[] = {"active-backup", "802.3ad",
-						 NULL};
-	const struct kind *kind = &kinds[link->kind];
-	const char *expected;
-	int word;
+	static const char *const words[] = {"client", "server", NULL};
+	int word = parse_word(value, words);
 
-	if (strcmp(key, "role") == 0 && kind->has_role) {
-		link->server = strcmp(value, "server") == 0;
-		if (link->server || strcmp(value, "client") == 0)
-			return 0;
-		expected = "server or client";
-	} else if (strcmp(key, "mode") == 0 && link->kind == GLUE_LINK_MEMIF) {
-		if (parse_mode(value, &link->mode) == 0)
-			return 0;
-		expected = "the mode of the server's socket, 600 to 777, as in "
-			   "660";
-	} else if (strcmp(key, "mode") == 0 && link->kind == GLUE_LINK_BOND) {
-		word = parse_word(value, bond_words);
-		link->lacp = word == 1;
-		if (word >= 0)
-			return 0;
-		expected = "active-backup or 802.3ad";
-	} else if (strcmp(key, "members") == 0 &&
-		   link->kind == GLUE_LINK_BOND) {
-		if (strlen(value) < sizeof(link->name2)) {
-			strcpy(link->name2, value);
-			return 0;
-		}
-		expected = "at most 107 characters";
-	} else if (strcmp(key, "queue") == 0) {
-		if (parse_queue(value, &link->queue_size) == 0)
-			return 0;
-		expected = "a power of two from 64 to 16384";
-	} else if (strcmp(key, "queues") == 0) {
-		if (parse_queues(value, &link->queues) != 0) {
-			expected = "a number from 1 to 64";
-		} else if (link->queues > kind->queues_max) {
-			return glue_fail(err, err_len, -EINVAL,
-					 "link '%s': queues=%u: %s has at "
-					 "most %u",
-					 text, link->queues, kind->name,
-					 kind->queues_max);
-		} else {
-			return 0;
-		}
-	} else if (strcmp(key, "vlan") == 0) {
-		if (parse_vlan(value, &link->vlan) == 0)
-			return 0;
-		expected = "a VLAN ID from 1 to 4094";
-	} else if (strcmp(key, "csum") == 0) {
-		word = parse_word(value, csum_words);
-		link->csum = (enum glue_csum_mode)word;
-		if (word == GLUE_CSUM_TRUST &&
-		    link->kind != GLUE_LINK_AF_PACKET &&
-		    link->kind != GLUE_LINK_AF_XDP &&
-		    link->kind != GLUE_LINK_BOND)
-			return glue_fail(err, err_len, -EINVAL,
-					 "link '%s': csum=trust is for "
-					 "af_packet, af_xdp and bond alone",
-					 text);
-		if (word >= 0)
-			return 0;
-		expected = "auto, hw, sw or trust";
-	} else if (strcmp(key, "tso") == 0) {
-		word = parse_word(value, tso_words);
-		link->tso = (enum glue_tso_mode)word;
-		if (word >= 0)
-			return 0;
-		expected = "auto, on or off";
-	} else if (strcmp(key, "mac") == 0) {
-		if (parse_mac(value, link->mac) == 0)
-			return 0;
-		expected = "a unicast address such as 02:00:00:00:00:01";
-	} else {
-		return glue_fail(err, err_len, -EINVAL,
-				 "link '%s': unknown key '%s'; %s takes %s"
-				 "queue=N, queues=N, vlan=N, "
-				 "csum=auto|hw|sw|trust, tso=auto|on|off and "
-				 "mac=ADDRESS",
-				 text, key, kind->name,
-				 link->kind == GLUE_LINK_MEMIF
-					 ? "role=server|client, mode=OCTAL, "
-				 : link->kind == GLUE_LINK_BOND
-					 ? "members=A+B, "
-					   "mode=active-backup|802.3ad, "
-				 : kind->has_role ? "role=server|client, "
-						  : "");
-	}
-	return glue_fail(err, err_len, -EINVAL,
-			 "link '%s': %s is '%s'; expected %s", text, key, value,
-			 expected);
+	link->server = word == 1;
+	return word;
 }
 
-static int parse_keys(const char *text, char *keys, struct glue_link *link,
+static int parse_mode(const char *value, struct glue_link *link)
+{
+	unsigned long mode;
+
+	if (parse_number(value, 8, 0600, 0777, &mode) < 0)
+		return -EINVAL;
+	link->mode = (uint16_t)mode;
+	return 0;
+}
+
+static int parse_bond_mode(const char *value, struct glue_link *link)
+{
+	static const char *const words[] = {"active-backup", "802.3ad", NULL};
+	int word = parse_word(value, words);
+
+	link->lacp = word == 1;
+	return word;
+}
+
+static int copy_members(const char *value, struct glue_link *link)
+{
+	if (strlen(value) >= sizeof(link->name2))
+		return -EINVAL;
+	strcpy(link->name2, value);
+	return 0;
+}
+
+static int parse_queue(const char *value, struct glue_link *link)
+{
+	unsigned long n;
+
+	if (parse_number(value, 10, 64, 16384, &n) < 0 || (n & (n - 1)))
+		return -EINVAL;
+	link->queue_size = (unsigned)n;
+	return 0;
+}
+
+static int parse_queues(const char *value, struct glue_link *link)
+{
+	unsigned long n;
+
+	if (parse_number(value, 10, 1, GLUE_MAX_SHARDS, &n) < 0)
+		return -EINVAL;
+	link->queues = (unsigned)n;
+	return 0;
+}
+
+static int parse_vlan(const char *value, struct glue_link *link)
+{
+	unsigned long n;
+
+	if (parse_number(value, 10, 1, GLUE_VLAN_MAX, &n) < 0)
+		return -EINVAL;
+	link->vlan = (uint16_t)n;
+	return 0;
+}
+
+static int parse_csum(const char *value, struct glue_link *link)
+{
+	static const char *const words[] = {"auto", "hw", "sw", "trust", NULL};
+	int word = parse_word(value, words);
+
+	link->csum = (enum glue_csum_mode)word;
+	return word;
+}
+
+static int parse_tso(const char *value, struct glue_link *link)
+{
+	static const char *const words[] = {"auto", "on", "off", NULL};
+	int word = parse_word(value, words);
+
+	link->tso = (enum glue_tso_mode)word;
+	return word;
+}
+
+static int parse_mac(const char *value, struct glue_link *link)
+{
+	unsigned b[6];
+	int used = 0;
+
+	if (sscanf(value, "%2x:%2x:%2x:%2x:%2x:%2x%n", &b[0], &b[1], &b[2],
+		   &b[3], &b[4], &b[5], &used) != 6 ||
+	    value[used] || (b[0] & 1))
+		return -EINVAL;
+	for (int i = 0; i < 6; i++)
+		link->mac[i] = (uint8_t)b[i];
+	return 0;
+}
+
+#define KIND(kind) (1u << GLUE_LINK_##kind)
+#define ALL_KINDS  (~0u)
+
+/* GLUE_LINK_KEYS has the names. parse() returns a negative errno for a wrong
+ * value; it may have changed the link, which is given up then. */
+static const struct key {
+	const char *name, *arg;
+	unsigned kinds; /* that have it */
+	int (*parse)(const char *value, struct glue_link *link);
+	const char *expected;
+} keys[] = {
+	{"role", "server|client", KIND(MEMIF) | KIND(VHOST), parse_role,
+	 "server or client"},
+	{"mode", "OCTAL", KIND(MEMIF), parse_mode,
+	 "the mode of the server's socket, 600 to 777, as in 660"},
+	{"members", "A+B", KIND(BOND), copy_members, "at most 107 characters"},
+	{"mode", "active-backup|802.3ad", KIND(BOND), parse_bond_mode,
+	 "active-backup or 802.3ad"},
+	{"queue", "N", ALL_KINDS, parse_queue,
+	 "a power of two from 64 to 16384"},
+	{"queues", "N", ALL_KINDS, parse_queues, "a number from 1 to 64"},
+	{"vlan", "N", ALL_KINDS, parse_vlan, "a VLAN ID from 1 to 4094"},
+	{"csum", "auto|hw|sw|trust", ALL_KINDS, parse_csum,
+	 "auto, hw, sw or trust"},
+	{"tso", "auto|on|off", ALL_KINDS, parse_tso, "auto, on or off"},
+	{"mac", "ADDRESS", ALL_KINDS, parse_mac,
+	 "a unicast address such as 02:00:00:00:00:01"},
+};
+#define N_KEYS (sizeof(keys) / sizeof(keys[0]))
+
+static bool has_key(const struct glue_link *link, const struct key *key)
+{
+	return key->kinds & 1u << link->kind;
+}
+
+static const struct key *find_key(const struct glue_link *link,
+				  const char *name)
+{
+	for (size_t i = 0; i < N_KEYS; i++)
+		if (has_key(link, &keys[i]) && strcmp(keys[i].name, name) == 0)
+			return &keys[i];
+	return NULL;
+}
+
+/* "queue=N, vlan=N and mac=ADDRESS"; every kind has the table's last key. */
+static void list_keys(const struct glue_link *link, char *text, size_t len)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < N_KEYS && used < len; i++)
+		if (has_key(link, &keys[i]))
+			used += (size_t)snprintf(text + used, len - used,
+						 "%s%s=%s",
+						 used == 0	   ? ""
+						 : i + 1 == N_KEYS ? " and "
+								   : ", ",
+						 keys[i].name, keys[i].arg);
+}
+
+/* Checks values that are right by themselves, but not for this kind. */
+static int check_kind(const char *text, const struct glue_link *link, char *err,
+		      size_t err_len)
+{
+	const struct kind *kind = &kinds[link->kind];
+
+	if (link->queues > kind->queues_max)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': queues=%u: %s has at most %u",
+				 text, link->queues, kind->name,
+				 kind->queues_max);
+	if (link->csum == GLUE_CSUM_TRUST &&
+	    link->kind != GLUE_LINK_AF_PACKET &&
+	    link->kind != GLUE_LINK_AF_XDP && link->kind != GLUE_LINK_BOND)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': csum=trust is for af_packet, "
+				 "af_xdp and bond alone",
+				 text);
+	return 0;
+}
+
+static int parse_key(const char *text, const char *name, const char *value,
+		     struct glue_link *link, char *err, size_t err_len)
+{
+	const struct key *key = find_key(link, name);
+	char list[256];
+
+	if (!key) {
+		list_keys(link, list, sizeof(list));
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': unknown key '%s'; %s takes %s",
+				 text, name, kinds[link->kind].name, list);
+	}
+	if (key->parse(value, link) < 0)
+		return glue_fail(err, err_len, -EINVAL,
+				 "link '%s': %s is '%s'; expected %s", text,
+				 name, value, key->expected);
+	return check_kind(text, link, err, err_len);
+}
+
+static int parse_keys(const char *text, char *words, struct glue_link *link,
 		      char *err, size_t err_len)
 {
 	char *save = NULL;
 
-	for (char *word = strtok_r(keys, ",", &save); word;
+	for (char *word = strtok_r(words, ",", &save); word;
 	     word = strtok_r(NULL, ",", &save)) {
 		char *value = strchr(word, '=');
 		int rc;
@@ -418,7 +467,7 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 {
 	struct glue_link link = {0};
 	const char *rest = NULL;
-	char keys[256];
+	char words[256];
 	size_t len;
 	int rc;
 
@@ -441,12 +490,12 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 		rc = parse_second_name(text, &rest, &link, err, err_len);
 	if (rc < 0)
 		return rc;
-	if (strlen(rest) >= sizeof(keys))
+	if (strlen(rest) >= sizeof(words))
 		return glue_fail(err, err_len, -EINVAL,
 				 "link '%s': more than %zu characters of keys",
-				 text, sizeof(keys) - 1);
-	strcpy(keys, rest);
-	rc = parse_keys(text, keys, &link, err, err_len);
+				 text, sizeof(words) - 1);
+	strcpy(words, rest);
+	rc = parse_keys(text, words, &link, err, err_len);
 	if (rc == 0 && link.kind == GLUE_LINK_BOND)
 		rc = check_bond(text, &link, err, err_len);
 	if (rc == 0)

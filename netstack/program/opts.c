@@ -224,9 +224,8 @@ static const struct opt rows[] = {
 	 .read = read_link, .example = "tap:cn0",
 	 .help = "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
 		 "af_xdp:IFACE, pci:ADDRESS, port:NAME, bond:NAME, ring:NAME "
-		 "or pcap:IN,OUT; keys role=, mode=, members=, queue=, "
-		 "queues=, vlan=, csum=, tso=, mac= (repeatable); list prints "
-		 "what this machine has",
+		 "or pcap:IN,OUT; keys " GLUE_LINK_KEYS
+		 " (repeatable); list prints what this machine has",
 	 .group = 1},
 	{"addr", OPT_CUSTOM, .arg = "ADDRESS/BITS", .read = read_addr,
 	 .expected = "a host's address and the bits of its network",

@@ -1,4 +1,5 @@
 /* Parsing of --link, and the errors for wrong values. */
+#include <ctype.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,6 +118,42 @@ static void test_pci_address_keeps_its_colons(void **state)
 	assert_string_equal(link.name, "0000:0a:1f.7");
 	assert_accepted("pci:03:00.0");
 	assert_string_equal(link.name, "0000:03:00.0");
+}
+
+/* Reads the next "KEY=" of a list into `key`. */
+static bool next_key(const char **at, char *key)
+{
+	size_t len;
+
+	while (**at && !islower((unsigned char)**at))
+		++*at;
+	len = strspn(*at, "abcdefghijklmnopqrstuvwxyz");
+	if (len == 0)
+		return false;
+	snprintf(key, 16, "%.*s=", (int)len, *at);
+	*at += len;
+	*at += **at == '=' ? strcspn(*at, ", ") : 0;
+	return true;
+}
+
+static void test_help_has_exactly_the_keys_of_all_kinds(void **state)
+{
+	static const char *const links[] = {"memif:/e,x=1", "vhost:/e,x=1",
+					    "bond:b0,x=1", "tap:a,x=1"};
+	char all[sizeof(err) * 4] = "", key[16];
+	const char *at;
+
+	for (unsigned i = 0; i < 4; i++) {
+		assert_refused(links[i], "unknown key 'x'");
+		at = strstr(err, " takes ") + 7;
+		strcat(all, at);
+		strcat(all, ", ");
+		while (next_key(&at, key))
+			if (strcmp(key, "and=") != 0)
+				assert_non_null(strstr(GLUE_LINK_KEYS, key));
+	}
+	for (at = GLUE_LINK_KEYS; next_key(&at, key);)
+		assert_non_null(strstr(all, key));
 }
 
 static void test_keys_are_read(void **state)
@@ -246,6 +283,7 @@ int main(void)
 		cmocka_unit_test(test_each_kind_is_read),
 		cmocka_unit_test(test_bonds_are_read),
 		cmocka_unit_test(test_pci_address_keeps_its_colons),
+		cmocka_unit_test(test_help_has_exactly_the_keys_of_all_kinds),
 		cmocka_unit_test(test_keys_are_read),
 		cmocka_unit_test(test_vlan_is_read),
 		cmocka_unit_test(test_wrong_vlans_are_named_with_their_range),
