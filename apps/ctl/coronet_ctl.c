@@ -14,6 +14,9 @@
 #include "apps/ctl/coronet_ctl_priv.h"
 #include "apps/ctl/ctl_print.h"
 
+#define TEXT_OF(macro) TEXT_OF_(macro)
+#define TEXT_OF_(text) #text
+
 enum {
 	OPT_CONTROL = 0x100,
 	OPT_JSON,
@@ -621,7 +624,8 @@ int main(int argc, char **argv)
 		{"handler", OPT_OF, "NAME", 0,
 		 "Only connections whose handler's name begins with NAME", 0},
 		{"bytes", OPT_BYTES, "SIZE", 0,
-		 "Maximum size of a capture's file, as in 10M (default 100M)",
+		 "Maximum size of a capture's file, as in 10M "
+		 "(default " TEXT_OF(NET_CAPTURE_MIB) "M)",
 		 0},
 		{"packets", OPT_PACKETS, "N", 0,
 		 "Maximum number of packets in a capture (default: as many as "

@@ -13,7 +13,7 @@
 #include "dpdk_glue/pcap.h"
 #include "netstack/options/opt.h"
 
-#define DEFAULT_BYTES (UINT64_C(100) << 20)
+#define DEFAULT_BYTES ((uint64_t)NET_CAPTURE_MIB << 20)
 
 /* ---- the option ---- */
 

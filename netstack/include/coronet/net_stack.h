@@ -496,6 +496,8 @@ int net_program_stats(struct net_stats *out);
 
 /* ---- packets ---- */
 
+#define NET_CAPTURE_MIB 100 /* the default size of a capture's file */
+
 /*
  * A capture of both directions of every link into a pcapng file. A zero field
  * has its default, except for path.
@@ -503,7 +505,7 @@ int net_program_stats(struct net_stats *out);
 struct net_capture {
 	const char *path;     /* created with mode 0600, or overwritten */
 	const char *filter;   /* in tcpdump's language; NULL or "": all */
-	uint64_t max_bytes;   /* of the file; 0: 100 MiB */
+	uint64_t max_bytes;   /* of the file; 0: NET_CAPTURE_MIB */
 	uint64_t max_packets; /* 0: as many as max_bytes allows */
 	unsigned snap_bytes;  /* of each frame, 1 to 9216; 0: all of them */
 };
