@@ -408,17 +408,15 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
  * everything received reopens the connection, with numbers beyond all of the
  * old one's.
  */
-bool net_time_wait_input(const struct pbuf *p)
+__attribute__((noinline)) static bool input_to_record(const struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	u8_t flags = TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
+	bool longer = (flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp);
 	struct net_wait *wait =
 		find_record(net_here()->rx_hash, ip_current_dest_addr(),
 			    lwip_ntohs(tcp->dest), ip_current_src_addr(),
 			    lwip_ntohs(tcp->src));
-
-	bool longer = (flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp);
-
 	if (!wait)
 		return false;
 	if (renews(wait, tcp)) {
@@ -442,6 +440,13 @@ bool net_time_wait_input(const struct pbuf *p)
 	if (longer)
 		answer(wait);
 	return true;
+}
+
+/* A segment that begins a connection rarely has a record in its bucket. */
+bool net_time_wait_input(const struct pbuf *p)
+{
+	return net_time_waits.n && *bucket_of(net_here()->rx_hash) &&
+	       input_to_record(p);
 }
 
 bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
