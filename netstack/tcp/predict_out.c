@@ -285,15 +285,21 @@ static bool send_ack(struct net_conn *conn)
 	return true;
 }
 
+/* Would tcp_output() do nothing? */
+static inline bool has_nothing(const struct tcp_pcb *pcb)
+{
+	return !pcb->unsent && !(pcb->flags & (TF_ACK_NOW | TF_NAGLEMEMERR));
+}
+
 TWICE bool output(struct net_conn *conn, unsigned options)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
 
 	if (pcb->state != ESTABLISHED)
-		return false;
+		return has_nothing(pcb);
 	if (!pcb->unsent)
-		return send_ack(conn);
+		return has_nothing(pcb) || send_ack(conn);
 	if (!may_leave(pcb, wnd, options))
 		return false;
 	do {
