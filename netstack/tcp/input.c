@@ -261,7 +261,7 @@ static void take_back_open(struct net_conn *conn)
 		return;
 	}
 	tcp_active_pcbs = NULL;
-	net_timer_check(conn);
+	net_timer_after_input(conn);
 }
 
 /* ---- after lwIP ---- */

@@ -275,7 +275,6 @@ static void take_fin(struct net_conn *conn, struct pbuf *p,
 	net_conn_queue_output(conn);
 	net_cwnd_slow_start(pcb, lastack, cwnd);
 	net_count_phase(conn);
-	net_timer_check(conn);
 	pbuf_free(p);
 	net_conn_notify(conn);
 }
@@ -370,7 +369,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 		net_recovery_after_input(conn);
 	else
 		net_cwnd_slow_start(pcb, lastack, cwnd);
-	net_timer_check(conn);
+	net_timer_after_input(conn);
 	net_conn_notify(conn);
 	return true;
 }
@@ -443,5 +442,5 @@ void net_predict_settle(struct net_conn *conn)
 	net_conn_wake_reader(conn);
 	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
 		net_conn_queue_output(conn);
-	net_timer_check(conn);
+	net_timer_after_input(conn);
 }

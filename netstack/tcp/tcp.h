@@ -482,7 +482,30 @@ void net_too_big_input(const struct net_port *port,
 
 /* ---- timer.c ---- */
 void net_timer_init(struct net_conn *conn);
+/*
+ * Whether the timer fires within NET_FINE_NS. It is then left alone: if it
+ * comes too early it is armed again, which is cheaper than moving it for each
+ * packet.
+ */
+static inline bool net_timer_is_near(const struct net_conn *conn)
+{
+	return conn->timer.expires_ns <= net_here()->now_ns + NET_FINE_NS;
+}
 void net_timer_check(struct net_conn *conn); /* arms it if necessary */
+/*
+ * The same at the end of input. Most handlers answer in the same round, so the
+ * output phase does it, once for the request and the answer. With recovery
+ * state that is no option: one more output changes what the pace allows.
+ */
+static inline void net_timer_after_input(struct net_conn *conn)
+{
+	if (net_timer_is_near(conn))
+		return;
+	if (__builtin_expect(conn->has_recovery, 0))
+		net_timer_check(conn);
+	else
+		net_conn_queue_output(conn);
+}
 void net_timers_set_clock(void);
 
 /* ---- output.c ---- */

@@ -205,17 +205,11 @@ static int64_t due_at(struct net_conn *conn)
 	return LWIP_MIN(repair, due);
 }
 
-/*
- * Arms the timer if there is a reason. One that is about to fire is left alone:
- * if it comes too early it is armed again, which is cheaper than moving it for
- * each packet.
- */
+/* Arms the timer if there is a reason. */
 void net_timer_check(struct net_conn *conn)
 {
-	if (!conn->pcb_live ||
-	    conn->timer.expires_ns <= net_here()->now_ns + NET_FINE_NS)
-		return;
-	net_timer_by(conn, due_at(conn));
+	if (conn->pcb_live && !net_timer_is_near(conn))
+		net_timer_by(conn, due_at(conn));
 }
 
 /*

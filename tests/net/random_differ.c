@@ -98,7 +98,6 @@ static void add_pcb(const struct tcp_pcb *pcb)
 	FIELD(pcb, local_port);
 	FIELD(pcb, remote_port);
 	FIELD(pcb, flags);
-	FIELD(pcb, last_timer);
 	FIELD(pcb, tmr);
 	FIELD(pcb, rcv_nxt);
 	FIELD(pcb, rcv_wnd);
@@ -157,6 +156,8 @@ static void add_conn(struct net_conn *conn)
 	FIELD(conn, wants);
 	FIELD(conn, challenged);
 	FIELD(conn, ticking);
+	/* between ticks it holds an old time, and nothing reads it */
+	add_field("last_timer", conn->ticking ? conn->pcb.last_timer : 0);
 	FIELD(conn, has_recovery);
 	FIELD(conn, probed);
 	FIELD(conn, probe_shift);
