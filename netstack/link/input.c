@@ -80,17 +80,11 @@ static inline bool is_marked(unsigned tos)
 	return (tos & NET_ECN_FIELD) == NET_ECN_CE;
 }
 
-/* The shortest path, past lwIP altogether. p begins with TCP's header. */
-static inline bool input_predicted4(const struct ip_hdr *ip, struct pbuf *p)
+static inline struct net_conn *find_conn4(const struct ip_hdr *ip,
+					  const struct tcp_hdr *tcp)
 {
-	const struct tcp_hdr *tcp = p->payload;
-	struct net_conn *conn;
-
-	if (p->len < TCP_HLEN || is_marked(IPH_TOS(ip)))
-		return false;
-	conn = net_demux_find4(ip->dest.addr, lwip_ntohs(tcp->dest),
+	return net_demux_find4(ip->dest.addr, lwip_ntohs(tcp->dest),
 			       ip->src.addr, lwip_ntohs(tcp->src));
-	return conn && net_predict_input(conn, p);
 }
 
 static inline struct net_conn *find_conn6(const struct netif *netif,
@@ -123,6 +117,25 @@ static inline bool input_predicted6(const struct netif *netif,
 	return true;
 }
 
+/* Sets what lwIP's IP layer would, and passes a segment to TCP. Owns p. */
+__attribute__((noinline)) static void input_unpredicted4(struct netif *netif,
+							 struct ip_hdr *ip,
+							 struct net_conn *conn,
+							 struct pbuf *p)
+{
+	ip_data.current_netif = netif;
+	ip_data.current_input_netif = netif;
+	ip_data.current_ip4_header = ip;
+	ip_data.current_ip_header_tot_len = IPH_HL_BYTES(ip);
+	ip_addr_copy_from_ip4(ip_data.current_iphdr_src, ip->src);
+	ip_addr_copy_from_ip4(ip_data.current_iphdr_dest, ip->dest);
+	net_tcp_input_found(conn, p, netif);
+	ip_data.current_netif = NULL;
+	ip_data.current_input_netif = NULL;
+	ip_data.current_ip4_header = NULL;
+	ip_data.current_ip_header_tot_len = 0;
+}
+
 /*
  * Passes a TCP segment to TCP without lwIP's IP layer: dpdk_glue has checked
  * its IP header, that it is no fragment and that it is all there; tcp/check.c
@@ -135,6 +148,7 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 	struct ip_hdr *ip =
 		(struct ip_hdr *)(void *)(frame->data + NET_ETH_HEADER);
 	unsigned header = frame->l4_off - NET_ETH_HEADER;
+	struct net_conn *conn = NULL;
 	struct pbuf *p;
 
 	if (frame->next || ip->dest.addr != netif_ip4_addr(netif)->addr ||
@@ -143,19 +157,11 @@ static inline bool input_tcp4(struct net_port *port, struct netif *netif,
 	p = wrap_one(port, frame, (u16_t)(lwip_ntohs(IPH_LEN(ip)) - header));
 	p->payload = frame->data + frame->l4_off;
 	p->len = p->tot_len;
-	if (net_here()->predicts && input_predicted4(ip, p))
-		return true;
-	ip_data.current_netif = netif;
-	ip_data.current_input_netif = netif;
-	ip_data.current_ip4_header = ip;
-	ip_data.current_ip_header_tot_len = (u16_t)header;
-	ip_addr_copy_from_ip4(ip_data.current_iphdr_src, ip->src);
-	ip_addr_copy_from_ip4(ip_data.current_iphdr_dest, ip->dest);
-	net_tcp_input(p, netif);
-	ip_data.current_netif = NULL;
-	ip_data.current_input_netif = NULL;
-	ip_data.current_ip4_header = NULL;
-	ip_data.current_ip_header_tot_len = 0;
+	if (p->len >= TCP_HLEN)
+		conn = find_conn4(ip, p->payload);
+	if (!conn || !net_here()->predicts || is_marked(IPH_TOS(ip)) ||
+	    !net_predict_input(conn, p))
+		input_unpredicted4(netif, ip, conn, p);
 	return true;
 }
 
@@ -362,13 +368,11 @@ static struct net_conn *find_conn(const struct net_port *port,
 {
 	const void *ip = frame->data + NET_ETH_HEADER;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
-	const struct ip_hdr *ip4 = ip;
 	ip_addr_t remote;
 
 	if (frame->flags & GLUE_FRAME_IP6)
 		return find_conn6(port->netif0, ip, tcp, &remote);
-	return net_demux_find4(ip4->dest.addr, lwip_ntohs(tcp->dest),
-			       ip4->src.addr, lwip_ntohs(tcp->src));
+	return find_conn4(ip, tcp);
 }
 
 static bool is_for_conn(const struct tcp_pcb *pcb,

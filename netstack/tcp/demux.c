@@ -112,6 +112,7 @@ struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 	struct net_conn *conn =
 		net_here()->buckets[hash & net_here()->bucket_mask];
 
+	net_here()->rx_hash = hash;
 	for (; conn; conn = conn->pcb.hash_next) {
 		const struct tcp_pcb *pcb = &conn->pcb;
 

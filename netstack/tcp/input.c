@@ -366,11 +366,10 @@ static void input_stranger(struct pbuf *p, struct netif *inp)
 	}
 }
 
-/* ip4.c and ip6.c call this for each TCP segment; owns p. */
-void net_tcp_input(struct pbuf *p, struct netif *inp)
+void net_tcp_input_found(struct net_conn *conn, struct pbuf *p,
+			 struct netif *inp)
 {
 	const struct tcp_hdr *tcp = p->payload;
-	struct net_conn *conn;
 
 	if (!net_check_header(p)) {
 		net_here()->stats.rx_bad_frame++;
@@ -378,9 +377,18 @@ void net_tcp_input(struct pbuf *p, struct netif *inp)
 		return;
 	}
 	net_here()->rx_flags = TCPH_FLAGS(tcp);
-	conn = net_demux_find_current(tcp);
 	if (conn && !net_handshake_reopens(conn, tcp))
 		input_known(conn, p, inp);
 	else
 		input_stranger(p, inp);
+}
+
+/* ip4.c and ip6.c call this for each TCP segment; owns p. */
+void net_tcp_input(struct pbuf *p, struct netif *inp)
+{
+	struct net_conn *conn = NULL;
+
+	if (p->len >= TCP_HLEN)
+		conn = net_demux_find_current(p->payload);
+	net_tcp_input_found(conn, p, inp);
 }

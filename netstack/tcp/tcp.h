@@ -14,6 +14,9 @@
  * TCP header.
  */
 void net_tcp_input(struct pbuf *p, struct netif *inp);
+/* The same, with the segment's connection, or NULL, found by the caller. */
+void net_tcp_input_found(struct net_conn *conn, struct pbuf *p,
+			 struct netif *inp);
 /*
  * Takes the pcbs off lwIP's lists, and hashes the new ones. Called after lwIP
  * has worked on a connection.
@@ -80,7 +83,10 @@ uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
 			const ip_addr_t *remote, u16_t remote_port);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
-/* Like net_demux_find(), with IPv4 addresses in network byte order. */
+/*
+ * Finds the connection of a segment between IPv4 addresses in network byte
+ * order, and stores the segment's hash in rx_hash.
+ */
 struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
 				 u16_t remote_port);
 /*
