@@ -113,8 +113,6 @@ static uint32_t *find_record(const struct tcp_hdr *tcp)
 	u32_t remote[4];
 	u8_t zone;
 
-	if (!*ref)
-		return NULL;
 	net_remote_pack(ip_current_src_addr(), remote, &zone);
 	while (*ref && !is_record_of(record_at(*ref), remote, zone, tcp))
 		ref = &record_at(*ref)->hash_next;
@@ -478,8 +476,8 @@ static enum net_half_open_input give_way(uint32_t *ref)
  * RFC 9293 3.10.7.4, SYN-RECEIVED, with RFC 5961: the same SYN is answered
  * again, and a RST with exactly the next number ends it.
  */
-enum net_half_open_input net_half_open_input(const struct pbuf *p,
-					     struct net_conn **out)
+__attribute__((noinline)) static enum net_half_open_input
+input_to_record(const struct pbuf *p, struct net_conn **out)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	u32_t seq = lwip_ntohl(tcp->seqno), ack = lwip_ntohl(tcp->ackno);
@@ -508,6 +506,15 @@ enum net_half_open_input net_half_open_input(const struct pbuf *p,
 	else
 		return open_conn(ref, tcp, out);
 	return NET_HALF_OPEN_TAKEN;
+}
+
+/* A SYN rarely has a record in its bucket. */
+enum net_half_open_input net_half_open_input(const struct pbuf *p,
+					     struct net_conn **out)
+{
+	if (!*bucket_of(net_here()->rx_hash))
+		return NET_HALF_OPEN_NONE;
+	return input_to_record(p, out);
 }
 
 /* ---- the shard opens and closes ---- */
