@@ -58,7 +58,7 @@ can_link_dpdk() {
 	echo 'int main(void) { return 0; }' >"$root/empty.c"
 	# shellcheck disable=SC2046 # words
 	"$1" "$root/empty.c" -o "$root/empty" \
-		$(pkg-config --static --libs libdpdk libsodium libcjson) >"$root/log" 2>&1
+		$(pkg-config --static --libs libdpdk libsodium libcjson libcares) >"$root/log" 2>&1
 }
 
 # shellcheck disable=SC2046 # words
@@ -74,7 +74,7 @@ for compiler in gcc clang; do
 	build "$compiler, our archives" "$compiler" c apps/examples/echo.c \
 		$(pkg-config --cflags coronet) "-L$libdir" -l:libcoronet.a \
 		-l:libcoronet-coro.a -pthread -lrte_net_bond \
-		$(pkg-config --libs libdpdk libpcap libsodium libcjson)
+		$(pkg-config --libs libdpdk libpcap libsodium libcjson libcares)
 	if can_link_dpdk "$compiler"; then
 		build "$compiler, static" "$compiler" c apps/examples/echo.c \
 			$(pkg-config --static --cflags --libs coronet)

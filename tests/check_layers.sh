@@ -44,7 +44,7 @@ refuse 'apps/(load|httpd|echo|ctl)/' 'an appliance knows no other' apps/proxy
 refuse 'apps/(load|proxy|echo|ctl)/' 'an appliance knows no other' apps/httpd
 refuse 'apps/(load|proxy|echo|httpd)/' 'it needs none of them' apps/ctl
 
-order='options program mem conn recovery tcp udp link api control shard sockets'
+order='options program mem conn recovery tcp udp link api resolve control shard sockets'
 above=$order
 for folder in $order; do
 	above=${above#"$folder"}

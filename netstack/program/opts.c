@@ -139,6 +139,33 @@ static int read_gateway(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
+static int read_resolver(const struct opt *opt, const char *text, void *base,
+			 struct opt_error *error)
+{
+	struct net_opts *opts = base;
+	char one[NET_ADDR_TEXT_MAX];
+	size_t len;
+
+	opts->n_resolvers = 0; /* the last of several options replaces them */
+	for (;; text += len + 1) {
+		struct net_addr *addr = &opts->resolvers[opts->n_resolvers];
+
+		len = strcspn(text, ",");
+		if (opts->n_resolvers == NET_MAX_RESOLVERS)
+			return opt_expect(error, "at most %d addresses",
+					  NET_MAX_RESOLVERS);
+		if (len >= sizeof(one))
+			return -EINVAL;
+		memcpy(one, text, len);
+		one[len] = '\0';
+		if (net_addr_parse(one, 53, addr) < 0 || !is_host(addr))
+			return -EINVAL;
+		opts->n_resolvers++;
+		if (text[len] == '\0')
+			return 0;
+	}
+}
+
 static int read_control(const struct opt *opt, const char *text, void *base,
 			struct opt_error *error)
 {
@@ -243,6 +270,11 @@ static const struct opt rows[] = {
 	 .example = "10.9.0.254 or --gateway fd00::fe",
 	 .help = "Router for other networks; one of each IP version may be "
 		 "given"},
+	{"resolver", OPT_CUSTOM, .arg = "ADDRESS[,ADDRESS...]",
+	 .read = read_resolver, .expected = "addresses of name servers",
+	 .example = "10.9.0.53 or --resolver 10.9.0.53,[fd00::53]:5353",
+	 .help = "Name servers that the stack asks for host names, each with "
+		 "an optional port (default: those of /etc/resolv.conf)"},
 	{"mtu", OPT_NUMBER, AT(mtu), "BYTES", "1500", GLUE_MTU_MIN,
 	 GLUE_MTU_MAX, .help = "Largest IP packet, {min} to {max}"},
 	{"pmtud", OPT_CHOICE, AT(pmtud_off), "on|off", "on",

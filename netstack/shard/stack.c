@@ -4,6 +4,7 @@
 #include "netstack/api/api.h"
 #include "netstack/conn/end.h"
 #include "netstack/program/log.h"
+#include "netstack/resolve/resolve.h"
 #include "netstack/shard/shard.h"
 
 #include "dpdk_glue/pcap.h"
@@ -256,6 +257,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	if (shard == 0)
 		stack->stats_ns = (int64_t)(opts->stats_s * 1e9);
 	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
+	net_resolve_open(opts);
 	err = coro_sched_open(&attr, &stack->sched);
 	if (err < 0)
 		goto fail;
@@ -361,12 +363,14 @@ void net_shard_close(struct net_stack *stack)
 	net_udp_wake_all();
 	net_poll_wake_all();
 	coro_fd_cancel_all(stack->sched);
+	net_resolve_stop();
 	let_coroutines_end(stack);
 	net_watchdog_stop(stack);
 	net_half_open_fini();
 	net_time_wait_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
+	net_resolve_fini();
 	net_udp_fini();
 	net_link_tx();
 	net_link_close();
@@ -428,6 +432,7 @@ static void start_drain(struct net_stack *stack)
 	net_udp_wake_all();
 	net_poll_wake_all();
 	coro_fd_cancel_all(stack->sched);
+	net_resolve_stop();
 }
 
 static bool drained(struct net_stack *stack)

@@ -81,9 +81,10 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
 
 /* ---- opening a stack ---- */
 
-#define NET_MAX_LINKS  8
-#define NET_MAX_SHARDS 64
-#define NET_MAX_ADDRS  64
+#define NET_MAX_LINKS	  8
+#define NET_MAX_SHARDS	  64
+#define NET_MAX_ADDRS	  64
+#define NET_MAX_RESOLVERS 8
 
 enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 
@@ -108,7 +109,11 @@ struct net_opts {
 	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
 	unsigned n_addrs;
 	struct net_addr gateway4, gateway6; /* family 0: none */
-	unsigned mtu;			    /* bytes, 576 to 9000 */
+	/* Name servers of net_resolve() (coronet/net_resolve.h), with ports;
+	   none: those of resolv.conf(5). */
+	struct net_addr resolvers[NET_MAX_RESOLVERS];
+	unsigned n_resolvers;
+	unsigned mtu; /* bytes, 576 to 9000 */
 	/* One shard is pinned to each of these CPUs; empty: no shard is. */
 	int lcores[NET_MAX_SHARDS];
 	unsigned n_lcores;

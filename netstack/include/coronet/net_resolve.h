@@ -1,0 +1,88 @@
+/*
+ * net_resolve.h - host names: looking them up, and connecting to them.
+ *
+ * Threads, pointers, blocking calls and their errors (-EPERM, -ECANCELED,
+ * -ETIMEDOUT, -ENOMEM) are those of coronet/net.h.
+ *
+ * The name servers are those of net_opts.resolvers (--resolver), otherwise
+ * those of resolv.conf(5); its search list and ndots hold in both cases. They
+ * are asked over the stack's own UDP, and over its TCP after a truncated
+ * answer (RFC 7766), so they must be reachable through a link: a server at a
+ * loopback address is not. If resolv.conf names no others, the servers that
+ * systemd-resolved(8) itself asks are used.
+ *
+ * A name of /etc/hosts is not asked for. That file is read again once it has
+ * changed; its first NET_HOSTS_BYTES count.
+ *
+ * Each shard has a cache. An answer stays in it for its TTL, at most a day; "no
+ * such name" for as long as its SOA permits (RFC 2308), at most an hour; the
+ * failure of all servers for a second (RFC 9520). The cache has
+ * NET_RESOLVE_NAMES entries, one for each name and family, of which the one
+ * that was not used for the longest time makes room; no entry exceeds 700
+ * bytes. Coroutines that look up the same name at the same time share one
+ * query.
+ *
+ * Responses are untrusted: they count only if they come from the address and
+ * port that was asked, with the query's random ID and its question. One has at
+ * most 4,096 bytes over UDP and 65,535 over TCP. Of its addresses, those that
+ * follow from its chain of aliases count, NET_RESOLVE_ADDRS at most. DNSSEC is
+ * not checked: the path to the name server is trusted.
+ */
+#pragma once
+
+#include <coronet/net.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+#define NET_RESOLVE_ADDRS 16u /* of each family; more are ignored */
+#define NET_RESOLVE_NAMES 1024u
+#define NET_HOSTS_BYTES	  (256u * 1024)
+/* Queries of a shard at a time; more: -ENOBUFS. */
+#define NET_RESOLVE_QUERIES 256u
+
+/* Zero means the default. */
+struct net_resolve_opts {
+	uint8_t family;	     /* 4 or 6; 0: those that the stack has */
+	uint16_t port;	     /* of the addresses that are returned */
+	unsigned timeout_ms; /* for the whole call; 0: 10,000 */
+	/* Receives for how many seconds the answer holds; UINT_MAX: it does not
+	 * expire. NULL: not wanted. */
+	unsigned *ttl_s;
+};
+
+/*
+ * Finds the addresses of a host. Blocks until the name servers have answered,
+ * unless name is an address or in /etc/hosts: then it does not block, and can
+ * be called outside a coroutine. "localhost" is not asked for (RFC 6761).
+ *
+ * A name with a dot at its end is asked for as it is. Others are also asked for
+ * with each domain of the search list: before, if they have fewer than ndots
+ * dots, otherwise after. Each server is asked up to twice, for 2 and 4 seconds;
+ * the query goes on for the cache when the call has returned -ETIMEDOUT.
+ *
+ * opts may be NULL. Fills out[] with n addresses at most (n: 1 or more), those
+ * of IPv6 first, in the order of the answer. Returns how many, or
+ *   -ENOENT        there is no such name
+ *   -ENODATA       the name has no address of these families
+ *   -EAGAIN        the servers have failed or refused (SERVFAIL, REFUSED), sent
+ *                  no valid answer, or could not be reached ("port
+ *                  unreachable", no route)
+ *   -ETIMEDOUT     no server answered in time
+ *   -EHOSTUNREACH  there is no server, except at loopback addresses
+ *   -ENOBUFS       NET_RESOLVE_QUERIES names are being asked for
+ *   -EINVAL        a pointer is NULL, n is 0, opts->family is wrong, or name is
+ *                  no host's name (RFC 1123, with underscores)
+ */
+int net_resolve(struct net_stack *stack, const char *name,
+		const struct net_resolve_opts *opts, struct net_addr *out,
+		unsigned n);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
