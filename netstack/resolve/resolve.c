@@ -93,8 +93,7 @@ static int take_family(struct call *call, const struct net_name *name)
 
 /* ---- one name ---- */
 
-/* Of two families without addresses: the error that says more. */
-static int worse_error(int a, int b)
+int net_resolve_error(int a, int b)
 {
 	if (a == 0 || a == -ENOENT)
 		return b ? b : a;
@@ -128,8 +127,8 @@ static int ask_name(struct call *call, const char *text)
 			continue;
 		err = wait_family(found[i], answers[i], call->deadline_ns);
 		if (err == 0)
-			result = worse_error(result,
-					     take_family(call, found[i]));
+			result = net_resolve_error(result,
+						   take_family(call, found[i]));
 	}
 	for (; pushed; pushed--)
 		coro_cleanup_pop(true);
@@ -168,7 +167,7 @@ static int ask_domains(struct call *call, const char *text)
 
 		if (!has_no_address(err))
 			return err;
-		result = worse_error(result, err);
+		result = net_resolve_error(result, err);
 	}
 	return result;
 }
@@ -191,25 +190,23 @@ static int ask_servers(struct call *call, const char *text, bool absolute)
 	if (absolute || !has_no_address(err))
 		return err;
 	then = first ? ask_domains(call, text) : ask_name(call, text);
-	return has_no_address(then) ? worse_error(err, then) : then;
+	return has_no_address(then) ? net_resolve_error(err, then) : then;
 }
 
 /* ---- the call ---- */
 
-/* The families that the stack has addresses of, if the caller does not care. */
-static void choose_families(struct call *call, uint8_t family)
+bool net_resolve_wants(uint8_t family, uint8_t asked)
 {
 	const struct net_stack *stack = net_here();
+	bool found = false;
 
-	call->wants4 = family == 4;
-	call->wants6 = family == 6;
-	if (family)
-		return;
-	for (unsigned i = 0; i < stack->n_ports; i++)
-		call->wants6 |= stack->ports[i].has_ip6;
-	for (unsigned i = 0; i < stack->n_netifs; i++)
-		call->wants4 |=
-			!ip4_addr_isany(netif_ip4_addr(&stack->netifs[i]));
+	if (asked)
+		return family == asked;
+	for (unsigned i = 0; family == 6 && i < stack->n_ports; i++)
+		found |= stack->ports[i].has_ip6;
+	for (unsigned i = 0; family == 4 && i < stack->n_netifs; i++)
+		found |= !ip4_addr_isany(netif_ip4_addr(&stack->netifs[i]));
+	return found;
 }
 
 /* Returns 1: the name is an address; 0; -ENODATA: one of another family. */
@@ -291,7 +288,8 @@ int net_resolve(struct net_stack *stack, const char *name,
 	timeout_ms = opts->timeout_ms ? opts->timeout_ms : TIMEOUT_MS_DEFAULT;
 	call.port = opts->port;
 	call.deadline_ns = stack->now_ns + timeout_ms * NS_PER_MS;
-	choose_families(&call, opts->family);
+	call.wants4 = net_resolve_wants(4, opts->family);
+	call.wants6 = net_resolve_wants(6, opts->family);
 	err = read_number(&call, name, opts->family);
 	if (err == 0)
 		err = resolve(&call, name, opts->family);

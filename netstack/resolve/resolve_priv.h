@@ -185,3 +185,13 @@ void net_query_wake(struct net_resolver *resolver);
  * without a SOA 0. The bytes are untrusted.
  */
 int64_t net_negative_ttl_s(const uint8_t *bytes, size_t len);
+
+/* ---- resolve.c ---- */
+
+/*
+ * Whether addresses of a family are wanted if the caller asks for one, or for
+ * 0: those that the stack has itself.
+ */
+bool net_resolve_wants(uint8_t family, uint8_t asked);
+/* Of two lookups without addresses: the error that says more. */
+int net_resolve_error(int a, int b);

@@ -81,6 +81,26 @@ int net_resolve(struct net_stack *stack, const char *name,
 		const struct net_resolve_opts *opts, struct net_addr *out,
 		unsigned n);
 
+/*
+ * Connects to a port of a host by its name, as RFC 8305 (Happy Eyeballs)
+ * describes. Blocks until a handshake is done. Both families are looked up at
+ * the same time. The first attempt is made to an address of IPv6, unless that
+ * lookup takes 50 ms longer than the one of IPv4; then the families take turns.
+ * The next attempt begins when the last has failed, or after 250 ms. Once one
+ * has succeeded, the others are aborted.
+ *
+ * opts may be NULL. opts->timeout_ms is for the whole call; opts->source gives
+ * the address to connect from, without a port, and limits the attempts to its
+ * family; opts->local is ignored. *out is owned by the caller, as that of
+ * net_dial(). Returns 0 or
+ *   -EINVAL  a pointer is NULL, port is 0, opts->source has a port, or name is
+ *            no host's name
+ * or, if no attempt could be made, an error of net_resolve(), otherwise what
+ * the last attempt failed with, an error of net_dial().
+ */
+int net_dial_name(struct net_stack *stack, const char *name, uint16_t port,
+		  const struct net_dial_opts *opts, struct net_conn **out);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus
