@@ -14,6 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <coronet/net_resolve.h>
+
 #include "apps/load/coronet_load_priv.h"
 #include "apps/load/payload.h"
 #include "apps/load/report.h"
@@ -443,6 +445,50 @@ static int make_shards(unsigned n)
 	return 0;
 }
 
+static const char *resolve_text(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return "no such name";
+	case -ENODATA:
+		return "the name has no address that this stack could use";
+	case -ETIMEDOUT:
+		return "no name server has answered";
+	case -EHOSTUNREACH:
+		return "no name server is known: use --resolver";
+	case -EAGAIN:
+		return "the name servers failed or cannot be reached";
+	default:
+		return strerror(-err);
+	}
+}
+
+/*
+ * Resolves the target, if it is a name, to the first address that the stack has
+ * a route to. All connections use it. Returns 0 or -errno with a message.
+ */
+static int find_target(struct net_stack *stack)
+{
+	const struct net_resolve_opts opts = {.port = load.opts.target_port};
+	struct net_addr found[2 * NET_RESOLVE_ADDRS];
+	int n;
+
+	if (!load.opts.target_host[0])
+		return 0;
+	n = net_resolve(stack, load.opts.target_host, &opts, found,
+			2 * NET_RESOLVE_ADDRS);
+	for (int i = 0; i < n; i++)
+		if (net_route(stack, &found[i], NULL) == 0) {
+			load.target = found[i];
+			return 0;
+		}
+	n = n < 0 ? n : -ENODATA;
+	snprintf(load.net.error, sizeof(load.net.error),
+		 "--target '%.200s': %s", load.opts.target_text,
+		 resolve_text(n));
+	return n;
+}
+
 /* Runs on every shard; the first one conducts the run and stops the program. */
 static int open_load(struct net_stack *stack, void *arg)
 {
@@ -458,6 +504,11 @@ static int open_load(struct net_stack *stack, void *arg)
 		net_log("coronet-load: the link is not up after %d s; is the "
 			"other side running?",
 			LINK_WAIT_MS / 1000);
+	if (err == 0) {
+		err = find_target(stack);
+		if (err < 0 && !net_stack_stopping(stack))
+			return err;
+	}
 	if (err == 0 && take_signals(stack)) {
 		begin_run();
 		lead_run();
@@ -531,7 +582,8 @@ int main(int argc, char **argv)
 	net_opts_init(&load.net);
 	err = net_parse_args(&argp, argc, argv, &load.net, &load);
 	if (err == 0) {
-		net_addr_parse(load.opts.target_text, -1, &load.target);
+		if (!load.opts.target_host[0])
+			net_addr_parse(load.opts.target_text, -1, &load.target);
 		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
 		err = net_run(&load.net, open_load, NULL);
 	}

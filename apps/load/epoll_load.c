@@ -12,6 +12,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -183,6 +184,30 @@ static void check_files(const struct argp_state *state)
 	opt_refuse_or_exit(state, "--conns", conns, expected, "--conns 64");
 }
 
+/* Resolves the target, if it is a name, to its first address. */
+static void find_target(void)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct load_opts *opts = &load.opts;
+	struct addrinfo *found = NULL;
+	char port[8];
+	int err;
+
+	if (!opts->target_host[0])
+		return;
+	snprintf(port, sizeof(port), "%u", opts->target_port);
+	err = getaddrinfo(opts->target_host, port, &hints, &found);
+	if (err) {
+		fprintf(stderr, "epoll-load: --target '%s': %s\n",
+			opts->target_text, gai_strerror(err));
+		exit(1);
+	}
+	memcpy(&opts->target.addr, found->ai_addr, found->ai_addrlen);
+	opts->target.addr_len = found->ai_addrlen;
+	opts->target.port = opts->target_port;
+	freeaddrinfo(found);
+}
+
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	switch (key) {
@@ -193,6 +218,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_SUCCESS:
 		check_files(state);
+		find_target();
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;

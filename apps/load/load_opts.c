@@ -2,6 +2,7 @@
 #include "apps/load/load_opts.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -12,16 +13,47 @@
 #define S		  OPT_NS_PER_S
 #define AT(member)	  OPT_AT(struct load_opts, member)
 
+/*
+ * Reads NAME:PORT. A name has a letter, so that it is no mistyped address; the
+ * resolver checks the rest.
+ */
+static bool read_name(struct load_opts *opts, const char *text)
+{
+	const char *colon = strrchr(text, ':');
+	bool has_letter = false;
+	uint64_t port;
+	size_t len;
+
+	if (!colon || opt_parse_number(colon + 1, 1, UINT16_MAX, &port))
+		return false;
+	len = (size_t)(colon - text);
+	if (len == 0 || len >= sizeof(opts->target_host))
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)text[i];
+
+		has_letter |= isalpha(c) != 0;
+		if (!isalnum(c) && c != '-' && c != '_' && c != '.')
+			return false;
+	}
+	if (!has_letter)
+		return false;
+	memcpy(opts->target_host, text, len);
+	opts->target_host[len] = '\0';
+	opts->target_port = (uint16_t)port;
+	return true;
+}
+
 static int read_target(const struct opt *opt, const char *text, void *base,
 		       struct opt_error *error)
 {
 	struct load_opts *opts = base;
 
 	opts->target_text = text;
-	return opt_parse_endpoint(text, &opts->target) < 0 ||
-			       !opt_is_host(&opts->target)
-		       ? -EINVAL
-		       : 0;
+	opts->target_host[0] = '\0';
+	if (opt_parse_endpoint(text, &opts->target) == 0)
+		return opt_is_host(&opts->target) ? 0 : -EINVAL;
+	return read_name(opts, text) ? 0 : -EINVAL;
 }
 
 static const char *const mode_names[] = {
@@ -33,11 +65,12 @@ static const char *const mode_names[] = {
 
 static const struct opt rows[] = {
 	{.kind = OPT_HEADING, .help = "What to load:", .group = 10},
-	{"target", OPT_CUSTOM, .arg = "ADDR:PORT", .read = read_target,
-	 .expected = "an IP address and a port from 1 to 65535",
+	{"target", OPT_CUSTOM, .arg = "HOST:PORT", .read = read_target,
+	 .expected = "an address or a name of a host, and a port from 1 to "
+		     "65535",
 	 .example = "10.9.0.1:7777 or --target [fd00::1]:7777",
-	 .help = "The server's address and port, as in 10.9.0.1:7777 or "
-		 "[fd00::1]:7777"},
+	 .help = "The server's address or name and port, as in 10.9.0.1:7777, "
+		 "[fd00::1]:7777 or server.example:7777"},
 	{"mode", OPT_CHOICE, AT(mode), "echo|cps|idle|bulk", "echo",
 	 .help = "echo: requests and responses on persistent connections; cps: "
 		 "connect, one request and response, close; idle: connect and "

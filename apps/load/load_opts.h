@@ -25,7 +25,9 @@ enum load_mode {
 };
 
 struct load_opts {
-	struct opt_endpoint target;
+	struct opt_endpoint target; /* unless target_host */
+	char target_host[254];	    /* a name to be resolved; "": none */
+	uint16_t target_port;
 	const char *target_text; /* as given; borrowed from argv */
 	enum load_mode mode;
 	uint32_t conns;

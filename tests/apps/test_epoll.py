@@ -629,7 +629,7 @@ class Load(unittest.TestCase):
 
     def test_wrong_options_are_one_line_and_status_2(self):
         target = "--target 127.0.0.1:7 "
-        for words in ("", "--target nowhere:7", target + "--conns 0",
+        for words in ("", "--target no/where:7", target + "--conns 0",
                       target + "--mode flood", target + "--cpu 1023",
                       target + "--fast", target + "extra"):
             done = run(LOAD, *words.split())

@@ -53,6 +53,15 @@ static void test_defaults(void **state)
 	assert_int_equal(opts.size, 16384);
 }
 
+static void test_target_may_be_a_name(void **state)
+{
+	assert_int_equal(parse_words("--target server-1.example:9"), 0);
+	assert_string_equal(opts.target_host, "server-1.example");
+	assert_int_equal(opts.target_port, 9);
+	assert_int_equal(parse_words("--target a:9 --target 10.9.0.1:9"), 0);
+	assert_string_equal(opts.target_host, "");
+}
+
 static void test_every_option_is_parsed(void **state)
 {
 	assert_int_equal(parse_words("--target [::1]:9 --mode cps --conns 7 "
@@ -128,7 +137,7 @@ static void test_every_wrong_value_is_refused_in_one_line(void **state)
 		const char *value;
 	} wrong[] = {
 		{"--target", "10.9.0.1"},
-		{"--target", "nowhere:7"},
+		{"--target", "no/where:7"},
 		{"--target", "10.9.0.1:0"},
 		{"--mode", "Echo"},
 		{"--mode", "flood"},
@@ -199,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_target_may_be_a_name),
 		cmocka_unit_test(test_every_option_is_parsed),
 		cmocka_unit_test(test_json_takes_a_file_or_stdout),
 		cmocka_unit_test(test_every_wrong_value_is_refused_in_one_line),
