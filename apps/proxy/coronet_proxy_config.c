@@ -467,10 +467,15 @@ static bool has_family(uint8_t family)
 	return false;
 }
 
-bool config_dialable(const struct sockaddr *from, struct net_addr *out)
+bool config_dialable(const struct net_addr *addr)
+{
+	return addr->family && has_family(addr->family) && !is_own(addr);
+}
+
+bool config_dialable_sockaddr(const struct sockaddr *from, struct net_addr *out)
 {
 	to_net_addr(from, out);
-	return out->family && has_family(out->family) && !is_own(out);
+	return config_dialable(out);
 }
 
 /* Moves the backend in the pool that is current by now. */

@@ -1,16 +1,22 @@
 /*
  * The names of backends, looked up side by side.
  *
- * The C library's resolver blocks for as long as resolv.conf(5) lets it, often
- * ten seconds for a name that nobody answers. So each lookup has a thread of
- * its own, at most one a name, and an answer is used when it comes. One more
- * thread decides when a name is due, and reports lookups that take longer than
- * LATE_NS. Threads are never joined: after config_stop() they change nothing,
- * and the process ends them.
+ * With --resolver the stack asks for a name, in a coroutine on the first shard
+ * (net_resolve()), which hands the answer to the thread that decides.
+ *
+ * Otherwise the C library does, since resolv.conf(5) often names a server that
+ * only the kernel reaches. Its resolver blocks for as long as resolv.conf(5)
+ * lets it, often ten seconds for a name that nobody answers. So each lookup has
+ * a thread of its own, at most one a name, and an answer is used when it comes.
+ *
+ * One more thread decides when a name is due, and reports lookups that take
+ * longer than LATE_NS. Threads are never joined: after config_stop() they
+ * change nothing, and the process ends them.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -18,11 +24,15 @@
 #include <string.h>
 #include <time.h>
 
+#include <coronet/net_resolve.h>
+
 #include "apps/proxy/name_ttl.h"
 
 #define SOONEST_NS INT64_C(1000000000) /* until a name is asked for again */
 #define LATE_NS	   INT64_C(5000000000)
 #define NS_PER_S   INT64_C(1000000000)
+#define ASK_MS	   60000 /* net_resolve() gives up earlier */
+#define FOUND_MAX  (2 * NET_RESOLVE_ADDRS)
 
 /* Names of a pool, and of older pools whose lookups have not ended. */
 #define NAMES_MAX (2 * BALANCE_MAX)
@@ -35,8 +45,9 @@ struct name {
 
 static struct {
 	pthread_mutex_t lock;
-	struct name all[NAMES_MAX]; /* under the lock */
-	atomic_bool renew;	    /* all are due */
+	struct name all[NAMES_MAX];    /* under the lock */
+	atomic_bool renew;	       /* all are due */
+	_Atomic(struct lookup *) done; /* by the stack */
 	sem_t changed;
 } names = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -46,6 +57,11 @@ struct lookup {
 	struct backend_spec spec;
 	struct net_addr used; /* its address so far; family 0: none */
 	int64_t most_ns;      /* --resolve-interval */
+	/* the stack's answer */
+	struct lookup *next_done;
+	struct net_addr found[FOUND_MAX];
+	int result; /* of net_resolve() */
+	unsigned ttl_s;
 };
 
 /* ---- a lookup ---- */
@@ -54,29 +70,48 @@ struct lookup {
  * Chooses one of a name's addresses: the one in use, if it is among them, else
  * the first that the stack can reach.
  */
-static bool pick_addr(const struct addrinfo *list, const struct net_addr *used,
-		      struct net_addr *out)
+static void pick_addr(const struct net_addr *addr, const struct net_addr *used,
+		      bool *found, struct net_addr *out)
+{
+	if (!*found || memcmp(addr, used, sizeof(*addr)) == 0)
+		*out = *addr;
+	*found = true;
+}
+
+static bool pick_of_list(const struct addrinfo *list,
+			 const struct net_addr *used, struct net_addr *out)
 {
 	bool found = false;
 
 	for (; list; list = list->ai_next) {
 		struct net_addr addr;
 
-		if (!config_dialable(list->ai_addr, &addr))
+		if (!config_dialable_sockaddr(list->ai_addr, &addr))
 			continue;
 		addr.port = used->port;
-		if (!found || memcmp(&addr, used, sizeof(addr)) == 0)
-			*out = addr;
-		found = true;
+		pick_addr(&addr, used, &found, out);
+	}
+	return found;
+}
+
+static bool pick_of_found(const struct lookup *lookup,
+			  const struct net_addr *used, struct net_addr *out)
+{
+	bool found = false;
+
+	for (int i = 0; i < lookup->result; i++) {
+		struct net_addr addr = lookup->found[i];
+
+		addr.prefix_len = 0; /* as in addresses of the C library */
+		if (config_dialable(&addr))
+			pick_addr(&addr, used, &found, out);
 	}
 	return found;
 }
 
 /* How long an address holds: as the answer says, within bounds. */
-static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
+static int64_t hold_ns(int64_t ttl_s, int64_t most_ns)
 {
-	int64_t ttl_s = name_ttl(host, family);
-
 	if (ttl_s < 0 || ttl_s > most_ns / NS_PER_S)
 		return most_ns;
 	if (ttl_s * NS_PER_S < SOONEST_NS)
@@ -84,9 +119,25 @@ static int64_t ttl_ns(const char *host, uint8_t family, int64_t most_ns)
 	return ttl_s * NS_PER_S;
 }
 
+static void use_addr(const struct lookup *lookup, const struct net_addr *addr)
+{
+	if (memcmp(addr, &lookup->used, sizeof(*addr)) != 0)
+		config_move_backend(lookup->backend, addr);
+}
+
+/* why: NULL: there are addresses. Returns when to ask again. */
+static int64_t report_none(const struct lookup *lookup, const char *why)
+{
+	net_log_seldom("coronet-proxy: backend %s: '%s': %s%s",
+		       lookup->backend->name, lookup->spec.host,
+		       why ? why : "no address that this stack can reach",
+		       lookup->used.family ? "; the old one is kept" : "");
+	return lookup->most_ns < SOONEST_NS ? lookup->most_ns : SOONEST_NS;
+}
+
 /*
- * Resolves a name, which may take seconds. Returns when to ask again: after
- * most_ns at the latest.
+ * Resolves a name by the C library, which may take seconds. Returns when to ask
+ * again: after most_ns at the latest.
  */
 static int64_t resolve(const struct lookup *lookup)
 {
@@ -99,20 +150,42 @@ static int64_t resolve(const struct lookup *lookup)
 	bool found;
 
 	used.port = lookup->spec.port;
-	found = err == 0 && pick_addr(list, &used, &addr);
+	found = err == 0 && pick_of_list(list, &used, &addr);
 	if (list)
 		freeaddrinfo(list);
-	if (found) {
-		if (memcmp(&addr, &lookup->used, sizeof(addr)) != 0)
-			config_move_backend(lookup->backend, &addr);
-		return ttl_ns(host, addr.family, lookup->most_ns);
+	if (!found)
+		return report_none(lookup, err ? gai_strerror(err) : NULL);
+	use_addr(lookup, &addr);
+	return hold_ns(name_ttl(host, addr.family), lookup->most_ns);
+}
+
+static const char *result_text(int result)
+{
+	switch (result) {
+	case -ENOENT:
+		return "no such name";
+	case -ENODATA:
+		return "the name has no address";
+	case -ETIMEDOUT:
+		return "no name server has answered";
+	case -EAGAIN:
+		return "the name servers failed or cannot be reached";
+	default:
+		return result < 0 ? strerror(-result) : NULL;
 	}
-	net_log_seldom("coronet-proxy: backend %s: '%s': %s%s",
-		       lookup->backend->name, host,
-		       err ? gai_strerror(err)
-			   : "no address that this stack can reach",
-		       lookup->used.family ? "; the old one is kept" : "");
-	return lookup->most_ns < SOONEST_NS ? lookup->most_ns : SOONEST_NS;
+}
+
+/* The same with the stack's answer. */
+static int64_t take_answer(const struct lookup *lookup)
+{
+	struct net_addr used = lookup->used, addr;
+
+	used.port = lookup->spec.port;
+	if (!pick_of_found(lookup, &used, &addr))
+		return report_none(lookup, result_text(lookup->result));
+	use_addr(lookup, &addr);
+	return hold_ns(lookup->ttl_s == UINT_MAX ? -1 : (int64_t)lookup->ttl_s,
+		       lookup->most_ns);
 }
 
 /* Needs the lock. NULL: the backend has no entry. */
@@ -130,10 +203,9 @@ static void lookup_free(struct lookup *lookup)
 	free(lookup);
 }
 
-static void *lookup_thread(void *arg)
+/* The name may be asked for again in next_ns. Frees the lookup. */
+static void end_lookup(struct lookup *lookup, int64_t next_ns)
 {
-	struct lookup *lookup = arg;
-	int64_t next_ns = resolve(lookup);
 	struct name *name;
 
 	pthread_mutex_lock(&names.lock);
@@ -141,9 +213,62 @@ static void *lookup_thread(void *arg)
 	name->asked = name->late = false;
 	name->due_ns = net_clock_ns() + next_ns;
 	pthread_mutex_unlock(&names.lock);
-	sem_post(&names.changed);
 	lookup_free(lookup);
+}
+
+static void *lookup_thread(void *arg)
+{
+	end_lookup(arg, resolve(arg));
+	sem_post(&names.changed);
 	return NULL;
+}
+
+/* ---- a lookup by the stack ---- */
+
+/* Hands a lookup to the names' thread: a shard does not wait for locks. */
+static void hand_over(struct lookup *lookup)
+{
+	lookup->next_done = atomic_load(&names.done);
+	while (!atomic_compare_exchange_weak(&names.done, &lookup->next_done,
+					     lookup))
+		;
+	sem_post(&names.changed);
+}
+
+static void *lookup_coro(void *arg)
+{
+	struct lookup *lookup = arg;
+	const struct net_resolve_opts opts = {.port = lookup->spec.port,
+					      .timeout_ms = ASK_MS,
+					      .ttl_s = &lookup->ttl_s};
+
+	lookup->result = net_resolve(net_stack_here(), lookup->spec.host, &opts,
+				     lookup->found, FOUND_MAX);
+	hand_over(lookup);
+	return NULL;
+}
+
+static void begin_coro(void *arg)
+{
+	struct lookup *lookup = arg;
+
+	lookup->result =
+		net_spawn(net_stack_here(), "name", lookup_coro, lookup);
+	if (lookup->result < 0)
+		hand_over(lookup);
+}
+
+/* On the names' thread. */
+static void take_answers(void)
+{
+	struct lookup *lookup = atomic_exchange(&names.done, NULL);
+
+	while (lookup) {
+		struct lookup *next = lookup->next_done;
+
+		end_lookup(lookup, take_answer(lookup));
+		lookup = next;
+	}
 }
 
 /* ---- when ---- */
@@ -151,13 +276,18 @@ static void *lookup_thread(void *arg)
 /* Starts a lookup. Returns false without memory or a thread. */
 static bool lookup_start(const struct pool_entry *entry, int64_t most_ns)
 {
-	struct lookup *lookup = malloc(sizeof(*lookup));
+	struct lookup *lookup = calloc(1, sizeof(*lookup));
+	int err;
 
 	if (!lookup)
 		return false;
-	*lookup = (struct lookup){backend_ref(entry->backend), entry->spec,
-				  entry->addr, most_ns};
-	if (proxy_start_thread(lookup_thread, lookup) == 0)
+	lookup->backend = backend_ref(entry->backend);
+	lookup->spec = entry->spec;
+	lookup->used = entry->addr;
+	lookup->most_ns = most_ns;
+	err = proxy.net.n_resolvers ? net_post(0, begin_coro, lookup)
+				    : proxy_start_thread(lookup_thread, lookup);
+	if (err == 0)
 		return true;
 	lookup_free(lookup);
 	return false;
@@ -256,8 +386,11 @@ static int64_t look_at_all(void)
 static void *names_thread(void *arg)
 {
 	for (;;) {
-		int64_t wait_ns = look_at_all();
 		struct timespec until;
+		int64_t wait_ns;
+
+		take_answers();
+		wait_ns = look_at_all();
 
 		if (wait_ns == INT64_MAX) {
 			sem_wait(&names.changed);

@@ -260,11 +260,11 @@ void config_unref(struct proxy_config *config); /* NULL is ignored */
  */
 bool config_current(struct proxy_config **config, struct pool **pool);
 
-/*
- * Converts an address, without a port. Returns false if the stack cannot dial
- * it, or if it is the stack's own.
- */
-bool config_dialable(const struct sockaddr *from, struct net_addr *out);
+/* Whether the stack can dial an address, and it is not the stack's own. */
+bool config_dialable(const struct net_addr *addr);
+/* Converts an address, without a port; returns whether it is such a one. */
+bool config_dialable_sockaddr(const struct sockaddr *from,
+			      struct net_addr *out);
 
 /* A backend has moved; logged. From a thread that may block. */
 void config_move_backend(const struct backend *backend,

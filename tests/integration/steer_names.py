@@ -176,12 +176,12 @@ def resolves_names(env, kind):
 
 class NameServer:
     """A DNS server for one name, with an address and a TTL that may change. It does not answer
-    queries for names that begin with "dead"."""
+    queries for names that begin with "dead", or if it is silent."""
 
-    def __init__(self, address, ttl):
-        self.address, self.ttl, self.asked = address, ttl, 0
+    def __init__(self, address, ttl, at="127.0.0.1"):
+        self.address, self.ttl, self.asked, self.silent = address, ttl, 0, False
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.bind(("127.0.0.1", 53))
+        self.sock.bind((at, 53))
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
@@ -193,6 +193,8 @@ class NameServer:
             if query[13:17] == b"dead":
                 continue
             self.asked += 1
+            if self.silent:
+                continue
             end = query.index(b"\0", 12) + 5
             wants_ip4 = query[end - 4:end - 2] == b"\0\1"
             answer = struct.pack(">HHHIH", 0xc00c, 1, 1, self.ttl, 4) + \
@@ -231,6 +233,26 @@ def obeys_ttls(env, kind):
                   f"asked {server.asked - asked} times within a long TTL")
     finally:
         command("umount", "/etc/resolv.conf")
+
+
+def resolves_by_the_stack(env, kind):
+    """With --resolver the stack asks. The address is followed, and kept when the server is silent
+    and in spite of a name without an answer."""
+    with Peer(kind, name(b"one")) as one, \
+            Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
+                env, "--to", "dead=dead.example.:80", "--to", f"moves=moves.example.:{one.port}",
+                "--resolver", kind.near, "--resolve-interval", "3600", "--health-interval",
+                "0") as proxy, NameServer(kind.near, 1, at=kind.near) as server:
+        await_line(proxy, f"backend moves is at {kind.near}:{one.port}")
+        eventually(lambda: backend_name(kind) == b"one", WAIT_MAX_S, "not the name's address")
+        server.address = kind.other
+        await_line(proxy, f"backend moves is at {kind.other}:{one.port}")
+        eventually(lambda: backend_name(kind) == b"two", WAIT_MAX_S, "it does not follow the name")
+        server.silent = True
+        await_line(proxy, "backend moves: 'moves.example.': no name server has answered; "
+                          "the old one is kept")
+        check(backend_name(kind) == b"two", "a silent server takes the backend along")
+        await_line(proxy, "backend dead: 'dead.example.': no name server has answered")
 
 
 def dead_names_hold_up_no_other(env, kind):

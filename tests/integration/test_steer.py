@@ -20,7 +20,7 @@ from harness import (WAIT_MAX_S, Failure, await_rounds, check, command, eventual
 from proxies import (Peer, Tap, check_broken, check_echo, dial, echo, name, read_exactly,
                      read_to_end, reset, url)
 from steer_names import (dead_names_hold_up_no_other, headers_that_haproxy_reads, obeys_ttls,
-                         resolves_names, server_names, unique_id_and_tlvs)
+                         resolves_by_the_stack, resolves_names, server_names, unique_id_and_tlvs)
 from steering import Config, Load, await_line, backend_name, backend_names
 from stopped_shard import stopped_shard
 from web import Nginx, curl, need, wrk, wrk_enough
@@ -493,7 +493,7 @@ CASES = {
     "backends": [reload_loses_no_session, reload_is_said_when_it_holds,
                  wrong_reload_changes_nothing, drain_backend, backup_takes_over, ejection,
                  retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls,
-                 dead_names_hold_up_no_other],
+                 dead_names_hold_up_no_other, resolves_by_the_stack],
     "clients": [timeouts, access_lists, source_rate, many_sources, access_log,
                 access_log_never_blocks, server_names, unique_id_and_tlvs,
                 headers_that_haproxy_reads],
