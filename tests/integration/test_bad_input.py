@@ -65,6 +65,9 @@ WRONG_VALUES = [
         "", "loud", "0", "9", "Debug", "coronet.conn", "coronet.conn=", "=debug", "coronet.conn=debug,",
         "coronet.conn:debug", "coronet.con=debug", "pmd.net.none=debug"]),
     (CORONET, "--log-to", ["", "/none/log", "/tmp", "/etc/passwd/log"]),
+    (CORONET, "--resolver", [
+        "", ",", "banana", "10.9.0.53,", ",10.9.0.53", "10.9.0.53:0", "10.9.0.53:x", "0.0.0.0",
+        "127.0.0.53", "224.0.0.1", "fd00::x", ",".join(["10.9.0.53"] * 9)]),
     (CORONET, "--gateway", ["", "banana", "10.9.0", "10.9.0.1/16", "fd00::x", "0.0.0.0"]),
     (CORONET, "--mtu", [*NUMBERS, "0", "575", "9001"]),
     (CORONET, "--lcore", ["", "x", "1x", "4096", "99999999999999999999"]),
@@ -89,7 +92,8 @@ WRONG_VALUES = [
     (EPOLL, "--cpu", [*NUMBERS, "1024"]),
     (("epoll-echo",), "--addr", ["", "banana", "127.0.0.1/8", "127.0.0", "::x"]),
     (LOAD, "--target", [
-        "", "banana", "10.9.0.1", "10.9.0.1:", ":7777", "10.9.0.1:0", "10.9.0.1:65536",
+        "", "banana", "banana:", "ba nana:7", "10.9.0:7", "10.9.0.1", "10.9.0.1:", ":7777",
+        "10.9.0.1:0", "10.9.0.1:65536",
         "10.9.0.1:x", "fd00:9::1:7777x", "[fd00:9::1]", "[fd00:9::1]:0", "[10.9.0.1]:7777",
         "0.0.0.0:7777", "[::]:7777", "224.0.0.1:7777", "[ff02::1]:7777"]),
     (LOAD, "--mode", ["", "sideways", "Echo"]),
