@@ -37,12 +37,13 @@ refuse "asm/|coro/|coronet/|dpdk_glue/|$private|apps/" 'options/ knows nothing e
 refuse 'coro/|coronet/|netstack/|apps/' 'dpdk_glue/ knows nothing above it' dpdk_glue
 refuse 'asm/|apps/' 'netstack/ stands on coro/ and dpdk_glue/' netstack
 refuse "asm/|coro/|dpdk_glue/|$private" 'apps/ use the public headers alone' apps
-refuse 'apps/(load|proxy|httpd|echo|ctl)/' 'apps/common/ knows no appliance' apps/common
-refuse 'apps/(load|proxy|httpd|ctl)/' 'an appliance knows no other' apps/echo
-refuse 'apps/(proxy|httpd|echo|ctl)/' 'an appliance knows no other' apps/load
-refuse 'apps/(load|httpd|echo|ctl)/' 'an appliance knows no other' apps/proxy
-refuse 'apps/(load|proxy|echo|ctl)/' 'an appliance knows no other' apps/httpd
-refuse 'apps/(load|proxy|echo|httpd)/' 'it needs none of them' apps/ctl
+refuse 'apps/(load|proxy|httpd|dns|echo|ctl)/' 'apps/common/ knows no appliance' apps/common
+refuse 'apps/(load|proxy|httpd|dns|ctl)/' 'an appliance knows no other' apps/echo
+refuse 'apps/(proxy|httpd|dns|echo|ctl)/' 'an appliance knows no other' apps/load
+refuse 'apps/(load|httpd|dns|echo|ctl)/' 'an appliance knows no other' apps/proxy
+refuse 'apps/(load|proxy|dns|echo|ctl)/' 'an appliance knows no other' apps/httpd
+refuse 'apps/(load|proxy|httpd|echo|ctl)/' 'an appliance knows no other' apps/dns
+refuse 'apps/(load|proxy|echo|httpd|dns)/' 'it needs none of them' apps/ctl
 
 order='options program mem conn recovery tcp udp link api resolve control shard sockets'
 above=$order

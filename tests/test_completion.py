@@ -26,6 +26,7 @@ TYPED = {
         ("--usa", "--usage "), ("--nosuch", "--nosuch")],
     "coronet-proxy": [("--bal", "--balance="), ("--balance=l", "--balance=least "),
                       ("--acc", "--acce"), ("--uni", "--unique-id ")],
+    "coronet-dns": [("--zo", "--zone="), ("--rate-s", "--rate-slip=")],
     "coronet-ctl": [
         ("con", "conn"), ("conns --pe", "conns --peer="), ("--control HERE/site/ind",
                                                           "--control HERE/site/index.html "),

@@ -67,7 +67,8 @@ def contents(debs):
     """Every file is in its package, and in one only."""
     owner = {}
     wanted = {
-        "coronet": ["usr/bin/coronet-proxy", "usr/bin/coronet-httpd", "usr/bin/epoll-echo",
+        "coronet": ["usr/bin/coronet-proxy", "usr/bin/coronet-httpd", "usr/bin/coronet-dns",
+                    "usr/bin/epoll-echo",
                     "usr/share/man/man1/coronet-httpd.1.gz",
                     "usr/share/bash-completion/completions/coronet-proxy",
                     "lib/systemd/system/coronet-proxy@.service", "usr/lib/sysusers.d/coronet.conf",
@@ -152,7 +153,7 @@ def started_and_removed(env, root):
                               "--poll", "adaptive", "--report-limited")
         check(re.search(r"^ +errors +none$", said, re.M), f"{said} {systemd.journal('coronet-echo@mem')}")
         faults = systemd.inside("systemd-analyze", "verify", *(
-            f"/lib/systemd/system/coronet-{name}@.service" for name in ("echo", "proxy", "httpd")))
+            f"/lib/systemd/system/coronet-{name}@.service" for name in ("echo", "proxy", "httpd", "dns")))
         check("coronet" not in faults, faults)
         systemd.inside("dpkg", "--remove", "coronet")
         unit = systemd.show("coronet-echo@mem")

@@ -8,6 +8,7 @@ and exits with 2 (usage) or 1 (runtime).
 
 import functools
 import os
+import pathlib
 import re
 import shlex
 import socket
@@ -18,11 +19,12 @@ from harness import Failure, Skip, check, main, preload_of
 USAGE, RUNTIME = 2, 1
 SECONDS = 60  # bounds a program's run, so that a hang fails
 
-CORONET = ("coronet-echo", "coronet-load", "coronet-proxy", "coronet-httpd")
+CORONET = ("coronet-echo", "coronet-load", "coronet-proxy", "coronet-httpd", "coronet-dns")
 EPOLL = ("epoll-echo", "epoll-load", "epoll-proxy")
 ECHO = ("coronet-echo", "epoll-echo")
 LOAD = ("coronet-load", "epoll-load")
 HTTPD = ("coronet-httpd",)
+DNS = ("coronet-dns",)
 PROXY = ("coronet-proxy", "epoll-proxy")
 
 # Valid options besides the option under test. The link starts anywhere, so that no wrong value is
@@ -35,6 +37,8 @@ VALID = {
                       "--to", "10.9.0.2:80"],
     "epoll-echo": ["--addr", "127.0.0.1", "--port", "7777"],
     "coronet-httpd": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "80"],
+    "coronet-dns": ["--link", "ring:r0", "--addr", "10.9.0.1/16", "--port", "53",
+                    "--zone", f"example.com={pathlib.Path(__file__).parent / 'dns.zone'}"],
     "epoll-proxy": ["--port", "8080", "--to", "10.9.0.2:80"],
     "epoll-load": ["--target", "127.0.0.1:7777", "--seconds", "1"],
 }
@@ -166,6 +170,14 @@ WRONG_VALUES = [
     (HTTPD, "--idle-timeout", [*SECONDS_VALUES, "0"]),
     (HTTPD, "--header-timeout", [*SECONDS_VALUES, "0"]),
     (HTTPD, "--send-timeout", [*SECONDS_VALUES, "0"]),
+    (DNS, "--zone", ["", "x", "=x", "example.com=", "example.com=/nonexistent/zone",
+                     "example.com=/dev/null", "a..b=/dev/null"]),
+    (DNS, "--port", [*NUMBERS, "0", "65536"]),
+    (DNS, "--rate-limit", [*NUMBERS, "1000001"]),
+    (DNS, "--rate-slip", [*NUMBERS, "101"]),
+    (DNS, "--idle-timeout", [*SECONDS_VALUES, "0"]),
+    (DNS, "--max-clients", [*NUMBERS, "0"]),
+    (DNS, "--max-clients-per-source", [*NUMBERS, "0"]),
     (LOAD, "--json", ["/nonexistent/result.json", "/"]),
 ]
 
@@ -183,6 +195,7 @@ WRONG_LINES = [
     (("epoll-load",), [], "target"),
     (("coronet-proxy",), ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "to"),
     (("epoll-proxy",), [], "to"),
+    (DNS, ["--link", "ring:r0", "--addr", "10.9.1.9/16"], "zone"),
     (("epoll-proxy",), ["--to", "10.9.0.2:80", "--cpu=1023"], "1023"),
     (PROXY, ["--to", "10.9.0.2:80", "--to", "10.9.0.2:80"], "10.9.0.2:80"),
     (PROXY, ["--to", "10.9.0.2:80", "--listen", "10.9.0.1:1", "--listen", "10.9.0.1:1"],

@@ -1,0 +1,51 @@
+/*
+ * Private to the files that load zones: records as they are read, from which
+ * zone_build.c lays out answers.
+ */
+#pragma once
+
+#include "apps/dns/zone.h"
+
+/* The data of a record, uncompressed. */
+struct zone_record {
+	const uint8_t *rdata;
+	uint16_t len;
+	struct zone_record *next;
+};
+
+/* The records of one name and type. */
+struct zone_set {
+	uint16_t type;
+	uint32_t ttl;
+	unsigned n;
+	struct zone_record *records;
+	struct zone_set *next; /* by type */
+};
+
+struct zone_builder {
+	struct zone *zone;
+	struct arena arena; /* for sets and records */
+	char *error;	    /* ZONE_ERROR_MAX bytes */
+};
+
+/* Returns the node of a name, which is made if necessary, with all above it up
+ * to the apex; NULL: no memory. */
+struct zone_node *zone_make_node(struct zone *zone,
+				 const struct dns_name *name);
+
+/* Returns whether a name is the zone's apex or below it. */
+bool zone_has_name(const struct zone *zone, const struct dns_name *name);
+
+/* Returns the set of that type, or NULL. */
+const struct zone_set *zone_node_set(const struct zone_node *node,
+				     uint16_t type);
+
+/*
+ * Lays out the answers of all names. Returns 0, -ENOMEM, or -EMSGSIZE with a
+ * line in the builder's error.
+ */
+int zone_build(struct zone_builder *builder);
+
+/* Writes a name as text, for messages. Returns text. */
+#define ZONE_NAME_TEXT 1024
+const char *zone_name_text(const uint8_t *name, char text[ZONE_NAME_TEXT]);

@@ -1,0 +1,685 @@
+/*
+ * coronet-dns: zones, lookups and answers. libldns, which shares no code with
+ * what writes answers, reads them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <ldns/ldns.h>
+
+#include "apps/dns/answer.h"
+#include "dns_zone.h"
+
+#define SOA(ttl)                                                               \
+	"example.com. " ttl " IN SOA ns1.example.com. admin.example.com. 7 "   \
+	"3600 600 86400 60;"
+
+static struct zones *zones;
+static uint8_t answer[65535];
+static size_t answer_len;
+static struct dns_outcome outcome;
+static char text[65536];
+
+static struct zones *load(const char *name, const char *zone_text)
+{
+	struct zones *made = calloc(1, sizeof(*made));
+	char error[ZONE_ERROR_MAX] = "";
+	struct zone *zone =
+		dns_zone_from(name, zone_text, strlen(zone_text), error);
+
+	if (!zone)
+		fail_msg("%s", error);
+	assert_int_equal(zones_add(made, zone), 0);
+	return made;
+}
+
+static int set_up(void **state)
+{
+	zones = load("example.com", DNS_TEST_ZONE);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	zones_free(zones);
+	return 0;
+}
+
+/* Answers a copy of exact size, so that ASan sees reads beyond its end. */
+static void send_query(const uint8_t *msg, size_t len,
+		       enum dns_carriage carriage)
+{
+	uint8_t *copy = malloc(len ? len : 1);
+
+	memcpy(copy, msg, len);
+	answer_len = dns_answer(zones, copy, len, carriage, answer,
+				sizeof(answer), &outcome);
+	free(copy);
+}
+
+static void add_section(const char *title, const ldns_rr_list *list)
+{
+	size_t n = ldns_rr_list_rr_count(list);
+
+	for (size_t i = 0; i < n; i++) {
+		char *line = ldns_rr2str(ldns_rr_list_rr(list, i));
+
+		for (char *c = line; *c; c++)
+			*c = *c == '\t' ? ' ' : *c == '\n' ? ';' : *c;
+		if (i == 0)
+			strcat(text, title);
+		strcat(text, line);
+		free(line);
+	}
+}
+
+/* The answer as text: rcode, flags, sections. */
+static const char *as_text(void)
+{
+	ldns_pkt *pkt = NULL;
+	char *rcode;
+
+	assert_int_equal(ldns_wire2pkt(&pkt, answer, answer_len),
+			 LDNS_STATUS_OK);
+	assert_int_equal(ldns_pkt_id(pkt), 0x1234);
+	assert_true(ldns_pkt_qr(pkt));
+	rcode = ldns_pkt_rcode2str(ldns_pkt_get_rcode(pkt));
+	sprintf(text, "%s%s%s", rcode, ldns_pkt_aa(pkt) ? " aa" : "",
+		ldns_pkt_tc(pkt) ? " tc" : "");
+	free(rcode);
+	add_section(" an ", ldns_pkt_answer(pkt));
+	add_section(" ns ", ldns_pkt_authority(pkt));
+	add_section(" ar ", ldns_pkt_additional(pkt));
+	ldns_pkt_free(pkt);
+	return text;
+}
+
+static const char *ask(const char *name, unsigned type)
+{
+	uint8_t msg[512];
+
+	send_query(msg, dns_make_query(msg, name, type, 0), DNS_OVER_TCP);
+	return as_text();
+}
+
+static const char *ask_udp(const char *name, unsigned type, unsigned udp_size)
+{
+	uint8_t msg[512];
+
+	send_query(msg, dns_make_query(msg, name, type, udp_size),
+		   DNS_OVER_UDP);
+	return as_text();
+}
+
+/* ---- lookup ---- */
+
+static void test_records_of_a_name_are_answered(void **state)
+{
+	assert_string_equal(ask("www.example.com", DNS_A),
+			    "NOERROR aa an www.example.com. 300 IN A 192.0.2.3;"
+			    "www.example.com. 300 IN A 192.0.2.4;");
+	assert_string_equal(ask("example.com", 16),
+			    "NOERROR aa an example.com. 300 IN TXT \"one\" "
+			    "\"two\";");
+	assert_string_equal(ask("example.com", DNS_SOA),
+			    "NOERROR aa an " SOA("3600"));
+}
+
+static void test_case_of_the_question_is_kept_and_does_not_matter(void **state)
+{
+	assert_string_equal(ask("wWw.eXample.com", DNS_A),
+			    "NOERROR aa an wWw.eXample.com. 300 IN A 192.0.2.3;"
+			    "wWw.eXample.com. 300 IN A 192.0.2.4;");
+}
+
+static void test_addresses_of_servers_are_added_once(void **state)
+{
+	assert_string_equal(
+		ask("example.com", DNS_MX),
+		"NOERROR aa an example.com. 300 IN MX 10 mail.example.com.;"
+		"example.com. 300 IN MX 20 mail.example.com.;"
+		" ar mail.example.com. 300 IN A 192.0.2.2;");
+	assert_string_equal(
+		ask("example.com", DNS_NS),
+		"NOERROR aa an example.com. 300 IN NS ns1.example.com.;"
+		"example.com. 300 IN NS ns.example.net.;"
+		" ar ns1.example.com. 300 IN A 192.0.2.1;"
+		"ns1.example.com. 300 IN AAAA 2001:db8::1;");
+	assert_string_equal(ask("_sip._udp.example.com", DNS_SRV),
+			    "NOERROR aa an _sip._udp.example.com. 300 IN SRV 1 "
+			    "2 5060 www.example.com.;"
+			    " ar www.example.com. 300 IN A 192.0.2.3;"
+			    "www.example.com. 300 IN A 192.0.2.4;");
+}
+
+static void test_negative_answers_have_the_soa(void **state)
+{
+	assert_string_equal(ask("no.example.com", DNS_A),
+			    "NXDOMAIN aa ns " SOA("60"));
+	assert_string_equal(ask("a.very.deep.name.that.is.not.example.com", 1),
+			    "NXDOMAIN aa ns " SOA("60"));
+	assert_string_equal(ask("www.example.com", DNS_MX),
+			    "NOERROR aa ns " SOA("60"));
+	/* A name between others exists (RFC 4592 2.2.2). */
+	assert_string_equal(ask("between.example.com", DNS_A),
+			    "NOERROR aa ns " SOA("60"));
+}
+
+static void test_cnames_are_followed_inside_the_zone(void **state)
+{
+	assert_string_equal(
+		ask("twice.example.com", DNS_A),
+		"NOERROR aa an twice.example.com. 300 IN CNAME "
+		"alias.example.com.;alias.example.com. 300 IN CNAME "
+		"www.example.com.;www.example.com. 300 IN A 192.0.2.3;"
+		"www.example.com. 300 IN A 192.0.2.4;");
+	assert_string_equal(ask("alias.example.com", DNS_AAAA),
+			    "NOERROR aa an alias.example.com. 300 IN CNAME "
+			    "www.example.com.; ns " SOA("60"));
+	assert_string_equal(ask("alias.example.com", DNS_CNAME),
+			    "NOERROR aa an alias.example.com. 300 IN CNAME "
+			    "www.example.com.;");
+	assert_string_equal(ask("gone.example.com", DNS_A),
+			    "NXDOMAIN aa an gone.example.com. 300 IN CNAME "
+			    "missing.example.com.; ns " SOA("60"));
+	assert_string_equal(ask("away.example.com", DNS_A),
+			    "NOERROR aa an away.example.com. 300 IN CNAME "
+			    "www.example.net.;");
+}
+
+static void test_cname_into_a_wildcard_or_delegation_is_followed(void **state)
+{
+	assert_string_equal(ask("wild.example.com", DNS_A),
+			    "NOERROR aa an wild.example.com. 300 IN CNAME "
+			    "a.b.stars.example.com.;a.b.stars.example.com. 300 "
+			    "IN A 192.0.2.5;");
+	assert_string_equal(
+		ask("into.example.com", DNS_A),
+		"NOERROR aa an into.example.com. 300 IN CNAME "
+		"host.sub.example.com.;"
+		" ns sub.example.com. 300 IN NS ns.sub.example.com.;"
+		"sub.example.com. 300 IN NS ns1.example.com.;"
+		" ar ns.sub.example.com. 300 IN A 192.0.2.7;"
+		"ns1.example.com. 300 IN A 192.0.2.1;"
+		"ns1.example.com. 300 IN AAAA 2001:db8::1;");
+}
+
+static void test_loop_of_cnames_ends(void **state)
+{
+	assert_string_equal(ask("loop1.example.com", DNS_A),
+			    "NOERROR aa an loop1.example.com. 300 IN CNAME "
+			    "loop2.example.com.;loop2.example.com. 300 IN "
+			    "CNAME loop1.example.com.;");
+}
+
+static void test_wildcard_stands_for_missing_names_only(void **state)
+{
+	assert_string_equal(ask("x.stars.example.com", DNS_A),
+			    "NOERROR aa an x.stars.example.com. 300 IN A "
+			    "192.0.2.5;");
+	assert_string_equal(
+		ask("long.name.below.stars.example.com", DNS_MX),
+		"NOERROR aa an long.name.below.stars.example.com. 300 IN MX 5 "
+		"mail.stars.example.com.;");
+	/* The name in its data is not the question's. */
+	assert_string_equal(ask("x.stars.example.com", DNS_PTR),
+			    "NOERROR aa an x.stars.example.com. 300 IN PTR "
+			    "*.stars.example.com.;");
+	assert_string_equal(ask("*.stars.example.com", DNS_A),
+			    "NOERROR aa an *.stars.example.com. 300 IN A "
+			    "192.0.2.5;");
+	assert_string_equal(ask("x.stars.example.com", DNS_AAAA),
+			    "NOERROR aa ns " SOA("60"));
+	assert_string_equal(ask("is.stars.example.com", DNS_A),
+			    "NOERROR aa ns " SOA("60"));
+	assert_string_equal(ask("x.is.stars.example.com", DNS_A),
+			    "NXDOMAIN aa ns " SOA("60"));
+	assert_string_equal(ask("abc.far.example.com", DNS_A),
+			    "NOERROR aa an abc.far.example.com. 300 IN CNAME "
+			    "away.example.com.;away.example.com. 300 IN CNAME "
+			    "www.example.net.;");
+}
+
+#define REFERRAL                                                               \
+	"NOERROR ns sub.example.com. 300 IN NS ns.sub.example.com.;"           \
+	"sub.example.com. 300 IN NS ns1.example.com.;"                         \
+	" ar ns.sub.example.com. 300 IN A 192.0.2.7;"                          \
+	"ns1.example.com. 300 IN A 192.0.2.1;"                                 \
+	"ns1.example.com. 300 IN AAAA 2001:db8::1;"
+
+static void test_names_below_a_delegation_are_referred(void **state)
+{
+	assert_string_equal(ask("sub.example.com", DNS_A), REFERRAL);
+	assert_string_equal(ask("sub.example.com", DNS_NS), REFERRAL);
+	assert_string_equal(ask("a.b.c.sub.example.com", DNS_A), REFERRAL);
+	assert_string_equal(ask("hidden.sub.example.com", DNS_A), REFERRAL);
+	assert_string_equal(ask("ns.sub.example.com", DNS_A), REFERRAL);
+	assert_string_equal(ask("x.sub.example.com", DNS_DS), REFERRAL);
+	ask("sub.example.com", DNS_DS); /* the parent's (RFC 4035 3.1.4.1) */
+	assert_non_null(strstr(text, "NOERROR aa an sub.example.com. 300 IN "
+				     "DS 1 8 2 "));
+}
+
+static void test_any_gets_one_set(void **state)
+{
+	assert_string_equal(ask("mail.example.com", DNS_ANY),
+			    "NOERROR aa an mail.example.com. 300 IN A "
+			    "192.0.2.2;");
+	assert_string_equal(ask("between.example.com", DNS_ANY),
+			    "NOERROR aa ns " SOA("60"));
+}
+
+static void test_zone_with_the_longest_apex_answers(void **state)
+{
+	static const char inner[] = "@ 300 IN SOA . . 1 2 3 4 5\n"
+				    "@ 300 IN NS .\n";
+	char error[ZONE_ERROR_MAX];
+	struct zone *zone =
+		dns_zone_from("SUB.example.com", inner, strlen(inner), error);
+
+	assert_non_null(zone);
+	assert_int_equal(zones_add(zones, zone), 0);
+	assert_int_equal(zones_add(zones, zone), -EEXIST);
+	assert_string_equal(ask("a.sub.example.com", DNS_A),
+			    "NXDOMAIN aa ns sub.example.com. 5 IN SOA . . 1 2 "
+			    "3 4 5;");
+	assert_string_equal(ask("sub.example.com", DNS_NS),
+			    "NOERROR aa an sub.example.com. 300 IN NS .;");
+	ask("sub.example.com", DNS_DS);
+	assert_non_null(strstr(text, " IN DS 1 8 2 "));
+	assert_string_equal(ask("xsub.example.com", DNS_A),
+			    "NXDOMAIN aa ns " SOA("60"));
+}
+
+static void test_root_zone_is_served(void **state)
+{
+	struct zones *was = zones;
+
+	zones = load(".", "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n"
+			  "a. 9 IN A 192.0.2.9\ncom. 9 IN NS ns.com.\n");
+	assert_string_equal(ask(".", DNS_NS), "NOERROR aa an . 9 IN NS a.; ar "
+					      "a. 9 IN A 192.0.2.9;");
+	assert_string_equal(ask("www.example.com.", DNS_A),
+			    "NOERROR ns com. 9 IN NS ns.com.;");
+	assert_string_equal(ask("b.", DNS_A),
+			    "NXDOMAIN aa ns . 5 IN SOA a. b. 1 2 3 4 5;");
+	zones_free(zones);
+	zones = was;
+}
+
+/* ---- queries ---- */
+
+static void test_foreign_names_and_transfers_are_refused(void **state)
+{
+	uint8_t msg[512];
+	size_t len;
+
+	assert_string_equal(ask("example.net", DNS_A), "REFUSED");
+	assert_string_equal(ask("com", DNS_A), "REFUSED");
+	assert_string_equal(ask("example.com", DNS_AXFR), "REFUSED");
+	assert_string_equal(ask("example.com", DNS_IXFR), "REFUSED");
+	len = dns_make_query(msg, "example.com", DNS_A, 0);
+	msg[len - 1] = 3; /* class CH */
+	send_query(msg, len, DNS_OVER_UDP);
+	assert_string_equal(as_text(), "REFUSED");
+}
+
+static void test_other_opcodes_are_not_implemented(void **state)
+{
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "example.com", DNS_SOA, 0);
+
+	msg[2] |= 4 << 3; /* NOTIFY */
+	send_query(msg, len, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_NOTIMP);
+	assert_int_equal(answer_len, DNS_HEADER_BYTES);
+	assert_int_equal(answer[2] >> 3 & 15, 4);
+	assert_int_equal(answer[5], 0);
+}
+
+static void test_answers_and_fragments_get_no_answer(void **state)
+{
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "example.com", DNS_SOA, 0);
+
+	for (size_t i = 0; i < DNS_HEADER_BYTES; i++) {
+		send_query(msg, i, DNS_OVER_UDP);
+		assert_int_equal(answer_len, 0);
+	}
+	msg[2] |= 0x80;
+	send_query(msg, len, DNS_OVER_UDP);
+	assert_int_equal(answer_len, 0);
+}
+
+static void test_cut_query_is_a_format_error(void **state)
+{
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "www.example.com", DNS_A, 1232);
+
+	for (size_t i = DNS_HEADER_BYTES; i < len; i++) {
+		send_query(msg, i, DNS_OVER_UDP);
+		assert_int_equal(outcome.rcode, DNS_FORMERR);
+	}
+	send_query(msg, len, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_NOERROR);
+	msg[len] = 0;
+	send_query(msg, len + 1, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_FORMERR);
+}
+
+static void test_wrong_names_and_counts_are_format_errors(void **state)
+{
+	static const struct {
+		size_t at;
+		uint8_t value;
+	} wrong[] = {{12, 0xc0}, {12, 0x40}, {12, 255}, {5, 0},
+		     {5, 2},	 {7, 1},     {11, 17},	{4, 1}};
+	uint8_t msg[512];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		size_t len = dns_make_query(msg, "www.example.com", DNS_A, 0);
+
+		msg[wrong[i].at] = wrong[i].value;
+		send_query(msg, len, DNS_OVER_UDP);
+		assert_int_equal(outcome.rcode, DNS_FORMERR);
+	}
+}
+
+static void test_query_with_too_many_records_is_a_format_error(void **state)
+{
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "www.example.com", DNS_A, 0);
+
+	/* Each of them is the root's TXT, without data. */
+	for (unsigned n = 1; n <= DNS_RECORDS_MAX + 1; n++) {
+		msg[11] = (uint8_t)n;
+		memset(msg + len, 0, 11);
+		dns_put16(msg + len + 1, 16);
+		len += 11;
+		send_query(msg, len, DNS_OVER_UDP);
+		assert_int_equal(outcome.rcode, n <= DNS_RECORDS_MAX
+							? DNS_NOERROR
+							: DNS_FORMERR);
+	}
+}
+
+static void test_longest_name_is_read_and_a_longer_one_is_not(void **state)
+{
+	uint8_t wire[300] = {0};
+	struct dns_name name;
+
+	for (unsigned i = 0; i < 127; i++)
+		memcpy(wire + 2 * i, "\001a", 2);
+	assert_int_equal(dns_name_read(wire, sizeof(wire), &name), 255);
+	assert_int_equal(name.n_labels, 127);
+	memcpy(wire + 254, "\001a", 2);
+	assert_int_equal(dns_name_read(wire, sizeof(wire), &name), 0);
+}
+
+/* ---- EDNS, truncation ---- */
+
+static void test_edns_is_answered_with_edns(void **state)
+{
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "www.example.com", DNS_A, 4096);
+	const uint8_t *opt;
+
+	msg[len - 4] = 0x80; /* DO */
+	send_query(msg, len, DNS_OVER_UDP);
+	opt = answer + answer_len - DNS_OPT_BYTES;
+	assert_int_equal(answer[11], 1);
+	assert_int_equal(dns_get16(opt + 1), DNS_OPT);
+	assert_int_equal(dns_get16(opt + 3), 1232);
+	assert_int_equal(opt[7], 0x80);
+	msg[len - 5] = 1; /* version */
+	send_query(msg, len, DNS_OVER_UDP);
+	opt = answer + answer_len - DNS_OPT_BYTES;
+	assert_int_equal(outcome.rcode, DNS_BADVERS);
+	assert_int_equal(opt[5], 1);
+	assert_int_equal(opt[6], 0);
+	assert_int_equal(answer[3] & 15, 0);
+}
+
+static void test_second_or_misplaced_opt_is_a_format_error(void **state)
+{
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "www.example.com", DNS_A, 4096);
+
+	memcpy(msg + len, msg + len - DNS_OPT_BYTES, DNS_OPT_BYTES);
+	msg[11] = 2;
+	send_query(msg, len + DNS_OPT_BYTES, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_FORMERR);
+	msg[11] = 0;
+	msg[7] = 1; /* in the answer section */
+	send_query(msg, len, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_FORMERR);
+}
+
+/* A zone whose name "big" has n records, and whose MX has that one. */
+static struct zones *load_big(unsigned n)
+{
+	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
+					"@ 9 IN NS a.\n@ 9 IN MX 1 big\n"
+					"*.w 9 IN MX 1 big\n");
+
+	for (unsigned i = 0; i < n; i++)
+		at += sprintf(at, "big 9 IN A 10.0.%u.%u\n", i / 256, i % 256);
+	return load("example.com", text);
+}
+
+static void test_long_answer_is_truncated_over_udp_only(void **state)
+{
+	struct zones *was = zones;
+
+	zones = load_big(60); /* 16 bytes each */
+	assert_string_equal(ask_udp("big.example.com", DNS_A, 0),
+			    "NOERROR aa tc");
+	assert_int_equal(answer_len, DNS_HEADER_BYTES + 17 + 4);
+	ask_udp("big.example.com", DNS_A, 900);
+	assert_non_null(strstr(text, "NOERROR aa tc"));
+	ask_udp("big.example.com", DNS_A, 1232);
+	assert_null(strstr(text, "NOERROR aa tc"));
+	assert_int_equal(dns_get16(answer + 6), 60);
+	ask("big.example.com", DNS_A);
+	assert_int_equal(dns_get16(answer + 6), 60);
+	zones_free(zones);
+	zones = load_big(100);
+	ask_udp("big.example.com", DNS_A, 65535);
+	assert_non_null(strstr(text, "NOERROR aa tc"));
+	assert_true(answer_len < 1232);
+	zones_free(zones);
+	zones = was;
+}
+
+static void test_answer_never_exceeds_its_room(void **state)
+{
+	struct zones *was = zones;
+	uint8_t msg[512], *room;
+	size_t len;
+
+	zones = load_big(60);
+	for (size_t size = DNS_UDP_PLAIN; size <= DNS_UDP_EDNS; size++) {
+		bool is_mx = size & 1;
+
+		len = dns_make_query(
+			msg, is_mx ? "x.w.example.com" : "big.example.com",
+			is_mx ? DNS_MX : DNS_A, (unsigned)size);
+		room = malloc(size); /* ASan sees writes beyond it */
+		len = dns_answer(zones, msg, len, DNS_OVER_UDP, room, size,
+				 &outcome);
+		assert_in_range(len, DNS_HEADER_BYTES, size);
+		free(room);
+	}
+	zones_free(zones);
+	zones = was;
+}
+
+static void test_addresses_are_left_out_before_truncation(void **state)
+{
+	struct zones *was = zones;
+
+	zones = load_big(60);
+	assert_string_equal(ask_udp("example.com", DNS_MX, 0),
+			    "NOERROR aa an example.com. 9 IN MX 1 "
+			    "big.example.com.;");
+	ask("example.com", DNS_MX);
+	assert_int_equal(dns_get16(answer + 10), 60);
+	zones_free(zones);
+	zones = was;
+}
+
+/* Servers without their glue are of no use (RFC 9471). */
+static void test_referral_without_room_for_glue_is_truncated(void **state)
+{
+	struct zones *was = zones;
+	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
+					"@ 9 IN NS a.\nsub 9 IN NS ns.sub\n");
+
+	for (unsigned i = 0; i < 40; i++)
+		at += sprintf(at, "ns.sub 9 IN A 10.0.0.%u\n", i);
+	zones = load("example.com", text);
+	assert_string_equal(ask_udp("x.sub.example.com", DNS_A, 0),
+			    "NOERROR tc");
+	ask_udp("x.sub.example.com", DNS_A, 1232);
+	assert_int_equal(dns_get16(answer + 10), 41); /* with OPT */
+	zones_free(zones);
+	zones = was;
+}
+
+static void test_slipped_answer_has_no_records(void **state)
+{
+	uint8_t msg[512];
+
+	send_query(msg, dns_make_query(msg, "www.example.com", DNS_A, 0),
+		   DNS_TRUNCATED_UDP);
+	assert_string_equal(as_text(), "NOERROR aa tc");
+}
+
+/* ---- loading ---- */
+
+static void test_wrong_zone_is_refused_with_its_reason(void **state)
+{
+	static const char head[] = "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n";
+	static const struct {
+		const char *text, *reason;
+	} wrong[] = {
+		{"www 9 IN A 192.0.2.300\n", "line 3: "},
+		{"www.example.net. 9 IN A 192.0.2.3\n",
+		 "line 3: www.example.net. is outside the zone"},
+		{"a 9 IN CNAME b\na 9 IN A 192.0.2.3\n",
+		 "a.example.com. has a CNAME and other records"},
+		{"a 9 IN CNAME b\na 9 IN CNAME c\n",
+		 "a.example.com. has more than one CNAME"},
+		{"a 9 IN DNAME b\n", "DNAME is not supported"},
+		{"*.a 9 IN NS b\n", "a wildcard cannot be a delegation"},
+		{"a 9 IN SOA a. b. 1 2 3 4 5\n", "SOA below the zone's apex"},
+		{"@ 9 IN SOA a. b. 2 2 3 4 5\n", "more than one SOA"},
+		{"a 9 CH A 192.0.2.1\n", "only class IN"},
+		{"$INCLUDE other\n", "line 3: $INCLUDE is not supported"},
+	};
+	char error[ZONE_ERROR_MAX];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		snprintf(text, sizeof(text), "%s%s", head, wrong[i].text);
+		error[0] = 0;
+		assert_null(dns_zone_from("example.com", text, strlen(text),
+					  error));
+		if (!strstr(error, wrong[i].reason))
+			fail_msg("'%s' lacks '%s'", error, wrong[i].reason);
+	}
+	assert_null(dns_zone_from("a..b", head, strlen(head), error));
+	assert_non_null(strstr(error, "not a domain name"));
+	assert_null(dns_zone_from("example.com", "@ 9 IN NS a.\n", 13, error));
+	assert_non_null(strstr(error, "no SOA"));
+	assert_null(dns_zone_from("example.com", head, 27, error));
+	assert_non_null(strstr(error, "no NS"));
+}
+
+static void test_set_that_exceeds_a_message_is_refused(void **state)
+{
+	size_t len = 200000, used;
+	char *big = malloc(len), error[ZONE_ERROR_MAX];
+
+	used = (size_t)sprintf(big,
+			       "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n");
+	for (unsigned i = 0; i < 4200; i++)
+		used += (size_t)sprintf(big + used, "big 9 IN A 10.0.%u.%u\n",
+					i / 256, i % 256);
+	assert_null(dns_zone_from("example.com", big, used, error));
+	assert_non_null(strstr(error, "big.example.com. has more records"));
+	free(big);
+}
+
+static void test_every_name_of_a_large_zone_is_found(void **state)
+{
+	struct zones *was = zones;
+	size_t len = 3000000;
+	char *big = malloc(len), *at = big, name[64];
+
+	at += sprintf(at, "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n");
+	for (unsigned i = 0; i < 20000; i++)
+		at += sprintf(at, "h%u.n%u 9 IN A 10.0.%u.%u\n", i, i % 7,
+			      i / 256, i % 256);
+	zones = load("example.com", big);
+	free(big);
+	assert_int_equal(zones->zone[0]->n_nodes, 20008);
+	for (unsigned i = 0; i < 20000; i++) {
+		uint8_t msg[512];
+
+		sprintf(name, "h%u.n%u.example.com", i, i % 7);
+		send_query(msg, dns_make_query(msg, name, DNS_A, 0),
+			   DNS_OVER_UDP);
+		assert_int_equal(dns_get16(answer + 6), 1);
+		assert_int_equal(dns_get16(answer + answer_len - 2), i);
+		name[0] = 'g';
+		send_query(msg, dns_make_query(msg, name, DNS_A, 0),
+			   DNS_OVER_UDP);
+		assert_int_equal(outcome.rcode, DNS_NXDOMAIN);
+	}
+	zones_free(zones);
+	zones = was;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_records_of_a_name_are_answered),
+		TEST(test_case_of_the_question_is_kept_and_does_not_matter),
+		TEST(test_addresses_of_servers_are_added_once),
+		TEST(test_negative_answers_have_the_soa),
+		TEST(test_cnames_are_followed_inside_the_zone),
+		TEST(test_cname_into_a_wildcard_or_delegation_is_followed),
+		TEST(test_loop_of_cnames_ends),
+		TEST(test_wildcard_stands_for_missing_names_only),
+		TEST(test_names_below_a_delegation_are_referred),
+		TEST(test_any_gets_one_set),
+		TEST(test_zone_with_the_longest_apex_answers),
+		TEST(test_root_zone_is_served),
+		TEST(test_foreign_names_and_transfers_are_refused),
+		TEST(test_other_opcodes_are_not_implemented),
+		TEST(test_answers_and_fragments_get_no_answer),
+		TEST(test_cut_query_is_a_format_error),
+		TEST(test_wrong_names_and_counts_are_format_errors),
+		TEST(test_query_with_too_many_records_is_a_format_error),
+		TEST(test_answer_never_exceeds_its_room),
+		TEST(test_longest_name_is_read_and_a_longer_one_is_not),
+		TEST(test_edns_is_answered_with_edns),
+		TEST(test_second_or_misplaced_opt_is_a_format_error),
+		TEST(test_long_answer_is_truncated_over_udp_only),
+		TEST(test_addresses_are_left_out_before_truncation),
+		TEST(test_referral_without_room_for_glue_is_truncated),
+		TEST(test_slipped_answer_has_no_records),
+		TEST(test_wrong_zone_is_refused_with_its_reason),
+		TEST(test_set_that_exceeds_a_message_is_refused),
+		TEST(test_every_name_of_a_large_zone_is_found),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
