@@ -219,14 +219,36 @@ struct net_output {
 	uint32_t mask, head, tail;
 };
 
+/* An address of the stack: link/addrs.c. */
+struct net_ifaddr {
+	ip_addr_t ip; /* IPv6: with its zone */
+	uint8_t prefix_len;
+	bool active;	     /* the stack uses it */
+	struct netif *netif; /* IPv4: its own; IPv6: its link's first */
+};
+/* Those of the user, and a link-local one for each link. */
+#define NET_IFADDRS (NET_MAX_ADDRS + NET_MAX_LINKS)
+
+/*
+ * A network beyond a gateway: link/route.c. It is in use while its link, or any
+ * link, has an address whose network the gateway is in.
+ */
+struct net_route_entry {
+	ip_addr_t to, via;
+	ip_addr_t source;      /* if has_source */
+	uint8_t prefix_len;    /* of `to` */
+	bool has_source;       /* an address of the same link */
+	struct net_port *port; /* NULL: any */
+};
+#define NET_ROUTES (NET_MAX_ROUTES + 2u) /* and a gateway of each version */
+
 struct net_port {
 	struct glue_port *glue;
 	unsigned frames_in;	 /* received and not freed */
 	unsigned frames_to_hold; /* beyond that, data is copied */
-	unsigned n_netifs;
-	struct netif *netif0; /* IPv6 lives here, and ARP for strangers */
-	bool has_ip6;	      /* the user gave an IPv6 address */
-	bool no_carrier;      /* as shard/carrier.c last saw */
+	struct netif *netif0;	 /* IPv6 lives here, and ARP for strangers */
+	bool has_ip6;		 /* the user gave an IPv6 address */
+	bool no_carrier;	 /* as shard/carrier.c last saw */
 	struct net_exception *exception; /* link/exception.c; or NULL */
 	struct net_output waiting; /* for the port to accept frames again */
 };
@@ -289,7 +311,9 @@ struct net_loop {
 
 /* The tables of a shard. */
 struct net_tables {
-	struct netif netifs[NET_MAX_ADDRS + NET_MAX_LINKS];
+	struct netif netifs[NET_IFADDRS];
+	struct net_ifaddr addrs[NET_IFADDRS];
+	struct net_route_entry routes[NET_ROUTES];
 	struct net_neighbour neighbours[NET_NEIGHBOURS];
 	struct net_path paths[NET_PATHS];
 	struct net_no_port no_port[NET_NO_PORT_SLOTS];
@@ -306,9 +330,10 @@ struct net_stack {
 	unsigned n_ports;
 	struct netif *netifs;
 	unsigned n_netifs;
-	ip4_addr_t gateway4;
-	ip6_addr_t gateway6;
-	bool has_gateway6;
+	struct net_ifaddr *addrs;
+	unsigned n_addrs;
+	struct net_route_entry *routes;
+	unsigned n_routes;
 	bool adaptive;
 	bool woken; /* the kernel ends a sleep when frames arrive */
 	unsigned shard, n_shards;

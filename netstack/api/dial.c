@@ -106,50 +106,38 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 	return 0;
 }
 
-/*
- * Does IPv4 have a route there: the interface's network, or a gateway? (IPv6
- * asks its neighbours first; if none answers, that ends by a timeout.)
- */
-static bool has_route(struct netif *netif, const ip_addr_t *remote)
+/* An address that the user has chosen sends through its own link. */
+static int check_source(const ip_addr_t *local, const ip_addr_t *remote)
 {
+	const struct net_ifaddr *own = net_ifaddr_of(local);
+	struct net_hop hop;
+
+	if (IP_GET_TYPE(local) != IP_GET_TYPE(remote) || !own)
+		return -EADDRNOTAVAIL;
 	if (ip_addr_isloopback(remote))
-		return false; /* no frame may carry it */
-	return IP_IS_V6(remote) || net_link_owns(netif, remote) ||
-	       ip4_addr_net_eq(ip_2_ip4(remote), netif_ip4_addr(netif),
-			       netif_ip4_netmask(netif)) ||
-	       !ip4_addr_isany(netif_ip4_gw(netif));
+		return -EHOSTUNREACH; /* no frame may carry it */
+	if (net_link_owns(own->netif, remote))
+		return 0;
+	return net_route_find(own->netif->state, remote, &hop);
 }
 
 int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
 		      ip_addr_t *local)
 {
-	struct netif *netif;
-	const ip_addr_t *found;
+	const struct net_ifaddr *own;
+	struct net_hop hop;
 
 	if (source && source->family) {
 		net_addr_to_lwip(source, local);
-		if (IP_GET_TYPE(local) != IP_GET_TYPE(remote))
-			return -EADDRNOTAVAIL;
-		for (unsigned i = 0; i < net_here()->n_netifs; i++) {
-			netif = &net_here()->netifs[i];
-			if (IP_IS_V6(local)
-				    ? netif_get_ip6_addr_match(
-					      netif, ip_2_ip6(local)) >= 0
-				    : ip4_addr_eq(netif_ip4_addr(netif),
-						  ip_2_ip4(local)))
-				return has_route(netif, remote) ? 0
-								: -EHOSTUNREACH;
-		}
-		return -EADDRNOTAVAIL;
+		return check_source(local, remote);
 	}
-	netif = IP_IS_V6(remote) ? ip6_route(IP6_ADDR_ANY6, ip_2_ip6(remote))
-				 : ip4_route(ip_2_ip4(remote));
-	if (!netif || !has_route(netif, remote))
+	if (ip_addr_isloopback(remote) ||
+	    net_route_find(NULL, remote, &hop) < 0)
 		return -EHOSTUNREACH;
-	found = ip_netif_get_local_ip(netif, remote);
-	if (!found || ip_addr_isany(found))
+	own = net_route_source(&hop, remote);
+	if (!own)
 		return -EHOSTUNREACH;
-	ip_addr_copy(*local, *found);
+	ip_addr_copy(*local, own->ip);
 	return 0;
 }
 

@@ -516,7 +516,7 @@ static cJSON *list_neigh(const char *params)
 
 /* ---- routes ---- */
 
-#define MAX_ROUTES (2 * NET_MAX_ADDRS + 4)
+#define MAX_ROUTES (NET_IFADDRS + NET_ROUTES)
 
 struct route_row {
 	struct net_addr to, via, from; /* via: family 0: on the link itself */
@@ -528,60 +528,50 @@ struct routes {
 	struct route_row rows[MAX_ROUTES];
 };
 
-static void add_route(struct routes *all, const struct route_row *row)
+/* Clears the bits of a network's address that are the host's. */
+static void clear_host(struct net_addr *addr)
 {
-	if (all->n < MAX_ROUTES)
-		all->rows[all->n++] = *row;
+	for (unsigned bit = addr->prefix_len; bit < 8 * sizeof(addr->ip); bit++)
+		addr->ip[bit / 8] &= (uint8_t) ~(0x80u >> bit % 8);
 }
 
-static void take_netif(struct routes *all, const struct netif *netif)
+static void take_network(struct routes *all, const struct net_ifaddr *addr)
 {
-	struct route_row row = {.port = port_of(netif)};
+	struct route_row *row = &all->rows[all->n++];
 
-	if (!ip4_addr_isany(netif_ip4_addr(netif))) {
-		uint32_t mask = lwip_ntohl(netif_ip4_netmask(netif)->addr);
+	net_addr_from_lwip(&addr->ip, 0, &row->from);
+	row->to = row->from;
+	row->to.prefix_len = addr->prefix_len;
+	clear_host(&row->to);
+	row->port = port_of(addr->netif);
+}
 
-		net_addr_from_lwip(&netif->ip_addr, 0, &row.from);
-		row.to = row.from;
-		row.to.prefix_len = (uint8_t)__builtin_popcount(mask);
-		for (unsigned i = 0; i < 4; i++)
-			row.to.ip[i] &= (uint8_t)(mask >> (24 - 8 * i));
-		add_route(all, &row);
-	}
-	for (int i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++) {
-		if (!ip6_addr_isvalid(netif_ip6_addr_state(netif, i)))
-			continue;
-		net_addr_from_lwip(netif_ip_addr6(netif, i), 0, &row.from);
-		row.to = row.from;
-		row.to.prefix_len = 64;
-		memset(row.to.ip + 8, 0, 8);
-		add_route(all, &row);
-	}
+static void take_route(struct routes *all, const struct net_route_entry *route)
+{
+	struct route_row *row = &all->rows[all->n];
+	const struct net_ifaddr *near = net_route_near(route);
+
+	if (!near)
+		return; /* no address has a network with the gateway */
+	net_addr_from_lwip(&route->to, 0, &row->to);
+	row->to.prefix_len = route->prefix_len;
+	net_addr_from_lwip(&route->via, 0, &row->via);
+	if (route->has_source)
+		net_addr_from_lwip(&route->source, 0, &row->from);
+	row->port = port_of(near->netif);
+	all->n++;
 }
 
 static bool routes_step(void *data)
 {
 	struct routes *all = data;
 	const struct net_stack *stack = net_here();
-	struct route_row row = {0};
-	ip_addr_t any;
 
-	for (unsigned i = 0; i < stack->n_netifs; i++)
-		take_netif(all, &stack->netifs[i]);
-	if (!ip4_addr_isany_val(stack->gateway4)) {
-		ip_addr_copy_from_ip4(any, stack->gateway4);
-		net_addr_from_lwip(&any, 0, &row.via);
-		row.to.family = 4;
-		row.port = netif_default ? port_of(netif_default) : 0;
-		add_route(all, &row);
-	}
-	if (stack->has_gateway6) {
-		memset(&row, 0, sizeof(row));
-		ip_addr_copy_from_ip6(any, stack->gateway6);
-		net_addr_from_lwip(&any, 0, &row.via);
-		row.to.family = 6;
-		add_route(all, &row);
-	}
+	for (unsigned i = 0; i < stack->n_addrs; i++)
+		if (stack->addrs[i].active)
+			take_network(all, &stack->addrs[i]);
+	for (unsigned i = 0; i < stack->n_routes; i++)
+		take_route(all, &stack->routes[i]);
 	return true;
 }
 

@@ -23,8 +23,9 @@
 
 static bool is_ours4(const struct net_port *port, uint32_t ip)
 {
-	for (unsigned i = 0; i < port->n_netifs; i++)
-		if (netif_ip4_addr(port->netif0 + i)->addr == ip)
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (net_port_of(&net_here()->netifs[i]) == port &&
+		    netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
 			return true;
 	return false;
 }

@@ -48,6 +48,33 @@ int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len);
 
+/* ---- route.c ---- */
+/* Where packets to an address go. */
+struct net_hop {
+	ip_addr_t ip; /* the neighbour: the address itself or a gateway */
+	/* one of the stack's, whose network the neighbour is in */
+	const struct net_ifaddr *near;
+	const struct net_route_entry *route; /* NULL: it is on the link */
+};
+
+/*
+ * Finds the longest prefix for an address: a network of the stack's addresses,
+ * a route or a gateway. port: the link to use; NULL: any. Returns 0 or
+ * -EHOSTUNREACH.
+ */
+int net_route_find(const struct net_port *port, const ip_addr_t *to,
+		   struct net_hop *out);
+/*
+ * The address to connect from, after net_route_find(): that of the route, or by
+ * RFC 6724 one of the same link; NULL: there is none.
+ */
+const struct net_ifaddr *net_route_source(const struct net_hop *hop,
+					  const ip_addr_t *to);
+/* The address through which a route's gateway is reached; NULL: none now. */
+const struct net_ifaddr *net_route_near(const struct net_route_entry *route);
+/* The address that an interface of the stack has; NULL: none has it. */
+struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
+
 /* ---- loop.c ---- */
 /*
  * Whether ip is an address of the stack, on any link: packets to it are looped.

@@ -26,6 +26,21 @@ err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
 		      const uint8_t *mac);
 
+/* ---- addrs.c ---- */
+/*
+ * Adds a link's addresses. Returns 0, -ENOMEM, or -EINVAL with opts->error set.
+ */
+int net_ifaddrs_open(struct net_port *port, struct net_opts *opts);
+
+/* ---- route.c ---- */
+/*
+ * Fills the table of routes, after the addresses. Returns 0, or -EINVAL with
+ * opts->error set.
+ */
+int net_routes_open(struct net_opts *opts);
+/* Whether an address is in a network of a link. */
+bool net_route_on_link(const struct net_port *port, const ip_addr_t *ip);
+
 /* ---- loop.c ---- */
 /* Whether an address is this interface's. */
 bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip);
@@ -54,8 +69,9 @@ struct net_asked4 {
 /* An IPv6 destination whose neighbour was known, or could be solicited. */
 struct net_asked6 {
 	ip6_addr_t ip;
+	ip6_addr_t hop; /* the neighbour: the destination or its gateway */
 	int64_t until_ns;
-	/* its next hop's entry; NULL: lwIP looks it up each time */
+	/* the neighbour's entry; NULL: lwIP looks it up each time */
 	struct nd6_neighbor_cache_entry *entry;
 	uint8_t mac[6]; /* the entry's; another: the entry was reused */
 };

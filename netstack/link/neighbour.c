@@ -64,18 +64,22 @@ static bool was_asked(uint32_t ip)
 
 static struct netif *netif_of(const struct net_port *port, uint32_t ip)
 {
-	for (unsigned i = 0; i < port->n_netifs; i++)
-		if (netif_ip4_addr(port->netif0 + i)->addr == ip)
-			return port->netif0 + i;
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+
+		if (net_port_of(netif) == port &&
+		    netif_ip4_addr(netif)->addr == ip)
+			return netif;
+	}
 	return NULL;
 }
 
-static bool on_link(const struct netif *netif, uint32_t ip)
+static bool is_on_link4(const struct net_port *port, uint32_t ip)
 {
-	const ip4_addr_t addr = {ip};
+	ip_addr_t addr;
 
-	return ip4_addr_net_eq(&addr, netif_ip4_addr(netif),
-			       netif_ip4_netmask(netif));
+	ip_addr_set_ip4_u32_val(addr, ip);
+	return net_route_on_link(port, &addr);
 }
 
 static void answer_arp(const struct net_port *port, const struct netif *netif,
@@ -128,6 +132,33 @@ static bool may_remember(void)
 }
 
 /*
+ * Each address has entries of its own: passes a neighbour's packet that is for
+ * none of them, such as an announcement of a new MAC, to those that know it.
+ */
+static void update_others(const struct net_port *port, const struct netif *but,
+			  const ip4_addr_t *sender,
+			  const struct glue_frame *frame)
+{
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+		const ip4_addr_t *found;
+		struct eth_addr *mac;
+		struct pbuf *p;
+
+		if (netif == but || net_port_of(netif) != port ||
+		    etharp_find_addr(netif, sender, &mac, &found) < 0)
+			continue;
+		p = pbuf_alloc(PBUF_RAW, ARP_FRAME - NET_ETH_HEADER, PBUF_RAM);
+		if (!p)
+			return; /* the entry ages */
+		memcpy(p->payload, frame->data + frame->l3_off, p->len);
+		((uint8_t *)p->payload)[ARP_OP + 1] = 2;
+		memset((uint8_t *)p->payload + ARP_TARGET, 0, 4);
+		etharp_input(p, netif);
+	}
+}
+
+/*
  * Answers a request, and makes the packet a reply for lwIP, which does not
  * answer that: to us if its sender may become an entry, to nobody if it may
  * only update one.
@@ -152,11 +183,13 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 	if (asked && net_here()->shard == 0)
 		answer_arp(port, netif, arp);
 	*out = netif ? netif : port->netif0;
-	if (sender == 0 || !on_link(*out, sender))
+	if (sender == 0 || !is_on_link4(port, sender))
 		return false; /* nor is a probe (RFC 5227) a claim */
 	if (net_here()->shard == 0)
 		net_neighbour_share(port, frame);
 	ip.addr = sender;
+	if (!netif)
+		update_others(port, *out, &ip, frame);
 	known = etharp_find_addr(*out, &ip, &mac, &found) >= 0;
 	if (known || !netif || !(asked ? may_remember() : was_asked(sender)))
 		memset(arp + ARP_TARGET, 0, 4);
@@ -220,7 +253,8 @@ ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
 {
 	const ip4_addr_t *found;
 	struct eth_addr *mac;
-	ip4_addr_t hop = *dest;
+	struct net_hop hop;
+	ip_addr_t to;
 
 	if (ip4_addr_ismulticast(dest) || ip4_addr_isbroadcast(dest, netif))
 		return etharp_output(netif, p, dest);
@@ -228,17 +262,17 @@ ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
 		return net_loop_output(netif, p);
 	if (ip4_addr_isloopback(dest))
 		return ERR_RTE; /* RFC 1122 3.2.1.3 (g) */
-	if (!on_link(netif, dest->addr))
-		hop = *netif_ip4_gw(netif);
-	if (ip4_addr_isany_val(hop))
+	ip_addr_copy_from_ip4(to, *dest);
+	if (net_route_find(net_port_of(netif), &to, &hop) < 0)
 		return ERR_RTE;
-	if (etharp_find_addr(netif, &hop, &mac, &found) >= 0) {
-		answered(hop.addr);
+	if (etharp_find_addr(netif, ip_2_ip4(&hop.ip), &mac, &found) >= 0) {
+		answered(ip_2_ip4(&hop.ip)->addr);
 		learn_neighbour(netif, dest->addr, mac);
-	} else if (!may_ask(hop.addr)) {
+	} else if (!may_ask(ip_2_ip4(&hop.ip)->addr)) {
 		return ERR_OK; /* lost, as on a wire */
 	}
-	return etharp_output(netif, p, dest); /* asks again when it is time */
+	/* asks again when it is time */
+	return etharp_output(netif, p, ip_2_ip4(&hop.ip));
 }
 
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest)
@@ -286,15 +320,12 @@ static unsigned count_entries(bool asked_only)
 	return n;
 }
 
-static bool on_link6(const struct netif *netif, const ip6_addr_t *ip)
+static bool is_on_link6(const struct net_port *port, const ip6_addr_t *ip)
 {
-	if (ip6_addr_islinklocal(ip))
-		return true;
-	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
-		if (ip6_addr_isvalid(netif_ip6_addr_state(netif, i)) &&
-		    ip6_addr_net_zoneless_eq(netif_ip6_addr(netif, i), ip))
-			return true;
-	return false;
+	ip_addr_t addr;
+
+	ip_addr_copy_from_ip6(addr, *ip);
+	return net_route_on_link(port, &addr);
 }
 
 /*
@@ -367,7 +398,7 @@ bool net_neighbour_nd(const struct net_port *port,
 		return false;
 	if (ip6_addr_isany(&src))
 		return true; /* RFC 4862: a probe */
-	if (!on_link6(port->netif0, &src))
+	if (!is_on_link6(port, &src))
 		return false;
 	if (entry_of(&src) || count_entries(false) < ND_STRANGERS)
 		return true;
@@ -384,24 +415,48 @@ static struct net_asked6 *slot_of6(const ip6_addr_t *ip)
 }
 static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
 
-/* Cold: nothing was sent there for a second. */
-__attribute__((noinline)) static bool may_send6(const struct netif *netif,
-						const ip6_addr_t *dest,
-						struct net_asked6 *slot)
+/*
+ * May a packet go to slot->hop, which was unknown or not used for a second? If
+ * not, it is lost, as on a wire.
+ */
+static bool may_send6(const struct netif *netif, const ip6_addr_t *dest,
+		      struct net_asked6 *slot)
 {
-	bool direct = on_link6(netif, dest);
-	bool found = direct || net_here()->has_gateway6;
-	struct nd6_neighbor_cache_entry *entry =
-		found ? entry_of(direct ? dest : &net_here()->gateway6) : NULL;
+	struct nd6_neighbor_cache_entry *entry = entry_of(&slot->hop);
 
 	slot->entry = entry && entry->netif == netif ? entry : NULL;
 	if (slot->entry)
 		memcpy(slot->mac, entry->lladdr, 6);
-	if (!found || entry || count_entries(true) < ND_ASKED)
-		return true; /* lwIP reports if there is no route */
+	if (entry || count_entries(true) < ND_ASKED)
+		return true;
 	net_here()->stats.neighbours_refused++;
 	net_event_unasked6(dest);
 	return false;
+}
+
+/* Cold: nothing was sent there for a second. Finds the neighbour. */
+__attribute__((noinline)) static err_t ask_nd(struct netif *netif,
+					      struct pbuf *p,
+					      const ip6_addr_t *dest,
+					      struct net_asked6 *slot)
+{
+	struct net_hop hop;
+	ip_addr_t to;
+
+	if (net_loop_owns6(netif, dest))
+		return net_loop_output(netif, p);
+	if (ip6_addr_isloopback(dest))
+		return ERR_RTE; /* RFC 4291 2.5.3 */
+	ip_addr_copy_from_ip6(to, *dest);
+	if (net_route_find(net_port_of(netif), &to, &hop) < 0)
+		return ERR_RTE;
+	slot->hop = *ip_2_ip6(&hop.ip);
+	slot->until_ns = 0;
+	if (!may_send6(netif, dest, slot))
+		return ERR_OK;
+	slot->ip = *dest;
+	slot->until_ns = net_here()->now_ns + KNOWN_NS;
+	return ethip6_output(netif, p, &slot->hop);
 }
 
 struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest)
@@ -420,11 +475,12 @@ struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest)
 void net_neighbour_confirm6(const ip6_addr_t *dest)
 {
 	struct nd6_neighbor_cache_entry *entry = net_neighbour_known6(dest);
+	const struct net_asked6 *slot = slot_of6(dest);
 
 	if (entry)
 		entry->counter.reachable_time = LWIP_ND6_REACHABLE_TIME;
-	else
-		nd6_reachability_hint(dest);
+	else if (ip6_addr_zoneless_eq(&slot->ip, dest))
+		nd6_reachability_hint(&slot->hop);
 }
 
 err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
@@ -435,17 +491,9 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 	if (ip6_addr_ismulticast(dest))
 		return ethip6_output(netif, p, dest);
 	if (slot->until_ns <= net_here()->now_ns ||
-	    !ip6_addr_zoneless_eq(&slot->ip, dest)) {
-		if (net_loop_owns6(netif, dest))
-			return net_loop_output(netif, p);
-		if (ip6_addr_isloopback(dest))
-			return ERR_RTE; /* RFC 4291 2.5.3 */
-		if (!may_send6(netif, dest, slot))
-			return ERR_OK; /* lost, as on a wire */
-		slot->ip = *dest;
-		slot->until_ns = net_here()->now_ns + KNOWN_NS;
-	}
-	return ethip6_output(netif, p, dest);
+	    !ip6_addr_zoneless_eq(&slot->ip, dest))
+		return ask_nd(netif, p, dest, slot);
+	return ethip6_output(netif, p, &slot->hop);
 }
 
 /*
@@ -464,36 +512,24 @@ void net_neighbour_probe(void)
 		}
 }
 
-/* For an address beyond the link, its gateway is the neighbour. */
-static bool reachable6(const ip6_addr_t *ip)
-{
-	const struct nd6_neighbor_cache_entry *entry;
-	bool direct = !net_here()->has_gateway6;
-
-	for (unsigned i = 0; i < net_here()->n_netifs; i++)
-		direct |= on_link6(&net_here()->netifs[i], ip);
-	entry = entry_of(direct ? ip : &net_here()->gateway6);
-	return entry && entry->state >= ND6_REACHABLE;
-}
-
 bool net_neighbour_reachable(const ip_addr_t *ip)
 {
-	struct netif *out = ip_route(IP_ANY_TYPE, ip);
+	const struct nd6_neighbor_cache_entry *entry;
+	const ip4_addr_t *found;
+	struct eth_addr *mac;
+	struct net_hop hop;
 
-	if (out && net_link_owns(out, ip))
+	if (net_link_owns(net_here()->ports[0].netif0, ip))
 		return true;
-	if (IP_IS_V6(ip))
-		return reachable6(ip_2_ip6(ip));
-	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
-		struct netif *netif = &net_here()->netifs[i];
-		ip4_addr_t hop = *ip_2_ip4(ip);
-		const ip4_addr_t *found;
-		struct eth_addr *mac;
-
-		if (!on_link(netif, hop.addr))
-			hop = *netif_ip4_gw(netif);
-		if (etharp_find_addr(netif, &hop, &mac, &found) >= 0)
-			return true;
+	if (net_route_find(NULL, ip, &hop) < 0)
+		return false;
+	if (IP_IS_V6(ip)) {
+		entry = entry_of(ip_2_ip6(&hop.ip));
+		return entry && entry->state >= ND6_REACHABLE;
 	}
+	for (unsigned i = 0; i < net_here()->n_netifs; i++)
+		if (etharp_find_addr(&net_here()->netifs[i], ip_2_ip4(&hop.ip),
+				     &mac, &found) >= 0)
+			return true;
 	return false;
 }

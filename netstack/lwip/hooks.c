@@ -3,6 +3,7 @@
  */
 #include <stdlib.h>
 
+#include "netstack/link/link.h"
 #include "netstack/program/log.h"
 #include "netstack/tcp/tcp.h"
 
@@ -79,9 +80,21 @@ struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
 	return NULL;
 }
 
-const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
+/* A peer may use an address of another link: the link that leads to it counts.
+ */
+struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest)
 {
-	return net_here()->has_gateway6 ? &net_here()->gateway6 : NULL;
+	const struct net_ifaddr *own = NULL;
+	ip_addr_t from = IPADDR6_INIT(0, 0, 0, 0), to = from;
+	struct net_hop hop;
+
+	ip_addr_copy_from_ip6(to, *dest);
+	ip_addr_copy_from_ip6(from, *src);
+	if (!ip6_addr_isany(src))
+		own = net_ifaddr_of(&from);
+	if (own && net_route_find(own->netif->state, &to, &hop) == 0)
+		return own->netif;
+	return net_route_find(NULL, &to, &hop) == 0 ? hop.near->netif : NULL;
 }
 
 /*

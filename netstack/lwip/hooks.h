@@ -29,9 +29,25 @@ u8_t net_rcv_scale(void);
 /* The interface that owns a source address, for routing by it (hooks.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 
-/* The IPv6 gateway, if the user gave one; NULL otherwise. */
-const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest);
-#define LWIP_HOOK_ND6_GET_GW(netif, dest) net_gateway6(netif, dest)
+/*
+ * The same for IPv6, where neither address is link-local; then for any source
+ * (hooks.c).
+ */
+struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest);
+#define LWIP_HOOK_IP6_ROUTE(src, dest) net_route_src6(src, dest)
+
+/*
+ * Whether an address is in the network of one of the stack's: lwIP assumes
+ * networks of 64 bits (link/route.c).
+ */
+int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own);
+
+/*
+ * link/neighbour.c passes neighbours to lwIP's output, also those beyond the
+ * prefixes that lwIP knows.
+ */
+#define LWIP_HOOK_ND6_GET_GW(netif, dest)    (dest)
+#define LWIP_HOOK_ETHARP_GET_GW(netif, dest) (dest)
 
 /*
  * Called with a segment for a pcb before it is processed: hdr is in host order,

@@ -42,23 +42,13 @@ static int read_link(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
-/* An address one host can have: not zero, a group's or (IPv4) loopback. */
-static bool is_host(const struct net_addr *addr)
-{
-	static const uint8_t any[16];
-
-	if (addr->family == 6)
-		return addr->ip[0] != 0xff && memcmp(addr->ip, any, 16) != 0;
-	return addr->ip[0] != 0 && addr->ip[0] != 127 && addr->ip[0] < 224;
-}
-
 static int read_addr(const struct opt *opt, const char *text, void *base,
 		     struct opt_error *error)
 {
 	struct net_opts *opts = base;
 	struct net_addr addr;
 
-	if (net_addr_parse_prefix(text, &addr) < 0 || !is_host(&addr))
+	if (net_addr_parse_prefix(text, &addr) < 0 || !net_addr_is_host(&addr))
 		return -EINVAL;
 	if (opts->n_addrs == NET_MAX_ADDRS)
 		return opt_expect(error, "at most %d addresses", NET_MAX_ADDRS);
@@ -133,7 +123,8 @@ static int read_gateway(const struct opt *opt, const char *text, void *base,
 	struct net_opts *opts = base;
 	struct net_addr addr;
 
-	if (net_addr_parse(text, 0, &addr) < 0 || addr.port || !is_host(&addr))
+	if (net_addr_parse(text, 0, &addr) < 0 || addr.port ||
+	    !net_addr_is_host(&addr))
 		return -EINVAL;
 	*(addr.family == 4 ? &opts->gateway4 : &opts->gateway6) = addr;
 	return 0;
@@ -158,12 +149,28 @@ static int read_resolver(const struct opt *opt, const char *text, void *base,
 			return -EINVAL;
 		memcpy(one, text, len);
 		one[len] = '\0';
-		if (net_addr_parse(one, 53, addr) < 0 || !is_host(addr))
+		if (net_addr_parse(one, 53, addr) < 0 ||
+		    !net_addr_is_host(addr))
 			return -EINVAL;
 		opts->n_resolvers++;
 		if (text[len] == '\0')
 			return 0;
 	}
+}
+
+static int read_route(const struct opt *opt, const char *text, void *base,
+		      struct opt_error *error)
+{
+	struct net_opts *opts = base;
+	char reason[200];
+
+	if (opts->n_routes == NET_MAX_ROUTES)
+		return opt_expect(error, "at most %d routes", NET_MAX_ROUTES);
+	if (net_route_parse(text, &opts->routes[opts->n_routes], reason,
+			    sizeof(reason)) < 0)
+		return opt_fail(error, "--route '%.200s': %s", text, reason);
+	opts->n_routes++;
+	return 0;
 }
 
 static int read_control(const struct opt *opt, const char *text, void *base,
@@ -275,6 +282,13 @@ static const struct opt rows[] = {
 	 .example = "10.9.0.53 or --resolver 10.9.0.53,[fd00::53]:5353",
 	 .help = "Name servers that the stack asks for host names, each with "
 		 "an optional port (default: those of /etc/resolv.conf)"},
+	{"route", OPT_CUSTOM,
+	 .arg = "PREFIX via GATEWAY [dev LINK] [src ADDRESS]",
+	 .read = read_route, .example = "'10.0.0.0/8 via 10.9.0.253'",
+	 .help = "Router for one network, in one argument, as in '10.0.0.0/8 "
+		 "via 10.9.0.253', on the LINK-th --link if there are several, "
+		 "and the address to connect from; the longest PREFIX decides "
+		 "(repeatable)"},
 	{"mtu", OPT_NUMBER, AT(mtu), "BYTES", "1500", GLUE_MTU_MIN,
 	 GLUE_MTU_MAX, .help = "Largest IP packet, {min} to {max}"},
 	{"pmtud", OPT_CHOICE, AT(pmtud_off), "on|off", "on",

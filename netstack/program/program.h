@@ -6,6 +6,10 @@
 
 #include "netstack/state.h"
 
+/* ---- route_option.c ---- */
+/* Whether one host can have an address: not zero, a group's or loopback. */
+bool net_addr_is_host(const struct net_addr *addr);
+
 /* ---- diagnose.c ---- */
 /* Count a stack that was opened or closed; return how many are open. */
 void net_stacks_opened(void);

@@ -115,6 +115,8 @@ static int make_tables(struct net_stack *stack)
 		return -ENOMEM;
 	stack->tables = tables;
 	stack->netifs = tables->netifs;
+	stack->addrs = tables->addrs;
+	stack->routes = tables->routes;
 	stack->neighbours = tables->neighbours;
 	stack->paths = tables->paths;
 	stack->no_port = tables->no_port;

@@ -1,6 +1,6 @@
 /*
  * Packs the addresses of a record, which is smaller than a connection: the
- * local one as an index into the table of interfaces, the peer's without its
+ * local one as an index into the table of addresses, the peer's without its
  * type.
  */
 #include "netstack/tcp/tcp.h"
@@ -8,26 +8,17 @@
 #include <assert.h>
 #include <string.h>
 
-#define ADDR_BITS 3
-#define V6	  (1u << (NET_LOCAL_BITS - 1))
-static_assert(LWIP_IPV6_NUM_ADDRESSES <= 1 << ADDR_BITS, "an index holds it");
-static_assert((NET_MAX_ADDRS + NET_MAX_LINKS) << ADDR_BITS <= V6,
-	      "an index holds an interface's number");
+#define V6 (1u << (NET_LOCAL_BITS - 1))
+static_assert(NET_IFADDRS <= V6, "an index holds an address's number");
 
 bool net_local_index_of(const ip_addr_t *local, u16_t *out)
 {
-	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
-		struct netif *netif = &net_here()->netifs[i];
-		s8_t at = 0;
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		const struct net_ifaddr *addr = &net_here()->addrs[i];
 
-		if (IP_IS_V6(local))
-			at = netif_get_ip6_addr_match(netif, ip_2_ip6(local));
-		else if (!ip4_addr_eq(netif_ip4_addr(netif), ip_2_ip4(local)))
-			at = -1;
-		if (at < 0)
+		if (!addr->active || !ip_addr_eq(&addr->ip, local))
 			continue;
-		*out = (u16_t)(i << ADDR_BITS | (unsigned)at |
-			       (IP_IS_V6(local) ? V6 : 0));
+		*out = (u16_t)(i | (IP_IS_V6(local) ? V6 : 0));
 		return true;
 	}
 	return false;
@@ -35,12 +26,7 @@ bool net_local_index_of(const ip_addr_t *local, u16_t *out)
 
 const ip_addr_t *net_local_index_ip(u16_t local_index)
 {
-	const struct netif *netif =
-		&net_here()->netifs[(local_index & (V6 - 1)) >> ADDR_BITS];
-
-	return local_index & V6
-		       ? &netif->ip6_addr[local_index & ((1 << ADDR_BITS) - 1)]
-		       : &netif->ip_addr;
+	return &net_here()->addrs[local_index & (V6 - 1)].ip;
 }
 
 void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone)

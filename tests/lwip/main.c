@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "lwip/init.h"
+#include "lwip/ip6_addr.h"
 #include "lwip/memp.h"
 #include "lwip/stats.h"
 
@@ -17,6 +18,11 @@
 uint32_t net_random(void)
 {
 	return (uint32_t)rand();
+}
+
+int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own)
+{
+	return ip6_addr_net_eq(ip, own);
 }
 
 /* Required by lwIP's timers, which do not run here. */

@@ -108,7 +108,12 @@ struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
 	return &here->netif;
 }
 
-const ip6_addr_t *net_gateway6(struct netif *netif, const ip6_addr_t *dest)
+int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own)
+{
+	return 0;
+}
+
+struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest)
 {
 	return NULL;
 }

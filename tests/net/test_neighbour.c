@@ -28,13 +28,14 @@ static const uint8_t us6[16] = {0xfd, [15] = 1}, friend6[16] = {0xfd, [15] = 2};
 static uint8_t sent[9216];
 static unsigned sent_len;
 
-static int setup(void **state)
+static int open_stack(const char *gateway)
 {
 	struct net_opts opts;
 	int err;
 
 	fake_now_ns = SECOND_NS;
 	net_opts_init(&opts);
+	net_addr_parse(gateway, 0, &opts.gateway6);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("10.0.0.1/16", &opts.addrs[opts.n_addrs++]);
 	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
@@ -46,6 +47,11 @@ static int setup(void **state)
 	while (fake_sent(sent, sizeof(sent)))
 		; /* the frames sent at startup */
 	return err;
+}
+
+static int setup(void **state)
+{
+	return open_stack("");
 }
 
 static bool next_sent(unsigned type)
@@ -529,11 +535,7 @@ static void *dial_afar(void *arg)
 
 static int setup_gateway(void **state)
 {
-	int err = setup(state);
-
-	memcpy(net_here()->gateway6.addr, friend6, 16);
-	net_here()->has_gateway6 = true;
-	return err;
+	return open_stack("fd00::2");
 }
 
 /* The silent host is remote; the gateway in between answers. */

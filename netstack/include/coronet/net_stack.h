@@ -84,7 +84,32 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
 #define NET_MAX_LINKS	  8
 #define NET_MAX_SHARDS	  64
 #define NET_MAX_ADDRS	  64
+#define NET_MAX_ROUTES	  64
 #define NET_MAX_RESOLVERS 8
+
+/* A network that is reached through a gateway. */
+struct net_route_opts {
+	struct net_addr to;  /* with prefix_len; of 0 bits: all addresses */
+	struct net_addr via; /* the gateway, of the same family */
+	/* The source address of connections that set none; family 0: the stack
+	 * chooses it as net_route() says. One of addrs, on the gateway's link.
+	 */
+	struct net_addr source;
+	/* The gateway's link, from 1; 0: the one with an address whose network
+	 * the gateway is in. */
+	unsigned link;
+};
+
+/*
+ * Parses "PREFIX via GATEWAY [dev LINK] [src ADDRESS]", as in "10.0.0.0/8 via
+ * 10.9.0.254 dev 1 src 10.9.0.1". PREFIX: as for net_addr_parse_prefix() but
+ * from 0 bits on, or "default", which means every address of the gateway's
+ * family; no bit behind the prefix may be set. LINK: the number of a --link,
+ * from 1 on. Returns 0 with *out filled; or -EINVAL, with one line in error
+ * (len bytes with the NUL) that begins with the wrong word.
+ */
+int net_route_parse(const char *text, struct net_route_opts *out, char *error,
+		    size_t len);
 
 enum net_poll_mode { NET_POLL_AUTO, NET_POLL_BUSY, NET_POLL_ADAPTIVE };
 
@@ -108,7 +133,11 @@ struct net_opts {
 	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len */
 	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
 	unsigned n_addrs;
-	struct net_addr gateway4, gateway6; /* family 0: none */
+	/* The longest prefix decides, among equal ones the first. */
+	struct net_route_opts routes[NET_MAX_ROUTES];
+	unsigned n_routes;
+	/* Gateways for all other networks; family 0: none. */
+	struct net_addr gateway4, gateway6;
 	/* Name servers of net_resolve() (coronet/net_resolve.h), with ports;
 	   none: those of resolv.conf(5). */
 	struct net_addr resolvers[NET_MAX_RESOLVERS];

@@ -377,6 +377,15 @@ EDITS = [
         why=LAYOUT,
     ),
 ] + [
+    Edit(
+        file="src/core/ipv6/nd6.c",
+        within="nd6_send_ns",
+        find=r"\bip6_addr_net_eq(?=\(target_addr\b)",
+        replace="net_nd_in_network",
+        times=1,
+        why="The network of an address has the prefix that the user gave.",
+    ),
+] + [
     Edit(file, within, r"\bTF_INFR\b", "LWIP_TF_INFR", times, FAST)
     for file, within, times in (
         ("src/include/lwip/priv/tcp_priv.h", None, 2),

@@ -1,0 +1,263 @@
+/*
+ * Routes: where packets to an address go, and the address they come from.
+ *
+ * The networks of the stack's addresses, --route and --gateway are one table of
+ * prefixes; the longest decides. A gateway counts while an address of its link
+ * has a network with it. Lookups are linear: packets of a connection ask once a
+ * second, when link/neighbour.c has forgotten their neighbour.
+ */
+#include "netstack/link/link_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lwip/ip.h"
+
+#include "netstack/lwip/hooks.h"
+
+static const void *bytes_of(const ip_addr_t *ip)
+{
+	return IP_IS_V6(ip) ? (const void *)ip_2_ip6(ip)->addr
+			    : (const void *)&ip_2_ip4(ip)->addr;
+}
+
+/* How many leading bits two addresses share; -1: they are of two families. */
+static int common_bits(const ip_addr_t *a, const ip_addr_t *b)
+{
+	const uint8_t *x = bytes_of(a), *y = bytes_of(b);
+	int bytes = IP_IS_V6(a) ? 16 : 4;
+
+	if (!!IP_IS_V6(a) != !!IP_IS_V6(b))
+		return -1;
+	for (int i = 0; i < bytes; i++)
+		if (x[i] != y[i])
+			return 8 * i + __builtin_clz((unsigned)(x[i] ^ y[i])) -
+			       24;
+	return 8 * bytes;
+}
+
+static bool is_link_local(const ip_addr_t *ip)
+{
+	return IP_IS_V6(ip) && ip6_addr_islinklocal(ip_2_ip6(ip));
+}
+
+/* Link-local addresses are in the network of every link, or of their zone. */
+static bool has_in_network(const struct net_ifaddr *addr, const ip_addr_t *ip)
+{
+	if (!addr->active || common_bits(&addr->ip, ip) < addr->prefix_len)
+		return false;
+	return !is_link_local(ip) || !ip6_addr_has_zone(ip_2_ip6(ip)) ||
+	       ip6_addr_test_zone(ip_2_ip6(ip), addr->netif);
+}
+
+/* The address with the longest prefix, of those the first. */
+static const struct net_ifaddr *find_network(const struct net_port *port,
+					     const ip_addr_t *ip)
+{
+	const struct net_ifaddr *found = NULL;
+
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		const struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if ((!port || net_port_of(addr->netif) == port) &&
+		    has_in_network(addr, ip) &&
+		    (!found || addr->prefix_len > found->prefix_len))
+			found = addr;
+	}
+	return found;
+}
+
+/* The address through which a route's gateway is reached. */
+static const struct net_ifaddr *
+near_gateway(const struct net_port *port, const struct net_route_entry *route)
+{
+	if (port && route->port && route->port != port)
+		return NULL;
+	return find_network(route->port ? route->port : port, &route->via);
+}
+
+const struct net_ifaddr *net_route_near(const struct net_route_entry *route)
+{
+	return near_gateway(NULL, route);
+}
+
+int net_route_find(const struct net_port *port, const ip_addr_t *to,
+		   struct net_hop *out)
+{
+	struct net_hop hop = {.ip = *to, .near = find_network(port, to)};
+	int bits = hop.near ? hop.near->prefix_len : -1;
+
+	for (unsigned i = 0; i < net_here()->n_routes; i++) {
+		const struct net_route_entry *route = &net_here()->routes[i];
+		const struct net_ifaddr *near;
+
+		if (route->prefix_len <= bits || is_link_local(to) ||
+		    common_bits(&route->to, to) < route->prefix_len)
+			continue;
+		near = near_gateway(port, route);
+		if (!near)
+			continue;
+		hop = (struct net_hop){route->via, near, route};
+		bits = route->prefix_len;
+	}
+	if (!hop.near)
+		return -EHOSTUNREACH;
+	if (is_link_local(&hop.ip))
+		ip6_addr_assign_zone(ip_2_ip6(&hop.ip), IP6_UNICAST,
+				     hop.near->netif);
+	*out = hop;
+	return 0;
+}
+
+/* ---- source addresses ---- */
+
+/* RFC 6724 2.1, what matters among addresses of one host. */
+static unsigned label_of(const ip_addr_t *ip)
+{
+	return IP_IS_V6(ip) && ip6_addr_isuniquelocal(ip_2_ip6(ip));
+}
+
+/*
+ * How well an address serves as a source: rules 1, 2, 6 and 8 of RFC 6724 5,
+ * in that order. A network that has the neighbour comes before rule 6, since a
+ * gateway may refuse sources that it does not know. IPv4 has no labels: there
+ * the longest of such networks is best.
+ */
+static unsigned source_rank(const struct net_ifaddr *addr,
+			    const struct net_hop *hop, const ip_addr_t *to)
+{
+	unsigned bits = (unsigned)common_bits(&addr->ip, to);
+
+	return (unsigned)!!ip_addr_zoneless_eq(&addr->ip, to) << 12 |
+	       (unsigned)(is_link_local(&addr->ip) == is_link_local(to)) << 11 |
+	       (unsigned)has_in_network(addr, &hop->ip) << 10 |
+	       (unsigned)(IP_IS_V6(to) ? label_of(&addr->ip) == label_of(to)
+				       : addr == hop->near)
+		       << 9 |
+	       LWIP_MIN(bits, addr->prefix_len);
+}
+
+const struct net_ifaddr *net_route_source(const struct net_hop *hop,
+					  const ip_addr_t *to)
+{
+	const struct net_port *port = net_port_of(hop->near->netif);
+	const struct net_ifaddr *best = NULL;
+
+	if (hop->route && hop->route->has_source)
+		return net_ifaddr_of(&hop->route->source);
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		const struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (addr->active && net_port_of(addr->netif) == port &&
+		    !!IP_IS_V6(&addr->ip) == !!IP_IS_V6(to) &&
+		    (!best ||
+		     source_rank(addr, hop, to) > source_rank(best, hop, to)))
+			best = addr;
+	}
+	return best;
+}
+
+struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip)
+{
+	for (unsigned i = 0; i < net_here()->n_addrs; i++)
+		if (net_here()->addrs[i].active &&
+		    ip_addr_eq(&net_here()->addrs[i].ip, ip))
+			return &net_here()->addrs[i];
+	return NULL;
+}
+
+bool net_route_on_link(const struct net_port *port, const ip_addr_t *ip)
+{
+	return find_network(port, ip) != NULL;
+}
+
+int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own)
+{
+	ip_addr_t addr, to;
+
+	ip_addr_copy_from_ip6(addr, *own);
+	ip_addr_copy_from_ip6(to, *ip);
+	for (unsigned i = 0; i < net_here()->n_addrs; i++)
+		if (ip_addr_eq(&net_here()->addrs[i].ip, &addr) &&
+		    has_in_network(&net_here()->addrs[i], &to))
+			return true;
+	return false;
+}
+
+/* ---- opening ---- */
+
+static void add_route(const struct net_route_opts *opts)
+{
+	struct net_route_entry *route =
+		&net_here()->routes[net_here()->n_routes++];
+
+	*route = (struct net_route_entry){
+		.prefix_len = opts->to.prefix_len,
+		.has_source = opts->source.family != 0,
+		.port = opts->link ? &net_here()->ports[opts->link - 1] : NULL,
+	};
+	net_addr_to_lwip(&opts->to, &route->to);
+	net_addr_to_lwip(&opts->via, &route->via);
+	net_addr_to_lwip(&opts->source, &route->source);
+}
+
+static int refuse_route(const struct net_route_opts *route,
+			struct net_opts *opts, const struct net_addr *wrong,
+			const char *reason)
+{
+	char to[NET_ADDR_TEXT_MAX], via[NET_ADDR_TEXT_MAX],
+		word[NET_ADDR_TEXT_MAX];
+
+	snprintf(opts->error, sizeof(opts->error),
+		 "--route '%s/%u via %s': %s: %s",
+		 net_ip_format(&route->to, to), route->to.prefix_len,
+		 net_ip_format(&route->via, via), net_ip_format(wrong, word),
+		 reason);
+	return -EINVAL;
+}
+
+static int check_route(const struct net_route_opts *route,
+		       struct net_opts *opts)
+{
+	const struct net_port *port = NULL;
+	const struct net_ifaddr *near, *own;
+	ip_addr_t via, source;
+
+	net_addr_to_lwip(&route->via, &via);
+	net_addr_to_lwip(&route->source, &source);
+	if (route->link > opts->n_links)
+		return refuse_route(route, opts, &route->via,
+				    "dev names more links than there are");
+	if (is_link_local(&via) && !route->link && opts->n_links > 1)
+		return refuse_route(route, opts, &route->via,
+				    "it is on every link: add dev LINK");
+	if (route->link)
+		port = &net_here()->ports[route->link - 1];
+	near = find_network(port, &via);
+	if (!near)
+		return refuse_route(route, opts, &route->via,
+				    port ? "not in a network of that link"
+					 : "not in a network of any --addr");
+	own = route->source.family ? net_ifaddr_of(&source) : near;
+	if (!own || net_port_of(own->netif) != net_port_of(near->netif))
+		return refuse_route(route, opts, &route->source,
+				    "src is no --addr of the gateway's link");
+	return 0;
+}
+
+int net_routes_open(struct net_opts *opts)
+{
+	for (unsigned i = 0; i < opts->n_routes; i++) {
+		if (check_route(&opts->routes[i], opts) < 0)
+			return -EINVAL;
+		add_route(&opts->routes[i]);
+	}
+	if (opts->gateway4.family)
+		add_route(&(struct net_route_opts){.to.family = 4,
+						   .via = opts->gateway4});
+	if (opts->gateway6.family)
+		add_route(&(struct net_route_opts){.to.family = 6,
+						   .via = opts->gateway6});
+	return 0;
+}
