@@ -1,10 +1,12 @@
 /*
- * The stack's addresses.
+ * The stack's addresses: opening, adding and removing them.
  *
  * lwIP's netif has one IPv4 address, so each address of a link is a netif of
  * its own; IPv6 addresses live on a link's first netif. The table of addresses
- * is what the stack itself uses: a record of a handshake or of TIME_WAIT holds
- * an entry's index.
+ * is what the stack itself uses. Its entries stay: a record of a handshake or
+ * of TIME_WAIT holds an entry's index. An address that was removed is inactive:
+ * its connections stay, nothing is sent from it, and it is used again, or its
+ * entry by another address after a minute.
  */
 #include "netstack/link/link_priv.h"
 
@@ -14,6 +16,8 @@
 
 #include "lwip/etharp.h"
 #include "netif/ethernet.h"
+
+#define REUSE_NS INT64_C(60000000000) /* no record is as old */
 
 static err_t init_netif(struct netif *netif)
 {
@@ -25,103 +29,278 @@ static err_t init_netif(struct netif *netif)
 	netif->mtu = (u16_t)net_here()->mtu;
 	netif->hwaddr_len = 6;
 	memcpy(netif->hwaddr, glue_port_mac(net_port_of(netif)->glue), 6);
-	netif->flags =
-		NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP | NETIF_FLAG_ETHERNET;
+	/* Up from the beginning: announce.c announces, and not lwIP. */
+	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP |
+		       NETIF_FLAG_ETHERNET | NETIF_FLAG_UP | NETIF_FLAG_LINK_UP;
 	if (net_port_of(netif)->has_ip6)
 		netif->flags |= NETIF_FLAG_MLD6;
 	return ERR_OK;
 }
 
-static struct netif *add_netif(struct net_port *port,
-			       const struct net_addr *addr)
+static struct netif *add_netif(struct net_port *port)
 {
 	struct netif *netif = &net_here()->netifs[net_here()->n_netifs];
-	ip4_addr_t ip = {0}, mask = {0};
 
-	if (addr) {
-		memcpy(&ip.addr, addr->ip, 4);
-		mask.addr = lwip_htonl(~UINT32_C(0) << (32 - addr->prefix_len));
-	}
-	if (!netif_add(netif, &ip, &mask, NULL, port, init_netif,
+	if (net_here()->n_netifs == NET_IFADDRS ||
+	    !netif_add(netif, NULL, NULL, NULL, port, init_netif,
 		       ethernet_input))
 		return NULL;
-	netif_set_up(netif);
-	netif_set_link_up(netif);
 	if (!netif_default)
 		netif_set_default(netif);
 	net_here()->n_netifs++;
+	if (!port->netif0)
+		port->netif0 = netif;
 	return netif;
 }
 
-static void note_addr(struct netif *netif, const ip_addr_t *ip,
-		      uint8_t prefix_len)
+/* ---- IPv4 ---- */
+
+/* lwIP's calls would announce the address on every shard. */
+static void set_ip4(struct netif *netif, uint32_t ip, unsigned prefix_len)
 {
-	net_here()->addrs[net_here()->n_addrs++] =
-		(struct net_ifaddr){.ip = *ip,
-				    .prefix_len = prefix_len,
-				    .active = true,
-				    .netif = netif};
+	ip_addr_set_ip4_u32_val(netif->ip_addr, ip);
+	ip_addr_set_ip4_u32_val(
+		netif->netmask,
+		ip ? lwip_htonl(~UINT32_C(0) << (32 - prefix_len)) : 0);
 }
 
-static int add_ip4(struct net_port *port, const struct net_addr *addr)
+/* The first netif of a link, if no address has had it, or a new one. */
+static struct netif *free_netif(struct net_port *port)
 {
-	struct netif *netif = add_netif(port, addr);
+	bool used = !port->netif0;
 
-	if (!netif)
-		return -ENOMEM;
-	if (!port->netif0)
-		port->netif0 = netif;
-	note_addr(netif, &netif->ip_addr, addr->prefix_len);
+	for (unsigned i = 0; i < net_here()->n_addrs; i++)
+		used |= net_here()->addrs[i].netif == port->netif0 &&
+			IP_IS_V4(&net_here()->addrs[i].ip);
+	return used ? add_netif(port) : port->netif0;
+}
+
+static int enable_ip4(struct net_port *port, struct net_ifaddr *addr)
+{
+	if (!addr->netif)
+		addr->netif = free_netif(port);
+	if (!addr->netif)
+		return -ENOSPC;
+	set_ip4(addr->netif, ip_2_ip4(&addr->ip)->addr, addr->prefix_len);
 	return 0;
 }
 
-static int add_ip6(struct net_port *port, const struct net_addr *addr)
+/* Forgets neighbours: their entries have headers from the address. */
+static void disable_ip4(struct net_ifaddr *addr)
 {
-	ip6_addr_t ip = {0};
+	set_ip4(addr->netif, 0, 0);
+	etharp_cleanup_netif(addr->netif);
+	for (unsigned i = 0; i < NET_NEIGHBOURS; i++)
+		if (net_here()->neighbours[i].netif == addr->netif)
+			net_here()->neighbours[i].ip = 0;
+}
+
+/* ---- IPv6 ---- */
+
+static int enable_ip6(struct net_port *port, struct net_ifaddr *addr)
+{
 	s8_t index = -1;
 
-	memcpy(ip.addr, addr->ip, 16);
-	ip6_addr_assign_zone(&ip, IP6_UNICAST, port->netif0);
-	if (netif_add_ip6_address(port->netif0, &ip, &index) != ERR_OK ||
+	addr->netif = port->netif0;
+	if (netif_add_ip6_address(port->netif0, ip_2_ip6(&addr->ip), &index) !=
+		    ERR_OK ||
 	    index < 0)
 		return -ENOSPC;
 	netif_ip6_addr_set_state(port->netif0, index, IP6_ADDR_PREFERRED);
-	note_addr(port->netif0, netif_ip_addr6(port->netif0, index),
-		  addr->prefix_len);
+	return 0;
+}
+
+static void disable_ip6(struct net_ifaddr *addr)
+{
+	s8_t index = netif_get_ip6_addr_match(addr->netif, ip_2_ip6(&addr->ip));
+
+	if (index >= 0)
+		netif_ip6_addr_set_state(addr->netif, index, IP6_ADDR_INVALID);
+}
+
+/* ---- the table ---- */
+
+static struct net_ifaddr *find_entry(const struct net_port *port,
+				     const ip_addr_t *ip)
+{
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (net_port_of(addr->netif) == port &&
+		    ip_addr_eq(&addr->ip, ip))
+			return addr;
+	}
+	return NULL;
+}
+
+/* The entry that was removed first, with a netif that the address can have. */
+static struct net_ifaddr *oldest_removed(const struct net_port *port,
+					 const ip_addr_t *ip)
+{
+	struct net_ifaddr *found = NULL;
+
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (!addr->active && net_port_of(addr->netif) == port &&
+		    !!IP_IS_V6(&addr->ip) == !!IP_IS_V6(ip) &&
+		    addr->removed_ns + REUSE_NS < net_here()->now_ns &&
+		    (!found || addr->removed_ns < found->removed_ns))
+			found = addr;
+	}
+	return found;
+}
+
+static struct net_ifaddr *new_entry(const struct net_port *port,
+				    const ip_addr_t *ip)
+{
+	struct net_ifaddr *addr;
+	struct netif *netif = NULL;
+
+	if (net_here()->n_addrs < NET_IFADDRS) {
+		addr = &net_here()->addrs[net_here()->n_addrs];
+	} else {
+		addr = oldest_removed(port, ip);
+		if (!addr)
+			return NULL;
+		netif = addr->netif;
+	}
+	*addr = (struct net_ifaddr){.ip = *ip, .netif = netif};
+	return addr;
+}
+
+static int enable(struct net_port *port, const ip_addr_t *ip,
+		  unsigned prefix_len, bool moved)
+{
+	struct net_ifaddr *addr = find_entry(port, ip);
+	int err;
+
+	if (!addr)
+		addr = new_entry(port, ip);
+	if (!addr)
+		return -ENOSPC;
+	addr->prefix_len = (uint8_t)prefix_len;
+	err = IP_IS_V6(ip) ? enable_ip6(port, addr) : enable_ip4(port, addr);
+	if (err < 0)
+		return err;
+	addr->active = true;
+	addr->duplicate = false;
+	if (addr == &net_here()->addrs[net_here()->n_addrs])
+		net_here()->n_addrs++;
+	net_announce_begin(addr, moved);
+	return 0;
+}
+
+static void read_ip(const struct net_port *port, const struct net_addr *addr,
+		    ip_addr_t *out)
+{
+	net_addr_to_lwip(addr, out);
+	if (IP_IS_V6(out))
+		ip6_addr_assign_zone(ip_2_ip6(out), IP6_UNICAST, port->netif0);
+}
+
+/*
+ * A link has a link-local address, from its MAC (RFC 4291 2.5.6), as soon as it
+ * has another one of IPv6.
+ */
+static int open_ip6(struct net_port *port, bool moved)
+{
+	const uint8_t *mac = port->netif0->hwaddr;
+	struct net_addr addr = {.family = 6, .ip = {0xfe, 0x80}};
+	ip_addr_t ip;
+
+	if (port->has_ip6)
+		return 0;
+	memcpy(addr.ip + 8, mac, 3);
+	addr.ip[8] ^= 2;
+	addr.ip[11] = 0xff;
+	addr.ip[12] = 0xfe;
+	memcpy(addr.ip + 13, mac + 3, 3);
+	read_ip(port, &addr, &ip);
+	port->has_ip6 = true;
+	port->netif0->flags |= NETIF_FLAG_MLD6;
+	return enable(port, &ip, 64, moved);
+}
+
+static int add_addr(struct net_port *port, const struct net_addr *addr,
+		    bool moved)
+{
+	ip_addr_t ip;
+	int err;
+
+	if (!port->netif0 && addr->family == 6 && !add_netif(port))
+		return -ENOSPC;
+	read_ip(port, addr, &ip);
+	if (net_ifaddr_of(&ip))
+		return -EEXIST;
+	err = addr->family == 6 ? open_ip6(port, moved) : 0;
+	return err == 0 ? enable(port, &ip, addr->prefix_len, moved) : err;
+}
+
+int net_ifaddr_add(struct net_port *port, const struct net_addr *addr)
+{
+	int err = add_addr(port, addr, true);
+
+	if (err == 0)
+		net_here()->addr_returned = net_here()->addrs_removed;
+	return err;
+}
+
+void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate)
+{
+	addr->active = false;
+	addr->duplicate = duplicate;
+	addr->to_announce = 0;
+	addr->removed_ns = net_here()->now_ns;
+	net_here()->addrs_removed = true;
+	if (IP_IS_V6(&addr->ip))
+		disable_ip6(addr);
+	else
+		disable_ip4(addr);
+	/* Destinations may have other routes now. */
+	for (unsigned i = 0; i < NET_ASKED6; i++)
+		net_asked.ip6[i].until_ns = 0;
+}
+
+int net_ifaddr_remove(struct net_port *port, const struct net_addr *addr)
+{
+	struct net_ifaddr *own;
+	ip_addr_t ip;
+
+	read_ip(port, addr, &ip);
+	own = find_entry(port, &ip);
+	if (!own || (!own->active && !own->duplicate) ||
+	    own->prefix_len != addr->prefix_len)
+		return -EADDRNOTAVAIL;
+	if (own->active)
+		net_ifaddr_disable(own, false);
+	own->duplicate = false;
 	return 0;
 }
 
 /*
- * Adds the addresses of one link, which is up without any, too. A link without
- * an IPv6 address has no link-local address either, and ignores IPv6.
+ * A link is up without an address, too. Without one of IPv6 it has no
+ * link-local address either, and ignores IPv6.
  */
 int net_ifaddrs_open(struct net_port *port, struct net_opts *opts)
 {
 	size_t link = (size_t)(port - net_here()->ports);
+	int err = 0;
 
-	for (unsigned i = 0; i < opts->n_addrs; i++)
-		port->has_ip6 |= opts->addr_links[i] == link &&
-				 opts->addrs[i].family == 6;
-	for (unsigned i = 0; i < opts->n_addrs; i++)
-		if (opts->addr_links[i] == link && opts->addrs[i].family == 4 &&
-		    add_ip4(port, &opts->addrs[i]) < 0)
-			return -ENOMEM;
-	if (!port->netif0)
-		port->netif0 = add_netif(port, NULL);
-	if (!port->netif0)
-		return -ENOMEM;
-	if (!port->has_ip6)
-		return 0;
-	netif_create_ip6_linklocal_address(port->netif0, 1);
-	netif_ip6_addr_set_state(port->netif0, 0, IP6_ADDR_PREFERRED);
-	note_addr(port->netif0, netif_ip_addr6(port->netif0, 0), 64);
-	for (unsigned i = 0; i < opts->n_addrs; i++)
-		if (opts->addr_links[i] == link && opts->addrs[i].family == 6 &&
-		    add_ip6(port, &opts->addrs[i]) < 0) {
-			snprintf(opts->error, sizeof(opts->error),
-				 "--addr: more than %d IPv6 addresses",
-				 LWIP_IPV6_NUM_ADDRESSES - 1);
-			return -EINVAL;
-		}
-	return 0;
+	/* The fast paths are for a link's first netif: IPv4 gets it. */
+	for (unsigned family = 4; family <= 6; family += 2)
+		for (unsigned i = 0; err == 0 && i < opts->n_addrs; i++)
+			if (opts->addr_links[i] == link &&
+			    opts->addrs[i].family == family)
+				err = add_addr(port, &opts->addrs[i], false);
+	if (err == -EEXIST)
+		snprintf(opts->error, sizeof(opts->error),
+			 "--addr: an address is given twice");
+	else if (err < 0)
+		snprintf(opts->error, sizeof(opts->error),
+			 "--addr: more than %d IPv6 addresses",
+			 LWIP_IPV6_NUM_ADDRESSES - 1);
+	if (err < 0)
+		return -EINVAL;
+	return port->netif0 || add_netif(port) ? 0 : -ENOMEM;
 }

@@ -136,6 +136,26 @@ __attribute__((noinline)) static void input_unpredicted4(struct netif *netif,
 	ip_data.current_ip_header_tot_len = 0;
 }
 
+/* Cold: an address was removed, and its connections stay. */
+__attribute__((noinline)) static bool owns_dest6(const struct net_port *port,
+						 const struct glue_frame *frame)
+{
+	const struct ip6_hdr *ip = (const void *)(frame->data + NET_ETH_HEADER);
+	ip6_addr_t dest;
+
+	ip6_addr_copy_from_packed(dest, ip->dest);
+	return net_loop_owns6(port->netif0, &dest);
+}
+
+/* May the fast paths take a packet of IPv6? */
+static inline bool takes_ip6(const struct net_port *port,
+			     const struct glue_frame *frame)
+{
+	return port->has_ip6 &&
+	       (__builtin_expect(!net_here()->addrs_removed, 1) ||
+		owns_dest6(port, frame));
+}
+
 /*
  * Passes a TCP segment to TCP without lwIP's IP layer: dpdk_glue has checked
  * its IP header, that it is no fragment and that it is all there; tcp/check.c
@@ -173,7 +193,8 @@ static inline bool input_tcp6(struct net_port *port, struct netif *netif,
 	struct pbuf *p;
 
 	if (frame->next || frame->l4_off != NET_ETH_HEADER + IP6_HLEN ||
-	    !net_here()->predicts || !port->has_ip6 || !netif_is_up(netif))
+	    !net_here()->predicts || !takes_ip6(port, frame) ||
+	    !netif_is_up(netif))
 		return false;
 	p = wrap_one(port, frame, IP6H_PLEN(ip));
 	p->payload = frame->data + frame->l4_off;
@@ -201,7 +222,7 @@ static inline bool input_udp(struct net_port *port, struct netif *netif,
 	if (!netif_is_up(netif) ||
 	    (frame->flags & GLUE_FRAME_IP4
 		     ? ip->dest.addr != netif_ip4_addr(netif)->addr
-		     : !port->has_ip6))
+		     : !takes_ip6(port, frame)))
 		return false;
 	udp = net_udp_find_plain(netif, frame, &len);
 	if (!udp)
@@ -339,7 +360,8 @@ static bool is_plain(const struct net_port *port,
 		       !is_marked(IPH_TOS(ip));
 	return frame->flags == (GLUE_FRAME_IP6 | PLAIN_TCP) &&
 	       !is_marked(IP6H_TC((const struct ip6_hdr *)(const void *)ip)) &&
-	       frame->l4_off == NET_ETH_HEADER + IP6_HLEN && port->has_ip6;
+	       frame->l4_off == NET_ETH_HEADER + IP6_HLEN &&
+	       takes_ip6(port, frame);
 }
 
 /* Wraps TCP's part of a plain segment. NULL: it has no room for a header. */

@@ -48,6 +48,24 @@ int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len);
 
+/* ---- addrs.c ---- */
+/*
+ * Adds an address to a link of this shard, with its prefix_len; it is announced
+ * and used at once. Returns 0, -EEXIST (the stack has it) or -ENOSPC (the link
+ * has seven of IPv6, or the stack NET_MAX_ADDRS).
+ */
+int net_ifaddr_add(struct net_port *port, const struct net_addr *addr);
+/*
+ * Removes it. Connections that use it stay; they send again when it is added
+ * again, unless they have timed out. Returns 0 or -EADDRNOTAVAIL (the link does
+ * not have it, or with another prefix).
+ */
+int net_ifaddr_remove(struct net_port *port, const struct net_addr *addr);
+
+/* ---- announce.c ---- */
+/* On shard 0: announces the addresses of a link, which has its carrier back. */
+void net_announce_port(const struct net_port *port);
+
 /* ---- route.c ---- */
 /* Where packets to an address go. */
 struct net_hop {

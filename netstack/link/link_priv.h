@@ -31,6 +31,22 @@ void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
  * Adds a link's addresses. Returns 0, -ENOMEM, or -EINVAL with opts->error set.
  */
 int net_ifaddrs_open(struct net_port *port, struct net_opts *opts);
+/* Makes an active address inactive. duplicate: another host has it. */
+void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate);
+
+/* ---- announce.c ---- */
+/* Probes and announces an address that has come up. moved: from a host. */
+void net_announce_begin(struct net_ifaddr *addr, bool moved);
+/*
+ * In the first round, which sends what was queued when the links opened: begins
+ * the time for answers again.
+ */
+void net_announce_start(void);
+/* Sends the announcements that are due. */
+void net_announce_tick(void);
+/* Another host, or this one, has sent a packet with an address of the stack. */
+void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
+			   const uint8_t *mac);
 
 /* ---- route.c ---- */
 /*

@@ -173,12 +173,16 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 	const ip4_addr_t *found;
 	struct eth_addr *mac;
 	bool known, asked;
+	ip_addr_t own;
 
 	memcpy(&sender, arp + ARP_SENDER, 4);
 	memcpy(&target, arp + ARP_TARGET, 4);
 	netif = target ? netif_of(port, target) : NULL;
-	if (net_loop_owns4(sender))
+	if (net_loop_owns4(sender)) {
+		ip_addr_set_ip4_u32_val(own, sender);
+		net_announce_conflict(port, &own, arp + ARP_SENDER_MAC);
 		return false;
+	}
 	asked = netif && arp[ARP_OP + 1] == 1;
 	if (asked && net_here()->shard == 0)
 		answer_arp(port, netif, arp);
@@ -290,6 +294,9 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 	const struct net_neighbour *slot = net_neighbour_known(dest);
 	struct ip_hdr *ip = p->payload;
 
+	if (__builtin_expect(net_here()->addrs_removed, 0) && ip->src.addr &&
+	    !net_loop_owns4(ip->src.addr))
+		return ERR_OK; /* its address was removed: lost */
 	IPH_ID_SET(ip, net_ip_id(dest));
 	if (IPH_PROTO(ip) != IP_PROTO_ICMP && net_path_df(dest))
 		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
@@ -382,14 +389,19 @@ bool net_neighbour_nd(const struct net_port *port,
 	const uint8_t *ip6 = frame->data + frame->l3_off;
 	const uint8_t *nd = frame->data + frame->l4_off;
 	ip6_addr_t src = {0}, target = {0};
+	ip_addr_t own;
 	bool ours;
 
 	memcpy(src.addr, ip6 + 8, 16);
 	memcpy(target.addr, nd + 8, 16);
 	ours = net_netif_owns6(port->netif0, &target);
 	if (nd[0] == 136) { /* an advertisement updates an entry */
-		if (!ours && net_here()->shard == 0)
+		if (ours) {
+			ip_addr_copy_from_ip6(own, target);
+			net_announce_conflict(port, &own, frame->data + 6);
+		} else if (net_here()->shard == 0) {
 			net_neighbour_share(port, frame);
+		}
 		return !ours;
 	}
 	if (net_here()->shard != 0)
@@ -483,11 +495,23 @@ void net_neighbour_confirm6(const ip6_addr_t *dest)
 		nd6_reachability_hint(&slot->hop);
 }
 
+/* Is a packet from an address that is the stack's no more? */
+static bool is_removed6(const struct netif *netif, const struct ip6_hdr *ip)
+{
+	ip6_addr_t src;
+
+	ip6_addr_copy_from_packed(src, ip->src);
+	return !ip6_addr_isany(&src) && !net_loop_owns6(netif, &src);
+}
+
 err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 			    const ip6_addr_t *dest)
 {
 	struct net_asked6 *slot = slot_of6(dest);
 
+	if (__builtin_expect(net_here()->addrs_removed, 0) &&
+	    is_removed6(netif, p->payload))
+		return ERR_OK; /* lost */
 	if (ip6_addr_ismulticast(dest))
 		return ethip6_output(netif, p, dest);
 	if (slot->until_ns <= net_here()->now_ns ||

@@ -23,6 +23,8 @@ int net_link_open(struct net_opts *opts)
 
 	lwip_init();
 	net_here()->pmtud_off = opts->pmtud_off;
+	net_here()->dad_off = opts->dad_off;
+	net_here()->next_announce_ns = CORO_FOREVER;
 	net_here()->predicts = !opts->predict_off;
 	net_here()->timestamps_off = opts->timestamps_off;
 	net_here()->ecn = (uint8_t)opts->ecn;
@@ -92,8 +94,11 @@ void net_link_tick(void)
 
 	if (stack->now_ns < stack->next_100ms_ns)
 		return;
+	if (stack->next_100ms_ns == 0)
+		net_announce_start();
 	stack->next_100ms_ns = stack->now_ns + 100 * INT64_C(1000000);
 	mld6_tmr();
+	net_announce_tick();
 	if (stack->now_ns < stack->next_1s_ns)
 		return;
 	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);

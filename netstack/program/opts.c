@@ -291,6 +291,9 @@ static const struct opt rows[] = {
 		 "(repeatable)"},
 	{"mtu", OPT_NUMBER, AT(mtu), "BYTES", "1500", GLUE_MTU_MIN,
 	 GLUE_MTU_MAX, .help = "Largest IP packet, {min} to {max}"},
+	{"dad", OPT_CHOICE, AT(dad_off), "on|off", "on",
+	 .help = "Duplicate address detection: withdraw an address if another "
+		 "host answers for it within a second after it comes up"},
 	{"pmtud", OPT_CHOICE, AT(pmtud_off), "on|off", "on",
 	 .help = "Path MTU discovery: send IPv4 packets with DF"},
 	{"timestamps", OPT_CHOICE, AT(timestamps_off), "on|off", "on",

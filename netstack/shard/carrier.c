@@ -1,5 +1,6 @@
 /*
- * Lets connections go on at once when a link has its carrier back.
+ * Lets connections go on at once when a link has its carrier back, or when an
+ * address that was removed is added again.
  *
  * While a link has none, the retransmissions of its connections are lost, and
  * each makes the next one wait for twice as long (RFC 6298 5.5), up to a
@@ -10,6 +11,7 @@
  */
 #include "netstack/shard/shard.h"
 
+#include "netstack/link/link.h"
 #include "netstack/tcp/tcp.h"
 
 /* Bounds of a millisecond's part of a sweep. */
@@ -52,6 +54,12 @@ static void sweep_some(void)
 	sweep.bucket = 0;
 }
 
+static void begin_sweep(void)
+{
+	sweep.again = sweep.active;
+	sweep.active = true;
+}
+
 void net_carrier_tick(void)
 {
 	for (unsigned i = 0; i < net_here()->n_ports; i++) {
@@ -59,11 +67,14 @@ void net_carrier_tick(void)
 		bool none = !glue_port_has_carrier(port->glue);
 
 		if (port->no_carrier && !none) {
-			sweep.again = sweep.active;
-			sweep.active = true;
+			begin_sweep();
+			net_announce_port(port);
 		}
 		port->no_carrier = none;
 	}
+	if (net_here()->addr_returned)
+		begin_sweep();
+	net_here()->addr_returned = false;
 	if (sweep.active)
 		sweep_some();
 }

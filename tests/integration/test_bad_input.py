@@ -78,6 +78,7 @@ WRONG_VALUES = [
         "10.0.0.0/8 via fd00::1", "default via 0.0.0.0", "default via 10.9.0.1 dev 0",
         "default via 10.9.0.1 dev 9", "default via 10.9.0.1 src", "default via 10.9.0.1 metric 1",
         "10.0.0.0/8 via 10.9.0.1 " + "x" * 300]),
+    (CORONET, "--dad", ["", "maybe", "optimistic"]),
     (CORONET, "--mtu", [*NUMBERS, "0", "575", "9001"]),
     (CORONET, "--lcore", ["", "x", "1x", "4096", "99999999999999999999"]),
     (CORONET, "--poll", ["", "sideways", "BUSY"]),

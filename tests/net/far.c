@@ -313,11 +313,12 @@ static bool forward(const uint8_t *frame)
 	return true;
 }
 
+/* Every address is the far host's, except the stack's. */
 static void answer_arp(const uint8_t *request)
 {
 	uint8_t frame[42];
 
-	if (request[21] != 1)
+	if (request[21] != 1 || memcmp(request + 38, stack_ip4, 4) == 0)
 		return;
 	memcpy(frame, request, sizeof(frame));
 	memcpy(frame, fake_mac, 6);

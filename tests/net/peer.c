@@ -294,9 +294,18 @@ void peer_connect(struct peer *peer, uint16_t port, uint16_t stack_port,
 	run_rounds(2);
 }
 
+/* So that no test measures the chunk of memory that the first one takes. */
+static void use_small_pbuf(void)
+{
+	pbuf_free(pbuf_alloc(PBUF_LINK, 28, PBUF_RAM));
+}
+
 static int listen_for(unsigned max_conns, unsigned backlog)
 {
 	int err = open_stack(max_conns);
+
+	if (err == 0)
+		use_small_pbuf();
 
 	result = 12345;
 	ended = 0;

@@ -38,6 +38,7 @@ static int listen_for_many(void **state)
 	if (net_stack_open(&opts, &stack) < 0 ||
 	    net_listen(stack, &net_addr_any(7), 1100000, &listener) < 0)
 		return -1;
+	pbuf_free(pbuf_alloc(PBUF_LINK, 28, PBUF_RAM)); /* takes a chunk */
 	return net_listener_limit(
 		listener, &(struct net_limits){.half_open_per_source = 1u << 20,
 					       .clients_per_source = 1u << 20});
@@ -326,8 +327,8 @@ static void test_syn_acks_resent_in_a_round_are_bounded(void **state)
 	fake_now_ns += SECOND_NS;
 	for (unsigned rounds = 0; rounds < 10; rounds++) {
 		run_rounds(1);
-		for (n = 0; fake_sent(got, sizeof(got)); n++)
-			;
+		for (n = 0; fake_sent(got, sizeof(got));)
+			n += get16(got + 12) == 0x0800;
 		assert_in_range(n, 0, 256);
 		sent += n;
 	}

@@ -358,7 +358,7 @@ static int setup(void **state)
 	    net_listen(stack, &net_addr_any(PORT), 512, &listener) < 0)
 		return -1;
 	serve(echo);
-	run_ms(1);
+	run_ms(1200); /* the addresses have been announced */
 	frames_sent();
 	return 0;
 }

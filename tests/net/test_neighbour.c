@@ -44,8 +44,12 @@ static int open_stack(const char *gateway)
 	err = net_stack_open(&opts, &stack);
 	if (err == 0)
 		err = net_listen(stack, &net_addr_any(7), 4000, &listener);
+	for (unsigned i = 0; err == 0 && i < 2; i++) {
+		run_rounds(1);
+		fake_now_ns += 2 * SECOND_NS;
+	}
 	while (fake_sent(sent, sizeof(sent)))
-		; /* the frames sent at startup */
+		; /* what announces the addresses */
 	return err;
 }
 
@@ -189,7 +193,7 @@ static void test_arp_with_our_address_is_ignored(void **state)
 	say_arp(1, fake_peer_mac, US, FRIEND);
 	run_rounds(1);
 	assert_null(mac_of(US));
-	assert_int_equal(count_sent(0x0806), 0);
+	assert_int_equal(count_sent(0x0806), 1); /* defends the address */
 	assert_int_equal(net_here()->stats.rx_refused, 3);
 }
 

@@ -161,6 +161,7 @@ struct net_opts {
 	 * attach: letters, digits, "_", "-" and "."; NULL: no process may.
 	 * Needs hugepages of a mounted hugetlbfs. */
 	const char *dpdk_prefix;
+	bool dad_off; /* do not look for other hosts that have our addresses */
 	bool pmtud_off;	     /* no path MTU discovery (RFC 1191, 8201), no DF */
 	bool timestamps_off; /* RFC 7323: neither offered nor accepted */
 	enum net_ecn ecn;    /* explicit congestion notification */
@@ -465,6 +466,8 @@ struct net_stats {
 	uint64_t rx_other_vlan;
 	/* packets dropped: too many neighbours were being resolved */
 	uint64_t neighbours_refused;
+	/* packets of other hosts that had an address of the stack */
+	uint64_t addr_conflicts;
 	/*
 	 * packets from the stack to an address of its own, and how many of them
 	 * were dropped because too many were queued

@@ -1,0 +1,264 @@
+/*
+ * Announces the stack's addresses, and finds other hosts that have them.
+ *
+ * An address is used at once, so that a restart costs no second: duplicate
+ * detection is optimistic (RFC 4429), for IPv4 as well. When an address comes
+ * up, shard 0 sends a probe (RFC 5227 2.1.1, RFC 4862 5.4.2) and an
+ * announcement (a gratuitous ARP request, RFC 5227 2.3; an unsolicited
+ * neighbour advertisement, RFC 4861 7.2.6), and a second later another one. An
+ * answer within that second withdraws the address. A conflict later on is
+ * counted and answered by an announcement, once in ten seconds (RFC 5227 2.4
+ * b): connections are worth more than what one frame of a stranger says.
+ *
+ * When a link has its carrier back, its addresses are announced again.
+ */
+#include "netstack/link/link_priv.h"
+#include "netstack/program/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lwip/inet_chksum.h"
+#include "lwip/ip6.h"
+
+#define ANNOUNCEMENTS 2u
+#define INTERVAL_NS   INT64_C(1000000000)
+#define DEFEND_NS     INT64_C(10000000000)
+
+#define ARP_FRAME 42u
+#define NS_BYTES  24u /* of ICMPv6 */
+#define NA_BYTES  32u
+
+enum { NA_OVERRIDE = 0x20 };
+
+/* ---- frames ---- */
+
+/* Broadcasts an ARP request for an address. A probe has no sender's address. */
+static void send_arp(const struct net_ifaddr *addr, bool probe)
+{
+	struct glue_port *glue = net_port_of(addr->netif)->glue;
+	struct glue_frame *frame = glue_tx_alloc(glue, ARP_FRAME);
+	uint8_t *data;
+
+	if (!frame)
+		return;
+	data = frame->data;
+	memset(data, 0, ARP_FRAME);
+	memset(data, 0xff, 6);
+	memcpy(data + 6, addr->netif->hwaddr, 6);
+	memcpy(data + 12, "\10\6\0\1\10\0\6\4\0\1", 10);
+	memcpy(data + 22, addr->netif->hwaddr, 6);
+	if (!probe)
+		memcpy(data + 28, &ip_2_ip4(&addr->ip)->addr, 4);
+	memcpy(data + 38, &ip_2_ip4(&addr->ip)->addr, 4);
+	glue_tx(glue, frame);
+}
+
+/* Fills in the headers of a multicast ICMPv6 message, and its checksum. */
+static bool put_headers(uint8_t *data, const struct netif *netif,
+			const void *src, const void *dest, u16_t bytes)
+{
+	uint8_t *ip = data + NET_ETH_HEADER, *icmp = ip + IP6_HLEN;
+	ip6_addr_t from = {0}, to = {0};
+	struct pbuf *sum;
+	u16_t check;
+
+	memcpy(data, "\x33\x33", 2);
+	memcpy(data + 2, (const uint8_t *)dest + 12, 4);
+	memcpy(data + 6, netif->hwaddr, 6);
+	memcpy(data + 12, "\x86\xdd\x60", 3);
+	ip[5] = (uint8_t)bytes;
+	ip[6] = IP6_NEXTH_ICMP6;
+	ip[7] = 255;
+	memcpy(ip + 8, src, 16);
+	memcpy(ip + 24, dest, 16);
+	memcpy(from.addr, src, 16);
+	memcpy(to.addr, dest, 16);
+	sum = pbuf_alloc_reference(icmp, bytes, PBUF_REF);
+	if (!sum)
+		return false;
+	check = ip6_chksum_pseudo(sum, IP6_NEXTH_ICMP6, bytes, &from, &to);
+	memcpy(icmp + 2, &check, 2);
+	pbuf_free(sum);
+	return true;
+}
+
+/* Sends a solicitation from no address, or else an advertisement. */
+static void send_nd(const struct net_ifaddr *addr, bool probe, uint8_t flags)
+{
+	static const uint8_t none[16], all_nodes[16] = {0xff, 2, [15] = 1};
+	struct glue_port *glue = net_port_of(addr->netif)->glue;
+	const uint8_t *own = (const void *)ip_2_ip6(&addr->ip)->addr;
+	uint8_t solicited[16] = {0xff, 2, [11] = 1, [12] = 0xff}, *icmp;
+	u16_t bytes = probe ? NS_BYTES : NA_BYTES;
+	unsigned len = NET_ETH_HEADER + IP6_HLEN + bytes;
+	struct glue_frame *frame = glue_tx_alloc(glue, len);
+
+	if (!frame)
+		return;
+	memset(frame->data, 0, len);
+	memcpy(solicited + 13, own + 13, 3);
+	icmp = frame->data + NET_ETH_HEADER + IP6_HLEN;
+	icmp[0] = probe ? 135 : 136;
+	icmp[4] = flags;
+	memcpy(icmp + 8, own, 16);
+	if (!probe) {
+		icmp[24] = 2; /* the target's link-layer address */
+		icmp[25] = 1;
+		memcpy(icmp + 26, addr->netif->hwaddr, 6);
+	}
+	if (put_headers(frame->data, addr->netif, probe ? none : own,
+			probe ? solicited : all_nodes, bytes))
+		glue_tx(glue, frame);
+	else
+		glue_frame_free(frame);
+}
+
+/* Without override, a neighbour that knows another MAC keeps it. */
+static void announce(struct net_ifaddr *addr, bool override)
+{
+	if (IP_IS_V6(&addr->ip))
+		send_nd(addr, false, override ? NA_OVERRIDE : 0);
+	else
+		send_arp(addr, false);
+	addr->to_announce--;
+	addr->due_ns = net_here()->now_ns + INTERVAL_NS;
+	if (addr->to_announce)
+		net_here()->next_announce_ns =
+			LWIP_MIN(net_here()->next_announce_ns, addr->due_ns);
+}
+
+/* ---- when an address comes up ---- */
+
+void net_announce_begin(struct net_ifaddr *addr, bool moved)
+{
+	if (net_here()->shard != 0)
+		return; /* shard 0 answers for it as well */
+	if (!net_here()->dad_off) {
+		addr->probed_ns = net_here()->now_ns + INTERVAL_NS;
+		if (IP_IS_V6(&addr->ip))
+			send_nd(addr, true, 0);
+		else
+			send_arp(addr, true);
+	}
+	addr->to_announce = ANNOUNCEMENTS;
+	announce(addr, moved || net_here()->dad_off);
+}
+
+void net_announce_start(void)
+{
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (!addr->to_announce)
+			continue;
+		addr->due_ns = net_here()->now_ns + INTERVAL_NS;
+		if (addr->probed_ns)
+			addr->probed_ns = addr->due_ns;
+	}
+}
+
+void net_announce_port(const struct net_port *port)
+{
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (!addr->active || net_port_of(addr->netif) != port ||
+		    net_here()->shard != 0)
+			continue;
+		addr->to_announce = ANNOUNCEMENTS;
+		announce(addr, true);
+	}
+}
+
+void net_announce_tick(void)
+{
+	int64_t now_ns = net_here()->now_ns;
+
+	if (now_ns < net_here()->next_announce_ns)
+		return;
+	net_here()->next_announce_ns = CORO_FOREVER;
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (!addr->to_announce)
+			continue;
+		if (addr->due_ns <= now_ns)
+			announce(addr, true);
+		else
+			net_here()->next_announce_ns = LWIP_MIN(
+				net_here()->next_announce_ns, addr->due_ns);
+	}
+}
+
+/* ---- conflicts ---- */
+
+/* Runs on another shard. */
+static void withdraw_here(void *arg)
+{
+	ip_addr_t *ip = arg;
+	struct net_ifaddr *addr = net_ifaddr_of(ip);
+
+	if (addr)
+		net_ifaddr_disable(addr, true);
+	free(ip);
+}
+
+static void withdraw(struct net_ifaddr *addr)
+{
+	for (unsigned i = 1; i < net_here()->n_shards; i++) {
+		ip_addr_t *ip = malloc(sizeof(*ip));
+
+		if (!ip)
+			continue; /* that shard's packets are not answered */
+		*ip = addr->ip;
+		if (net_post(i, withdraw_here, ip) < 0)
+			free(ip);
+	}
+	net_ifaddr_disable(addr, true);
+}
+
+static void log_conflict(const struct net_ifaddr *addr, const uint8_t *mac,
+			 const char *what)
+{
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr plain;
+
+	net_addr_from_lwip(&addr->ip, 0, &plain);
+	net_log_seldom_of(
+		NET_COMPONENT_LINK,
+		"coronet: link %u: another host (%02x:%02x:%02x:%02x:%02x:"
+		"%02x) has our address %s: %s",
+		(unsigned)(net_port_of(addr->netif) - net_here()->ports) + 1,
+		mac[0], mac[1], mac[2], mac[3], mac[4], mac[5],
+		net_ip_format(&plain, text), what);
+}
+
+void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
+			   const uint8_t *mac)
+{
+	int64_t now_ns = net_here()->now_ns;
+	ip_addr_t own = *ip;
+	struct net_ifaddr *addr;
+
+	if (net_here()->shard != 0 ||
+	    memcmp(mac, glue_port_mac(port->glue), 6) == 0)
+		return;
+	if (IP_IS_V6_VAL(own))
+		ip6_addr_assign_zone(ip_2_ip6(&own), IP6_UNICAST, port->netif0);
+	addr = net_ifaddr_of(&own);
+	if (!addr || net_port_of(addr->netif) != port)
+		return;
+	net_here()->stats.addr_conflicts++;
+	if (now_ns < addr->probed_ns) {
+		log_conflict(addr, mac,
+			     "it is not used. Change one of the two, then use "
+			     "coronet-ctl addr del and add");
+		withdraw(addr);
+	} else if (now_ns >= addr->defended_ns) {
+		log_conflict(addr, mac, "change one of the two");
+		addr->defended_ns = now_ns + DEFEND_NS;
+		addr->to_announce = 1;
+		announce(addr, true);
+	}
+}
