@@ -106,6 +106,12 @@ static const struct ctl_column route_columns[] = {
 	{"FROM", "from", CTL_TEXT, -39},
 	{0}};
 
+static const struct ctl_column addr_columns[] = {
+	{"ADDRESS", "address", CTL_TEXT, -43},
+	{"LINK", "link", CTL_NUMBER, 4},
+	{"STATE", "state", CTL_TEXT, -10},
+	{0}};
+
 static const struct ctl_column exception_columns[] = {
 	{"LINK", "link", CTL_NUMBER, 4},
 	{"EXCEPTION", "exception", CTL_TEXT, -16},
@@ -322,6 +328,21 @@ static const struct command commands[] = {
 	LIST("mem", "mem", mem_columns, "budgets of memory, who holds it"),
 	LIST("neigh", "neigh", neigh_columns, "neighbours, ARP and IPv6"),
 	LIST("routes", "routes", route_columns, "networks and gateways"),
+	LIST("addr", "addrs", addr_columns, "the stack's addresses"),
+	{.name = "addr add",
+	 .arguments = "ADDRESS/BITS [dev N]",
+	 .least = 1,
+	 .most = 3,
+	 .help = "add one, on the N-th link (default 1)",
+	 .run = ctl_run_addr,
+	 .request = "/coronet/addr.add"},
+	{.name = "addr del",
+	 .arguments = "ADDRESS/BITS [dev N]",
+	 .least = 1,
+	 .most = 3,
+	 .help = "remove one; its connections stay",
+	 .run = ctl_run_addr,
+	 .request = "/coronet/addr.del"},
 	{.name = "links",
 	 .arguments = "",
 	 .help = "ports, queues, drivers' counters",

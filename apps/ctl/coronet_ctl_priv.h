@@ -46,6 +46,9 @@ void ctl_print_json(const cJSON *value);
 /* Returns the text on a line, to be freed; NULL without memory. */
 char *ctl_json_line(const cJSON *value);
 
+/* ---- ctl_addr.c ---- */
+int ctl_run_addr(struct ctl *ctl, const struct command *command);
+
 /* ---- ctl_capture.c ---- */
 int ctl_run_capture(struct ctl *ctl, const struct command *command);
 int ctl_run_capture_stop(struct ctl *ctl, const struct command *command);

@@ -138,7 +138,8 @@ static const struct net_command *const tables[] = {general,
 						   net_server_commands,
 						   net_capture_commands,
 						   net_trace_commands,
-						   net_ring_commands};
+						   net_ring_commands,
+						   net_addr_commands};
 #define N_TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static cJSON *list_commands(const char *params)

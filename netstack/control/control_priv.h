@@ -65,7 +65,7 @@ struct net_command {
 extern const struct net_command net_conn_commands[], net_table_commands[],
 	net_link_commands[], net_exception_commands[], net_log_commands[],
 	net_server_commands[], net_capture_commands[], net_trace_commands[],
-	net_ring_commands[];
+	net_ring_commands[], net_addr_commands[];
 /* Removes the commands that programs have added. */
 void net_commands_forget(void);
 

@@ -1,0 +1,235 @@
+/*
+ * The stack's addresses: listed, added and removed while the program runs.
+ *
+ * The shards change their tables one after another, shard 0 first, because it
+ * answers ARP and announces. If one fails, the others take the change back.
+ */
+#include "netstack/control/control_priv.h"
+#include "netstack/link/link.h"
+#include "netstack/program/program.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "netstack/options/opt.h"
+
+/* ---- changes ---- */
+
+struct change {
+	struct net_addr addr;
+	unsigned link; /* from 1 */
+	bool add;
+	int err;
+};
+
+static bool change_step(void *data)
+{
+	struct change *change = data;
+	struct net_port *port = &net_here()->ports[change->link - 1];
+
+	if (change->link > net_here()->n_ports)
+		change->err = -ENODEV;
+	else if (change->add)
+		change->err = net_ifaddr_add(port, &change->addr);
+	else
+		change->err = net_ifaddr_remove(port, &change->addr);
+	return true;
+}
+
+/* Returns 0, or an error of the change or, with *asked set, of the asking. */
+static int change_on(unsigned shard, const struct change *change, bool *asked)
+{
+	struct net_ask *ask = net_ask_new(change_step, sizeof(*change));
+	int err;
+
+	*asked = false;
+	if (!ask)
+		return -ENOMEM;
+	memcpy(ask->data, change, sizeof(*change));
+	err = net_ask_run(ask, shard);
+	*asked = err < 0;
+	if (err == 0)
+		err = ((struct change *)(void *)ask->data)->err;
+	net_ask_put(ask);
+	return err;
+}
+
+static cJSON *change_error(const struct change *change, int err)
+{
+	char text[NET_ADDR_TEXT_MAX];
+
+	net_ip_format(&change->addr, text);
+	switch (err) {
+	case -ENODEV:
+		return net_control_error("there is no link %u", change->link);
+	case -EEXIST:
+		return net_control_error("the stack has %s already", text);
+	case -ENOSPC:
+		return net_control_error(
+			"no room for %s: the stack takes %d addresses, a link "
+			"seven of IPv6, and those removed within a minute "
+			"count as well",
+			text, NET_MAX_ADDRS);
+	case -EADDRNOTAVAIL:
+		return net_control_error("link %u does not have %s/%u; addr "
+					 "lists what it has",
+					 change->link, text,
+					 change->addr.prefix_len);
+	default:
+		return net_control_error("%s: %s", text, strerror(-err));
+	}
+}
+
+/* Reads "ADDRESS/BITS[,LINK]". */
+static int read_change(const char *params, struct change *out)
+{
+	char text[NET_ADDR_TEXT_MAX + 8], *comma;
+	uint64_t link = 1;
+
+	if (!params || strlen(params) >= sizeof(text))
+		return -EINVAL;
+	strcpy(text, params);
+	comma = strchr(text, ',');
+	if (comma)
+		*comma++ = '\0';
+	if (comma && opt_parse_number(comma, 1, NET_MAX_LINKS, &link) < 0)
+		return -EINVAL;
+	if (net_addr_parse_prefix(text, &out->addr) < 0 ||
+	    !net_addr_is_host(&out->addr))
+		return -EINVAL;
+	out->link = (unsigned)link;
+	return 0;
+}
+
+static cJSON *change_json(const struct change *change)
+{
+	char text[NET_ADDR_TEXT_MAX], addr[NET_ADDR_TEXT_MAX + 8];
+	cJSON *to = cJSON_CreateObject();
+
+	snprintf(addr, sizeof(addr), "%s/%u",
+		 net_ip_format(&change->addr, text), change->addr.prefix_len);
+	cJSON_AddStringToObject(to, change->add ? "added" : "removed", addr);
+	net_control_number(to, "link", change->link);
+	return to;
+}
+
+static cJSON *change_all(const char *params, bool add)
+{
+	struct change change = {.add = add};
+	unsigned n = net_ask_shards();
+	bool asked;
+	int err;
+
+	if (read_change(params, &change) < 0)
+		return net_control_error("'%.80s': expected an address and the "
+					 "bits of its network, as in "
+					 "10.9.0.5/16, and a link",
+					 params ? params : "");
+	if (n == 0)
+		return net_control_ask_error(0, -EAGAIN);
+	for (unsigned i = 0; i < n; i++) {
+		err = change_on(i, &change, &asked);
+		if (err == 0)
+			continue;
+		change.add = !add;
+		for (unsigned back = i; back-- > 0;)
+			change_on(back, &change, &(bool){false});
+		return asked ? net_control_ask_error(i, err)
+			     : change_error(&change, err);
+	}
+	return change_json(&change);
+}
+
+static cJSON *add_addr(const char *params)
+{
+	return change_all(params, true);
+}
+
+static cJSON *remove_addr(const char *params)
+{
+	return change_all(params, false);
+}
+
+/* ---- the list ---- */
+
+struct addrs {
+	unsigned n;
+	struct addr_row {
+		struct net_addr addr; /* with prefix_len */
+		unsigned link;
+		const char *state;
+	} rows[NET_IFADDRS];
+};
+
+static bool addrs_step(void *data)
+{
+	struct addrs *all = data;
+
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		const struct net_ifaddr *own = &net_here()->addrs[i];
+		const struct net_port *port = own->netif->state;
+		struct addr_row *row = &all->rows[all->n];
+
+		if (!own->active && !own->duplicate)
+			continue;
+		all->n++;
+		net_addr_from_lwip(&own->ip, 0, &row->addr);
+		row->addr.prefix_len = own->prefix_len;
+		row->link = (unsigned)(port - net_here()->ports) + 1;
+		row->state = own->duplicate ? "duplicate"
+			     : own->probed_ns > net_here()->now_ns
+				     ? "optimistic"
+				     : "preferred";
+	}
+	return true;
+}
+
+static void add_row(cJSON *array, const struct addr_row *row)
+{
+	char text[NET_ADDR_TEXT_MAX], addr[NET_ADDR_TEXT_MAX + 8];
+	cJSON *to = cJSON_CreateObject();
+
+	snprintf(addr, sizeof(addr), "%s/%u", net_ip_format(&row->addr, text),
+		 row->addr.prefix_len);
+	cJSON_AddStringToObject(to, "address", addr);
+	net_control_number(to, "link", row->link);
+	cJSON_AddStringToObject(to, "state", row->state);
+	cJSON_AddItemToArray(array, to);
+}
+
+/* Shard 0 detects duplicates; the addresses are those of every shard. */
+static cJSON *list_addrs(const char *params)
+{
+	struct net_ask *ask = net_ask_new(addrs_step, sizeof(struct addrs));
+	const struct addrs *addrs;
+	cJSON *all, *array;
+	int err;
+
+	if (!ask)
+		return NULL;
+	err = net_ask_run(ask, 0);
+	if (err < 0) {
+		net_ask_put(ask);
+		return net_control_ask_error(0, err);
+	}
+	addrs = (const void *)ask->data;
+	all = cJSON_CreateObject();
+	array = cJSON_AddArrayToObject(all, "addrs");
+	for (unsigned i = 0; i < addrs->n; i++)
+		add_row(array, &addrs->rows[i]);
+	net_ask_put(ask);
+	return all;
+}
+
+const struct net_command net_addr_commands[] = {
+	{"/coronet/addr", "Addresses of the stack", list_addrs},
+	{"/coronet/addr.add",
+	 "Adds an address. Parameters: ADDRESS/BITS[,LINK], LINK from 1",
+	 add_addr},
+	{"/coronet/addr.del",
+	 "Removes an address; its connections stay. Parameters as of addr.add",
+	 remove_addr},
+	{0},
+};
