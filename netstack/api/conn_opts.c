@@ -124,8 +124,10 @@ void net_set_watch(struct net_conn *conn, struct net_watch *watch)
 	if (!conn)
 		return;
 	conn->watched = watch != NULL;
-	if (watch)
-		conn->watch = watch;
+	if (!watch)
+		return;
+	conn->watch = watch;
+	watch->received = conn->pcb.rcv_nxt;
 }
 
 struct net_addr net_local_addr(const struct net_conn *conn)

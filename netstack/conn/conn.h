@@ -67,8 +67,10 @@ void net_timer_by(struct net_conn *conn, int64_t due_ns);
 /* Calls the watch, if there is one; not while lwIP works on the connection. */
 static inline void net_conn_notify(struct net_conn *conn)
 {
-	if (conn->watched)
-		conn->watch->fn(conn, conn->watch);
+	if (!conn->watched)
+		return;
+	conn->watch->received = conn->pcb.rcv_nxt;
+	conn->watch->fn(conn, conn->watch);
 }
 
 static inline uint32_t *net_turn_of(uint32_t hash)

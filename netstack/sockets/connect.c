@@ -211,6 +211,7 @@ void net_sock_attach(struct net_sock *sock, struct net_conn *conn)
 	sock->conn = conn;
 	sock->state = NET_SOCK_CONNECTED;
 	net_set_watch(conn, &sock->watch);
+	sock->received = sock->watch.received;
 	net_sock_opts_apply(sock);
 }
 

@@ -90,14 +90,17 @@ void net_sock_notify(struct net_sock *sock, unsigned events)
 
 /*
  * Called after each segment and timer of the connection. Room to write is news
- * only if there was none before: it is there most of the time.
+ * only if there was none before: it is there most of the time. Unread bytes are
+ * news when they come, and not again with each ACK (EPOLLET).
  */
 void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
 {
 	struct net_sock *sock = (struct net_sock *)watch;
 	bool no_space = sock->no_space;
+	bool has_more = sock->received != watch->received;
 	unsigned events;
 
+	sock->received = watch->received;
 	if (!net_waitq_is_used(&sock->writable) && !sock->nodes) {
 		/* Most of the time there is one reader, or nobody. */
 		if (net_waitq_is_used(&sock->readable) &&
@@ -109,6 +112,8 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch)
 	events = conn_events(sock);
 	if (!no_space && !(events & POLLHUP))
 		events &= ~(unsigned)WRITABLE;
+	if (!has_more && !(events & POLLHUP))
+		events &= ~(unsigned)(READABLE | POLLRDHUP);
 	if (events)
 		net_sock_notify(sock, events);
 }

@@ -169,6 +169,7 @@ struct net_sock {
 	bool reported;	   /* a connect() has returned 0 */
 	bool err_reported; /* a call has returned why it is over */
 	bool no_space;	   /* no room at the last check, or no check yet */
+	uint32_t received; /* watch.received at the last check */
 	unsigned fds;	   /* descriptors */
 	unsigned uses;	   /* waiting calls and its own coroutines */
 	struct net_waitq readable, writable;

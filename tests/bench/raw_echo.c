@@ -23,7 +23,7 @@ static void on_change(struct net_conn *conn, struct net_watch *watch)
 
 static void *accept_all(void *arg)
 {
-	static struct net_watch watch = {on_change};
+	static struct net_watch watch = {.fn = on_change};
 	struct net_conn *conn;
 
 	while (net_accept(arg, &conn) == 0) {

@@ -183,7 +183,7 @@ static void never_called(struct net_conn *c, struct net_watch *watch)
 
 static void is_watched(void)
 {
-	static struct net_watch watch = {never_called};
+	static struct net_watch watch = {.fn = never_called};
 
 	net_set_watch(conn, &watch);
 }

@@ -313,6 +313,10 @@ static void test_epoll_edge_and_oneshot(void **state)
 	assert_int_equal(result, 1);
 	wait_events(0); /* nothing new */
 	assert_int_equal(result, 0);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(4);
+	wait_events(0); /* an ACK brings no bytes */
+	assert_int_equal(result, 0);
 	peer_sends("y");
 	wait_events(0);
 	assert_int_equal(result, 1);
