@@ -4,9 +4,7 @@
  */
 #include <argp.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,54 +123,6 @@ int ctl_fail(const struct ctl *ctl)
 	return 1;
 }
 
-#define DIGITS_MAX 24u
-
-/* Whole numbers are printed in full: cJSON gives those that end in zeros an
- * exponent. */
-static void keep_digits(cJSON *value)
-{
-	double number = cJSON_IsNumber(value) ? value->valuedouble : 0;
-	cJSON *child;
-
-	if (number > INT_MAX && number < 1e18 &&
-	    number == (double)(int64_t)number) {
-		value->valuestring = cJSON_malloc(DIGITS_MAX);
-		if (value->valuestring) {
-			snprintf(value->valuestring, DIGITS_MAX, "%.0f",
-				 number);
-			value->type = cJSON_Raw;
-		}
-	}
-	cJSON_ArrayForEach(child, value) keep_digits(child);
-}
-
-static char *json_text(const cJSON *value, bool formatted)
-{
-	cJSON *copy = cJSON_Duplicate(value, true);
-	char *text;
-
-	if (!copy)
-		return NULL;
-	keep_digits(copy);
-	text = formatted ? cJSON_Print(copy) : cJSON_PrintUnformatted(copy);
-	cJSON_Delete(copy);
-	return text;
-}
-
-char *ctl_json_line(const cJSON *value)
-{
-	return json_text(value, false);
-}
-
-void ctl_print_json(const cJSON *value)
-{
-	char *text = json_text(value, true);
-
-	if (text)
-		puts(text);
-	free(text);
-}
-
 static void print_row(const struct ctl *ctl, const struct command *command,
 		      const cJSON *row, bool first)
 {
@@ -234,10 +184,8 @@ static int run_list(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
-static int print_answer(struct ctl *ctl, const char *request,
-			const char *params, const char *key)
+int ctl_print_answer(const struct ctl *ctl, cJSON *answer, const char *key)
 {
-	cJSON *answer = ctl_ask(&ctl->client, request, params);
 	const cJSON *shown = key ? cJSON_GetObjectItem(answer, key) : answer;
 
 	if (!answer)
@@ -252,10 +200,12 @@ static int print_answer(struct ctl *ctl, const char *request,
 
 static int run_object(struct ctl *ctl, const struct command *command)
 {
-	return print_answer(ctl, command->request,
-			    ctl->n_words > 1 ? ctl->words[ctl->n_words - 1]
-					     : "",
-			    command->key);
+	const char *params =
+		ctl->n_words > 1 ? ctl->words[ctl->n_words - 1] : "";
+
+	return ctl_print_answer(ctl,
+				ctl_ask(&ctl->client, command->request, params),
+				command->key);
 }
 
 static int run_drop(struct ctl *ctl, const struct command *command)

@@ -42,9 +42,11 @@ struct command {
 
 /* Prints why there is no answer. Returns 1, the exit status. */
 int ctl_fail(const struct ctl *ctl);
-void ctl_print_json(const cJSON *value);
-/* Returns the text on a line, to be freed; NULL without memory. */
-char *ctl_json_line(const cJSON *value);
+/*
+ * Prints an answer, or its member of that key (NULL: all of it), and frees it.
+ * NULL: prints why there is none. Returns the exit status.
+ */
+int ctl_print_answer(const struct ctl *ctl, cJSON *answer, const char *key);
 
 /* ---- ctl_addr.c ---- */
 int ctl_run_addr(struct ctl *ctl, const struct command *command);

@@ -11,7 +11,6 @@ int ctl_run_addr(struct ctl *ctl, const struct command *command)
 {
 	bool has_link = ctl->n_words == 4;
 	char params[120];
-	cJSON *answer;
 
 	if (ctl->n_words == 3 ||
 	    (has_link && strcmp(ctl->words[2], "dev") != 0)) {
@@ -23,13 +22,6 @@ int ctl_run_addr(struct ctl *ctl, const struct command *command)
 	}
 	snprintf(params, sizeof(params), "%s%s%s", ctl->words[1],
 		 has_link ? "," : "", has_link ? ctl->words[3] : "");
-	answer = ctl_ask(&ctl->client, command->request, params);
-	if (!answer)
-		return ctl_fail(ctl);
-	if (ctl->json)
-		ctl_print_json(answer);
-	else
-		ctl_print_object(stdout, "", answer);
-	cJSON_Delete(answer);
-	return 0;
+	return ctl_print_answer(
+		ctl, ctl_ask(&ctl->client, command->request, params), NULL);
 }

@@ -112,14 +112,5 @@ static cJSON *await_end(struct ctl *ctl)
 
 int ctl_run_capture_stop(struct ctl *ctl, const struct command *command)
 {
-	cJSON *answer = await_end(ctl);
-
-	if (!answer)
-		return ctl_fail(ctl);
-	if (ctl->json)
-		ctl_print_json(answer);
-	else
-		ctl_print_object(stdout, "", answer);
-	cJSON_Delete(answer);
-	return 0;
+	return ctl_print_answer(ctl, await_end(ctl), NULL);
 }

@@ -1,7 +1,10 @@
-/* Prints JSON answers as tables. */
+/* Prints JSON answers, as they are or as tables. */
 #include "apps/ctl/ctl_print.h"
 
+#include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 static char *format_bytes(double n, char *text, size_t len)
@@ -186,4 +189,54 @@ void ctl_print_object(FILE *out, const char *prefix, const cJSON *object)
 			fprintf(out, "%-28s %s\n", name,
 				cJSON_IsTrue(item) ? "yes" : "no");
 	}
+}
+
+/* ---- JSON ---- */
+
+#define DIGITS_MAX 24u
+
+/* Whole numbers are printed in full: cJSON gives those that end in zeros an
+ * exponent. */
+static void keep_digits(cJSON *value)
+{
+	double number = cJSON_IsNumber(value) ? value->valuedouble : 0;
+	cJSON *child;
+
+	if (number > INT_MAX && number < 1e18 &&
+	    number == (double)(int64_t)number) {
+		value->valuestring = cJSON_malloc(DIGITS_MAX);
+		if (value->valuestring) {
+			snprintf(value->valuestring, DIGITS_MAX, "%.0f",
+				 number);
+			value->type = cJSON_Raw;
+		}
+	}
+	cJSON_ArrayForEach(child, value) keep_digits(child);
+}
+
+static char *json_text(const cJSON *value, bool formatted)
+{
+	cJSON *copy = cJSON_Duplicate(value, true);
+	char *text;
+
+	if (!copy)
+		return NULL;
+	keep_digits(copy);
+	text = formatted ? cJSON_Print(copy) : cJSON_PrintUnformatted(copy);
+	cJSON_Delete(copy);
+	return text;
+}
+
+char *ctl_json_line(const cJSON *value)
+{
+	return json_text(value, false);
+}
+
+void ctl_print_json(const cJSON *value)
+{
+	char *text = json_text(value, true);
+
+	if (text)
+		puts(text);
+	free(text);
 }

@@ -35,3 +35,7 @@ void ctl_print_conn_more(FILE *out, const cJSON *row);
  * with the inner object's name.
  */
 void ctl_print_object(FILE *out, const char *prefix, const cJSON *object);
+
+void ctl_print_json(const cJSON *value);
+/* Returns the text on a line, to be freed; NULL without memory. */
+char *ctl_json_line(const cJSON *value);

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "apps/ctl/coronet_ctl_priv.h"
+#include "apps/ctl/ctl_print.h"
 
 #define LOOK_NS 20000000L
 
