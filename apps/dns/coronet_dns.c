@@ -6,14 +6,13 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <sodium.h>
 
+#include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
 
 struct dns dns;
@@ -87,29 +86,8 @@ static void announce_zones(const struct zones *zones)
 
 /* ---- reloading ---- */
 
-/* SIGHUP: the zones have to be read again. */
-static struct {
-	atomic_bool asked;
-	_Atomic(struct coro_sched *) sched; /* NULL: nobody waits yet */
-	struct coro_wake wake;
-	struct coro *reloader;
-	struct zones *old; /* that a shard may still use */
-} hangup;
-
-static void on_wake(struct coro_wake *wake)
-{
-	if (hangup.reloader)
-		coro_unpark(hangup.reloader);
-}
-
-static void on_hangup(int signo)
-{
-	struct coro_sched *sched = hangup.sched;
-
-	hangup.asked = true;
-	if (sched)
-		coro_wake_post(sched, &hangup.wake);
-}
+/* Zones that a shard may still use. */
+static struct zones *old_zones;
 
 /* Runs on each shard's thread, outside any coroutine. */
 static void *use_zones(void *zones)
@@ -123,14 +101,14 @@ static int replace_zones(struct net_stack *stack, struct zones *zones)
 {
 	int err = 0;
 
-	hangup.old = dns.zones;
+	old_zones = dns.zones;
 	dns.zones = zones;
 	for (unsigned i = 0; err == 0 && i < net_stack_shards(stack); i++)
 		err = net_call(i, use_zones, zones, NULL);
 	if (err < 0)
 		return err;
-	zones_free(hangup.old);
-	hangup.old = NULL;
+	zones_free(old_zones);
+	old_zones = NULL;
 	return 0;
 }
 
@@ -163,16 +141,14 @@ static void *await_hangups(void *arg)
 	struct net_stack *stack = arg;
 	int err = 0;
 
-	hangup.reloader = coro_self();
-	coro_wake_init(&hangup.wake, on_wake);
-	hangup.sched = coro_sched_ref(coro_sched_self()); /* for good */
+	hangup_follow();
 	while (err == 0) {
-		if (atomic_exchange(&hangup.asked, false))
+		if (hangup_take())
 			err = reload(stack);
 		else
 			err = coro_park_until(CORO_FOREVER);
 	}
-	hangup.reloader = NULL;
+	hangup_unfollow();
 	return NULL;
 }
 
@@ -322,7 +298,7 @@ static void *listen_here(void *arg)
 {
 	const struct net_addr at = net_addr_any(dns.port);
 	struct net_stack *stack = net_stack_here();
-	struct dns_shard *shard = &shards[net_stack_shard(stack)];
+	struct dns_shard *shard = arg;
 	int err;
 
 	shard->stack = stack;
@@ -348,27 +324,10 @@ static void *listen_here(void *arg)
  */
 static void *await_signal_here(void *arg)
 {
-	struct net_stack *stack = net_stack_here();
-	struct dns_shard *shard = &shards[net_stack_shard(stack)];
+	struct dns_shard *shard = arg;
 
 	return (void *)(intptr_t)shutdown_start(&shard->shutdown, &dns.shutdown,
-						stack, shard);
-}
-
-/* Calls fn on one shard after the other, until it fails on one. */
-static int call_shards(coro_fn fn)
-{
-	void *result = NULL;
-	int err = 0;
-
-	for (unsigned i = 0; i < net_stack_shards(net_stack_here()); i++) {
-		err = net_call(i, fn, NULL, &result);
-		if (err == 0)
-			err = (int)(intptr_t)result;
-		if (err < 0)
-			break;
-	}
-	return err;
+						shard->stack, shard);
 }
 
 static int start_shards(struct net_stack *stack)
@@ -378,13 +337,13 @@ static int start_shards(struct net_stack *stack)
 	int err;
 
 	net_addr_format(&at, text, sizeof(text));
-	err = call_shards(listen_here);
+	err = shards_call(listen_here, shards, sizeof(*shards));
 	if (err < 0) {
 		snprintf(dns.net.error, sizeof(dns.net.error),
 			 "listening on %s: %s", text, strerror(-err));
 		return err;
 	}
-	err = call_shards(await_signal_here);
+	err = shards_call(await_signal_here, shards, sizeof(*shards));
 	if (err == 0)
 		err = dns_metrics_add(shards);
 	if (err == 0)
@@ -413,7 +372,7 @@ static void free_all(void)
 {
 	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
 		dns_rate_fini(&shards[i].rate);
-	zones_free(hangup.old);
+	zones_free(old_zones);
 	zones_free(dns.zones);
 	for (unsigned i = 0; i < dns.n_sources; i++)
 		free(dns.sources[i].name);
@@ -436,7 +395,7 @@ int main(int argc, char **argv)
 	int err;
 
 	/* Before the zones are read, which may take long. */
-	sigaction(SIGHUP, &(struct sigaction){.sa_handler = on_hangup}, NULL);
+	hangup_catch();
 	net_log_name("coronet.dns");
 	dns = (struct dns){
 		.shutdown = {.program = "coronet-dns",

@@ -11,13 +11,13 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <sodium.h>
 
+#include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
 
 #define DEFAULT_TYPES "/etc/mime.types"
@@ -180,7 +180,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 static void *listen_here(void *arg)
 {
 	struct net_stack *stack = net_stack_here();
-	struct httpd_shard *shard = &shards[net_stack_shard(stack)];
+	struct httpd_shard *shard = arg;
 	int err;
 
 	shard->stack = stack;
@@ -202,27 +202,10 @@ static void *listen_here(void *arg)
  */
 static void *await_signal_here(void *arg)
 {
-	struct net_stack *stack = net_stack_here();
-	struct httpd_shard *shard = &shards[net_stack_shard(stack)];
+	struct httpd_shard *shard = arg;
 
-	return (void *)(intptr_t)shutdown_start(&shard->shutdown,
-						&httpd.shutdown, stack, shard);
-}
-
-/* Calls fn on one shard after the other, until it fails on one. */
-static int on_each_shard(coro_fn fn)
-{
-	void *result = NULL;
-	int err = 0;
-
-	for (unsigned i = 0; i < net_stack_shards(net_stack_here()); i++) {
-		err = net_call(i, fn, NULL, &result);
-		if (err == 0)
-			err = (int)(intptr_t)result;
-		if (err < 0)
-			break;
-	}
-	return err;
+	return (void *)(intptr_t)shutdown_start(
+		&shard->shutdown, &httpd.shutdown, shard->stack, shard);
 }
 
 /* ---- files that change ---- */
@@ -236,29 +219,6 @@ static void log_line(const char *line)
 static void use_site(void *site)
 {
 	site_use(&shards[net_stack_shard(net_stack_here())].site, site);
-}
-
-/* SIGHUP: the files have to be checked now. */
-static struct {
-	atomic_bool asked;
-	_Atomic(struct coro_sched *) sched; /* NULL: nobody follows them yet */
-	struct coro_wake wake;
-	struct coro *follower;
-} hangup;
-
-static void on_wake(struct coro_wake *wake)
-{
-	if (hangup.follower)
-		coro_unpark(hangup.follower);
-}
-
-static void on_hangup(int signo)
-{
-	struct coro_sched *sched = hangup.sched;
-
-	hangup.asked = true;
-	if (sched)
-		coro_wake_post(sched, &hangup.wake);
 }
 
 /* Passes the loader's site to all shards; false: the program ends. */
@@ -283,7 +243,7 @@ static bool await_look(struct net_stack *stack)
 					   : CORO_FOREVER;
 	int err = 0;
 
-	while (err == 0 && !hangup.asked)
+	while (err == 0 && !hangup_came())
 		err = coro_park_until(until_ns);
 	return err == 0 || err == -ETIMEDOUT;
 }
@@ -305,7 +265,7 @@ static bool look_now(struct net_stack *stack)
 /* A file that was written just before SIGHUP is taken by the second look. */
 static bool look_twice(struct net_stack *stack)
 {
-	hangup.asked = false;
+	hangup_take();
 	net_log("httpd: SIGHUP: the files below --root are looked at");
 	return look_now(stack) && coro_sleep_ns(SETTLE_NS) == 0 &&
 	       look_now(stack);
@@ -321,18 +281,16 @@ static void *follow_files(void *arg)
 	struct net_stack *stack = arg;
 	bool runs = true;
 
-	hangup.follower = coro_self();
-	coro_wake_init(&hangup.wake, on_wake);
-	hangup.sched = coro_sched_ref(coro_sched_self()); /* for good */
+	hangup_follow();
 	while (runs && await_look(stack)) {
-		if (hangup.asked) {
+		if (hangup_came()) {
 			runs = look_twice(stack);
 			continue;
 		}
 		runs = give_next(stack);
 		site_ask(&httpd.loader);
 	}
-	hangup.follower = NULL;
+	hangup_unfollow();
 	return NULL;
 }
 
@@ -344,13 +302,13 @@ static int start_shards(struct net_stack *stack)
 
 	net_addr_format(&at, text, sizeof(text));
 	site_set_shards(&httpd.loader, net_stack_shards(stack));
-	err = on_each_shard(listen_here);
+	err = shards_call(listen_here, shards, sizeof(*shards));
 	if (err < 0) {
 		snprintf(httpd.net.error, sizeof(httpd.net.error),
 			 "listening on %s: %s", text, strerror(-err));
 		return err;
 	}
-	err = on_each_shard(await_signal_here);
+	err = shards_call(await_signal_here, shards, sizeof(*shards));
 	if (err == 0)
 		err = httpd_metrics_add(shards);
 	if (err == 0 && httpd.net.stats_s > 0)
@@ -443,7 +401,7 @@ int main(int argc, char **argv)
 	int err, status = 0;
 
 	/* Before the files are read, which may take long. */
-	sigaction(SIGHUP, &(struct sigaction){.sa_handler = on_hangup}, NULL);
+	hangup_catch();
 	signal(SIGUSR2, SIG_IGN);
 	net_log_name("coronet.httpd");
 	httpd = (struct httpd){

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "apps/common/coronet_shards.h"
+
 #define LOG_INTERVAL_NS                                                        \
 	10000000000 /* minimum interval between repeated log lines */
 
@@ -309,30 +311,17 @@ static int start_shard(struct proxy_shard *shard)
 	return err ? err : open_listeners(shard);
 }
 
-/* Returns an error as a pointer, for net_call(). */
+/* Returns an error as a pointer. Shards start one after another, so that only
+ * one reports why it cannot. */
 static void *start_called(void *shard)
 {
 	return (void *)(intptr_t)start_shard(shard);
 }
 
-/* Starts one after another, so that only one reports why it cannot start. */
-static int start_shards(void)
-{
-	int err = 0;
-
-	for (unsigned i = 0; err == 0 && i < proxy.n_shards; i++) {
-		void *result = NULL;
-
-		err = net_call(i, start_called, &proxy.shards[i], &result);
-		if (err == 0)
-			err = (int)(intptr_t)result;
-	}
-	return err;
-}
-
 static int run_proxy(struct net_stack *stack)
 {
-	int err = start_shards();
+	int err =
+		shards_call(start_called, proxy.shards, sizeof(*proxy.shards));
 
 	if (err == 0)
 		err = proxy_control_add();
