@@ -18,16 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lwip/inet_chksum.h"
-#include "lwip/ip6.h"
-
 #define ANNOUNCEMENTS 2u
 #define INTERVAL_NS   INT64_C(1000000000)
 #define DEFEND_NS     INT64_C(10000000000)
-
-#define ARP_FRAME 42u
-#define NS_BYTES  24u /* of ICMPv6 */
-#define NA_BYTES  32u
 
 enum { NA_OVERRIDE = 0x20 };
 
@@ -36,82 +29,34 @@ enum { NA_OVERRIDE = 0x20 };
 /* Broadcasts an ARP request for an address. A probe has no sender's address. */
 static void send_arp(const struct net_ifaddr *addr, bool probe)
 {
-	struct glue_port *glue = net_port_of(addr->netif)->glue;
-	struct glue_frame *frame = glue_tx_alloc(glue, ARP_FRAME);
-	uint8_t *data;
+	uint32_t own = ip_2_ip4(&addr->ip)->addr;
 
-	if (!frame)
-		return;
-	data = frame->data;
-	memset(data, 0, ARP_FRAME);
-	memset(data, 0xff, 6);
-	memcpy(data + 6, addr->netif->hwaddr, 6);
-	memcpy(data + 12, "\10\6\0\1\10\0\6\4\0\1", 10);
-	memcpy(data + 22, addr->netif->hwaddr, 6);
-	if (!probe)
-		memcpy(data + 28, &ip_2_ip4(&addr->ip)->addr, 4);
-	memcpy(data + 38, &ip_2_ip4(&addr->ip)->addr, 4);
-	glue_tx(glue, frame);
-}
-
-/* Fills in the headers of a multicast ICMPv6 message, and its checksum. */
-static bool put_headers(uint8_t *data, const struct netif *netif,
-			const void *src, const void *dest, u16_t bytes)
-{
-	uint8_t *ip = data + NET_ETH_HEADER, *icmp = ip + IP6_HLEN;
-	ip6_addr_t from = {0}, to = {0};
-	struct pbuf *sum;
-	u16_t check;
-
-	memcpy(data, "\x33\x33", 2);
-	memcpy(data + 2, (const uint8_t *)dest + 12, 4);
-	memcpy(data + 6, netif->hwaddr, 6);
-	memcpy(data + 12, "\x86\xdd\x60", 3);
-	ip[5] = (uint8_t)bytes;
-	ip[6] = IP6_NEXTH_ICMP6;
-	ip[7] = 255;
-	memcpy(ip + 8, src, 16);
-	memcpy(ip + 24, dest, 16);
-	memcpy(from.addr, src, 16);
-	memcpy(to.addr, dest, 16);
-	sum = pbuf_alloc_reference(icmp, bytes, PBUF_REF);
-	if (!sum)
-		return false;
-	check = ip6_chksum_pseudo(sum, IP6_NEXTH_ICMP6, bytes, &from, &to);
-	memcpy(icmp + 2, &check, 2);
-	pbuf_free(sum);
-	return true;
+	net_arp_send(net_port_of(addr->netif),
+		     &(struct net_arp){.own_mac = addr->netif->hwaddr,
+				       .sender = probe ? 0 : own,
+				       .target = own});
 }
 
 /* Sends a solicitation from no address, or else an advertisement. */
 static void send_nd(const struct net_ifaddr *addr, bool probe, uint8_t flags)
 {
 	static const uint8_t none[16], all_nodes[16] = {0xff, 2, [15] = 1};
-	struct glue_port *glue = net_port_of(addr->netif)->glue;
 	const uint8_t *own = (const void *)ip_2_ip6(&addr->ip)->addr;
-	uint8_t solicited[16] = {0xff, 2, [11] = 1, [12] = 0xff}, *icmp;
-	u16_t bytes = probe ? NS_BYTES : NA_BYTES;
-	unsigned len = NET_ETH_HEADER + IP6_HLEN + bytes;
-	struct glue_frame *frame = glue_tx_alloc(glue, len);
+	uint8_t solicited[16] = {0xff, 2, [11] = 1, [12] = 0xff};
+	uint8_t mac[6] = {0x33, 0x33};
+	struct net_nd nd = {
+		.to_mac = mac,
+		.own_mac = addr->netif->hwaddr,
+		.src = probe ? none : own,
+		.dest = probe ? solicited : all_nodes,
+		.target = own,
+		.solicits = probe,
+		.flags = flags,
+	};
 
-	if (!frame)
-		return;
-	memset(frame->data, 0, len);
 	memcpy(solicited + 13, own + 13, 3);
-	icmp = frame->data + NET_ETH_HEADER + IP6_HLEN;
-	icmp[0] = probe ? 135 : 136;
-	icmp[4] = flags;
-	memcpy(icmp + 8, own, 16);
-	if (!probe) {
-		icmp[24] = 2; /* the target's link-layer address */
-		icmp[25] = 1;
-		memcpy(icmp + 26, addr->netif->hwaddr, 6);
-	}
-	if (put_headers(frame->data, addr->netif, probe ? none : own,
-			probe ? solicited : all_nodes, bytes))
-		glue_tx(glue, frame);
-	else
-		glue_frame_free(frame);
+	memcpy(mac + 2, nd.dest + 12, 4);
+	net_nd_send(net_port_of(addr->netif), &nd);
 }
 
 /* Without override, a neighbour that knows another MAC keeps it. */

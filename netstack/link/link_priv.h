@@ -34,6 +34,25 @@ int net_ifaddrs_open(struct net_port *port, struct net_opts *opts);
 /* Makes an active address inactive. duplicate: another host has it. */
 void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate);
 
+/* ---- arp_nd.c ---- */
+#define NET_ARP_FRAME 42u /* bytes */
+struct net_arp {
+	const uint8_t *to_mac; /* an answer's; NULL: a broadcast request */
+	const uint8_t *own_mac;
+	uint32_t sender, target; /* network byte order */
+};
+/* Without a frame nothing is sent; the same for net_nd_send(). */
+void net_arp_send(const struct net_port *port, const struct net_arp *arp);
+
+/* A neighbour solicitation without options, or else an advertisement. */
+struct net_nd {
+	const uint8_t *to_mac, *own_mac;
+	const uint8_t *src, *dest, *target; /* IPv6 addresses */
+	bool solicits;
+	uint8_t flags;
+};
+void net_nd_send(const struct net_port *port, const struct net_nd *nd);
+
 /* ---- announce.c ---- */
 /* Probes and announces an address that has come up. moved: from a host. */
 void net_announce_begin(struct net_ifaddr *addr, bool moved);

@@ -16,7 +16,6 @@
 
 #include "lwip/etharp.h"
 #include "lwip/ethip6.h"
-#include "lwip/inet_chksum.h"
 #include "lwip/ip.h"
 #include "lwip/nd6.h"
 #include "lwip/priv/nd6_priv.h"
@@ -29,7 +28,6 @@
 
 /* An ARP packet behind the Ethernet header. */
 enum { ARP_OP = 6, ARP_SENDER_MAC = 8, ARP_SENDER = 14, ARP_TARGET = 24 };
-#define ARP_FRAME 42u
 
 #undef net_asked
 NET_SHARD_VAR struct net_asked_tables net_asked;
@@ -85,20 +83,12 @@ static bool is_on_link4(const struct net_port *port, uint32_t ip)
 static void answer_arp(const struct net_port *port, const struct netif *netif,
 		       const uint8_t *request)
 {
-	struct glue_frame *frame = glue_tx_alloc(port->glue, ARP_FRAME);
-	uint8_t *arp;
+	struct net_arp arp = {.to_mac = request + ARP_SENDER_MAC,
+			      .own_mac = netif->hwaddr};
 
-	if (!frame)
-		return;
-	memcpy(frame->data, request + ARP_SENDER_MAC, 6);
-	memcpy(frame->data + 6, netif->hwaddr, 6);
-	memcpy(frame->data + 12, "\10\6\0\1\10\0\6\4\0\2", 10);
-	arp = frame->data + 14;
-	memcpy(arp + ARP_SENDER_MAC, netif->hwaddr, 6);
-	memcpy(arp + ARP_SENDER, request + ARP_TARGET, 4);
-	memcpy(arp + ARP_SENDER + 4, request + ARP_SENDER_MAC, 6);
-	memcpy(arp + ARP_TARGET, request + ARP_SENDER, 4);
-	glue_tx(port->glue, frame);
+	memcpy(&arp.sender, request + ARP_TARGET, 4);
+	memcpy(&arp.target, request + ARP_SENDER, 4);
+	net_arp_send(port, &arp);
 }
 
 /* Entries of ARP's table at the last count, and those added since. */
@@ -148,7 +138,8 @@ static void update_others(const struct net_port *port, const struct netif *but,
 		if (netif == but || net_port_of(netif) != port ||
 		    etharp_find_addr(netif, sender, &mac, &found) < 0)
 			continue;
-		p = pbuf_alloc(PBUF_RAW, ARP_FRAME - NET_ETH_HEADER, PBUF_RAM);
+		p = pbuf_alloc(PBUF_RAW, NET_ARP_FRAME - NET_ETH_HEADER,
+			       PBUF_RAM);
 		if (!p)
 			return; /* the entry ages */
 		memcpy(p->payload, frame->data + frame->l3_off, p->len);
@@ -342,45 +333,14 @@ static bool is_on_link6(const struct net_port *port, const ip6_addr_t *ip)
 static void answer_solicitation(const struct net_port *port, const uint8_t *ip6,
 				const uint8_t *nd)
 {
-	struct glue_frame *frame = glue_tx_alloc(port->glue, 86);
-	uint8_t *out, *icmp;
-	struct pbuf *sum;
-	ip6_addr_t src = {0}, dest = {0};
-
-	if (!frame)
-		return;
-	memcpy(frame->data, nd + 26, 6); /* its link-layer address */
-	memcpy(frame->data + 6, port->netif0->hwaddr, 6);
-	out = frame->data + 14;
-	icmp = out + 40;
-	memset(out, 0, 72);
-	frame->data[12] = 0x86;
-	frame->data[13] = 0xdd;
-	out[0] = 0x60;
-	out[5] = 32;
-	out[6] = 58;
-	out[7] = 255;
-	memcpy(out + 8, nd + 8, 16); /* from the target, to the asker */
-	memcpy(out + 24, ip6 + 8, 16);
-	icmp[0] = 136;
-	icmp[4] = 0x60; /* solicited, override */
-	memcpy(icmp + 8, nd + 8, 16);
-	icmp[24] = 2;
-	icmp[25] = 1;
-	memcpy(icmp + 26, port->netif0->hwaddr, 6);
-	memcpy(src.addr, out + 8, 16);
-	memcpy(dest.addr, out + 24, 16);
-	sum = pbuf_alloc_reference(icmp, 32, PBUF_REF);
-	if (!sum) {
-		glue_frame_free(frame);
-		return;
-	}
-	memcpy(icmp + 2,
-	       &(u16_t){ip6_chksum_pseudo(sum, IP6_NEXTH_ICMP6, 32, &src,
-					  &dest)},
-	       2);
-	pbuf_free(sum);
-	glue_tx(port->glue, frame);
+	net_nd_send(port, &(struct net_nd){
+				  .to_mac = nd + 26, /* link-layer address */
+				  .own_mac = port->netif0->hwaddr,
+				  .src = nd + 8, /* from the target */
+				  .dest = ip6 + 8,
+				  .target = nd + 8,
+				  .flags = 0x60, /* solicited, override */
+			  });
 }
 
 bool net_neighbour_nd(const struct net_port *port,
