@@ -16,6 +16,7 @@ struct world {
 	unsigned queues[2];
 };
 static struct world world;
+static char folder[] = "/tmp/coronet-shards-XXXXXX"; /* of the socket */
 
 struct view {
 	unsigned shard;
@@ -118,19 +119,29 @@ static void *shard_main(void *arg)
 	return NULL;
 }
 
+/* Runs after glue_eal_stop(): the server has removed its socket by then. */
+static void remove_folder(void)
+{
+	if (rmdir(folder) == 0)
+		return;
+	perror(folder);
+	_exit(1);
+}
+
 /* The keys are those of the server's and of the client's --link. */
 static void memif_world(unsigned n_shards, const char *server_keys,
 			const char *client_keys, uint32_t per_shard)
 {
-	char dir[] = "/tmp/coronet-shards-XXXXXX", text[160];
+	char text[160];
 	pthread_t threads[SHARDS_MAX];
 	uint64_t handed = 0, taken = 0;
 
-	CHECK(mkdtemp(dir));
-	snprintf(text, sizeof(text), "memif:%s/m.sock,role=server%s", dir,
+	CHECK(mkdtemp(folder));
+	CHECK(atexit(remove_folder) == 0);
+	snprintf(text, sizeof(text), "memif:%s/m.sock,role=server%s", folder,
 		 server_keys);
 	CHECK(glue_link_parse(text, &links[0], error, sizeof(error)) == 0);
-	snprintf(text, sizeof(text), "memif:%s/m.sock,role=client%s", dir,
+	snprintf(text, sizeof(text), "memif:%s/m.sock,role=client%s", folder,
 		 client_keys);
 	CHECK(glue_link_parse(text, &links[1], error, sizeof(error)) == 0);
 	world.n_shards = n_shards;
@@ -152,9 +163,6 @@ static void memif_world(unsigned n_shards, const char *server_keys,
 	CHECK(all_got() == n_shards * per_shard);
 	CHECK(handed == taken);
 	CHECK(n_shards == 1 || handed > 0);
-	snprintf(text, sizeof(text), "%s/m.sock", dir);
-	unlink(text); /* DPDK's thread may not have come to it yet */
-	CHECK(rmdir(dir) == 0);
 }
 
 static void two_shards_two_queues(void)
