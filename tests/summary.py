@@ -83,8 +83,10 @@ def reasons(test):
     errors = (test.get("stderr") or "").splitlines()
     output = test.get("stdout") or ""
     found = list(failed_cases(output))
-    for case, lines in found:
-        # A program that writes TAP may put its reasons on stderr.
+    for number, (case, lines) in enumerate(found):
+        # Child processes, and some programs that write TAP, put reasons on stderr.
+        if number == 0:
+            lines = [*errors[-REASON_LINES // 2:], *lines]
         yield f"{test['name']}: {case}", lines or errors
     if not found:
         how = f"{test['name']}: {test['result']}, exit status {test.get('returncode')}"

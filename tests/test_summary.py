@@ -120,6 +120,8 @@ def test_failed_case_says_why():
 def test_reason_on_stderr_is_shown():
     out, _ = summary(logged("net-tcp", "FAIL", "not ok 1 - bad\n1..1\n", "went wrong\n", 1))
     assert "net-tcp: bad\n    went wrong\n" in out, out
+    out, _ = summary(logged("net-tcp", "FAIL", TAP, "a child: n == 0\n", 1))
+    assert "net-tcp: bad\n    a child: n == 0\n    3 != 4\n" in out, out
 
 
 def test_crash_shows_its_last_lines():
