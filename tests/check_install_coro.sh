@@ -1,8 +1,8 @@
 #!/bin/sh
 # The coroutine runtime alone (-Dnet=disabled) builds, passes tests and installs
-# from a tree without netstack/, dpdk_glue/ and lwIP, where pkg-config knows
-# neither DPDK nor libsodium. A program then builds against the installed
-# library, shared and static.
+# from a tree that has nothing of netstack/ but its options, and neither
+# dpdk_glue/ nor lwIP, where pkg-config knows neither DPDK nor libsodium. A
+# program then builds against the installed library, shared and static.
 # Usage: check_install_coro.sh SOURCE_ROOT COMPILER [WORD...]
 set -eu
 source=${1:?usage: check_install_coro.sh SOURCE_ROOT COMPILER [WORD...]}
@@ -24,10 +24,11 @@ quietly() {
 	fail "$what"
 }
 
-mkdir -p "$root/source/apps" "$root/pc"
+mkdir -p "$root/source/apps" "$root/source/netstack" "$root/pc"
 cp -r "$source/meson.build" "$source/meson_options.txt" "$source/asm" \
 	"$source/coro" "$source/docs" "$source/tests" "$root/source"
 cp -r "$source/apps/examples" "$root/source/apps"
+cp -r "$source/netstack/options" "$root/source/netstack"
 # All that pkg-config knows is the test framework.
 cp "$(pkg-config --variable=pcfiledir cmocka)/cmocka.pc" "$root/pc"
 PKG_CONFIG_LIBDIR=$root/pc
