@@ -2,10 +2,13 @@
  * Names of hosts in a capture filter. libpcap would query a name server for
  * each while it compiles, and block its thread meanwhile.
  */
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <string.h>
 
 #include "dpdk_glue/pcap_priv.h"
+
+#define HEX "0123456789abcdefABCDEF"
 
 /* libpcap's words (pcap-filter(7)); unsorted, since there are few. */
 static const char *const known[] = {
@@ -53,13 +56,58 @@ static bool is_known(const char *at, size_t len)
 	       (at[4] == '-' || at[4] == '6');
 }
 
-/* An address or a number: it begins with a digit, or has a colon. */
+/* The groups of at most max_digits of these digits; 0 if there is more. */
+static unsigned count_groups(const char *at, size_t len, const char *digits,
+			     size_t max_digits, char separator)
+{
+	unsigned n = 0;
+
+	for (size_t end = 0; end <= len; end++) {
+		size_t group = strspn(at + end, digits);
+
+		if (group == 0 || group > max_digits || end + group > len)
+			return 0;
+		n++;
+		end += group;
+		if (end < len && at[end] != separator)
+			return 0;
+	}
+	return n;
+}
+
+static bool is_ip6(const char *at, size_t len)
+{
+	char text[INET6_ADDRSTRLEN];
+	struct in6_addr ip;
+
+	if (len >= sizeof(text))
+		return false;
+	memcpy(text, at, len);
+	text[len] = '\0';
+	return inet_pton(AF_INET6, text, &ip) == 1;
+}
+
+static bool is_mac(const char *at, size_t len)
+{
+	for (const char *separator = ".:-"; *separator; separator++)
+		if (count_groups(at, len, HEX, 2, *separator) == 6)
+			return true;
+	return false;
+}
+
+/*
+ * Numbers, addresses and MAC addresses as libpcap reads them. Of all else that
+ * begins with a digit or has a colon, it takes at least a part for a name.
+ */
 static bool is_number(const char *at, size_t len)
 {
-	if (memchr(at, ':', len))
-		return true;
-	return isdigit((unsigned char)*at) &&
-	       strspn(at, "0123456789abcdefABCDEFxX.-") >= len;
+	unsigned parts = count_groups(at, len, "0123456789", 10, '.');
+
+	if (len > 2 && at[0] == '0' && (at[1] | 0x20) == 'x')
+		return strspn(at + 2, HEX) >= len - 2;
+	return (parts > 0 && parts <= 4) ||
+	       strspn(at, "0123456789:") >= len || /* ip[offset:size] */
+	       is_ip6(at, len) || is_mac(at, len);
 }
 
 /* Words that the name of a service or a protocol may follow. */

@@ -209,11 +209,22 @@ static void test_host_names_in_filters_are_refused(void **state)
 		"tcp[tcpflags] & (tcp-syn|tcp-fin) != 0 && ip proto \\tcp",
 		"icmp[icmptype] = icmp-timxceed and not vlan 7",
 		"less 100 || greater 0x20",
+		"ether src 2-0-0-0-0-fe or ether dst 02.00.00.00.00.fe",
+		"net 10.9 or host ::ffff:10.9.0.1",
 	};
 	static const char *const wrong[] = {
-		"host gateway.example", "tcp and src peer1",
-		"dst net office",	"host 10.9.0.1 or backend",
-		"host 3com.example",	"host face",
+		"host gateway.example",
+		"tcp and src peer1",
+		"dst net office",
+		"host 10.9.0.1 or backend",
+		"host 3com.example",
+		"host face",
+		"host peer1:80",
+		"host example.org:80",
+		"host 1.be",
+		"net 9a.de",
+		"host 1.2.3.4.5",
+		"host 10-9",
 	};
 	struct glue_pcap pcap = {0};
 
