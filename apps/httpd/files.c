@@ -205,10 +205,10 @@ static bool is_within_itself(const struct folder *folder, const struct stat *st)
 }
 
 /*
- * Decides about a name that cannot be opened. Returns 0, and leaves it out, if
- * a link leads out of the folder, nowhere or in a circle, if it is a socket or
- * this user may not read it, and if the name has just been removed: none of
- * these is a reason not to serve the others.
+ * Decides about a name that cannot be read. Returns 0, and leaves it out, if a
+ * link leads out of the folder, nowhere or in a circle, if it is no file, if
+ * this user or the disk does not let it be read, and if the name has just been
+ * removed: none of these is a reason not to serve the others.
  */
 static int leave_out(struct files *files, int root, const char *path, int err)
 {
@@ -220,7 +220,8 @@ static int leave_out(struct files *files, int root, const char *path, int err)
 		return 0;
 	}
 	if (err != -ENOENT && err != -ELOOP && err != -EACCES &&
-	    err != -EPERM && err != -ENXIO && err != -ENODEV)
+	    err != -EPERM && err != -ENXIO && err != -ENODEV && err != -EIO &&
+	    err != -ESTALE)
 		return err;
 	if ((err != -ENOENT && err != -ELOOP) ||
 	    (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -241,19 +242,24 @@ static int load_entry(struct files *files, const struct folder *in,
 				.path = inside,
 				.depth = in->depth + 1};
 	struct stat st;
-	int fd = open_beneath(in->root, path);
+	int fd = open_beneath(in->root, path), err = fd;
 
-	if (fd < 0)
-		return leave_out(files, in->root, path, fd);
-	if (fstat(fd, &st)) {
+	if (fd >= 0 && fstat(fd, &st)) {
+		err = -errno;
 		close(fd);
-		return -EIO;
+	} else if (fd >= 0 && S_ISREG(st.st_mode)) {
+		err = load_file(files, fd, &st, path);
+	} else if (fd >= 0 && !S_ISDIR(st.st_mode)) {
+		err = -ENODEV;
+		close(fd);
 	}
+	if (err < 0)
+		return leave_out(files, in->root, path, err);
 	if (S_ISREG(st.st_mode))
-		return load_file(files, fd, &st, path);
-	if (!S_ISDIR(st.st_mode) || is_within_itself(in, &st)) {
-		close(fd); /* devices and the like are not served */
 		return 0;
+	if (is_within_itself(in, &st)) {
+		close(fd);
+		return leave_out(files, in->root, path, -ELOOP);
 	}
 	if (folder.depth > FILES_DEPTH_MAX) {
 		close(fd);

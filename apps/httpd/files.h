@@ -60,8 +60,9 @@ struct files {
 	unsigned n_outside;
 	char outside[FILES_PATH_MAX]; /* the first of them */
 	/*
-	 * Files that cannot be opened, also left out: links that lead nowhere
-	 * or in a circle, sockets, files that this user may not read
+	 * Names that cannot be read, also left out: links that lead nowhere or
+	 * in a circle, sockets and the like, files that this user may not read
+	 * or whose disk fails
 	 */
 	unsigned n_broken;
 	char broken[FILES_PATH_MAX];

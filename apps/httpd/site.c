@@ -65,7 +65,7 @@ static void format_broken(const struct files *files, char out[BROKEN_MAX])
 	*out = '\0';
 	if (files->n_broken)
 		snprintf(out, BROKEN_MAX,
-			 "%u names, '%s' for one, cannot be opened",
+			 "%u names, '%s' for one, cannot be read",
 			 files->n_broken, files->broken);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +20,19 @@
 #include "tests/apps/in_folder.h"
 
 static struct files files;
+static off_t bad_bytes; /* length of the files that the disk cannot read */
+
+/* In place of libc's. */
+ssize_t pread(int fd, void *buf, size_t len, off_t at)
+{
+	struct stat st;
+
+	if (bad_bytes && fstat(fd, &st) == 0 && st.st_size == bad_bytes) {
+		errno = EIO;
+		return -1;
+	}
+	return syscall(SYS_pread64, fd, buf, len, at);
+}
 
 static int make_folder(void **state)
 {
@@ -117,13 +131,26 @@ static void test_unreadable_files_are_left_out(void **state)
 {
 	assert_int_equal(mknod(in_folder("site/socket"), S_IFSOCK | 0600, 0),
 			 0);
+	assert_int_equal(mkfifo(in_folder("site/fifo"), 0600), 0);
 	write_file("site/private.txt", "private");
 	assert_int_equal(chmod(in_folder("site/private.txt"), 0), 0);
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
-	assert_int_equal(files.n_broken, geteuid() == 0 ? 1 : 2);
+	assert_int_equal(files.n_broken, geteuid() == 0 ? 2 : 3);
 	expect("/note.txt", "note");
 	expect("/socket", NULL);
 	expect("/private.txt", geteuid() == 0 ? "private" : NULL);
+}
+
+static void test_files_on_a_failing_disk_are_left_out(void **state)
+{
+	write_file("site/bad.txt", "a bad sector");
+	bad_bytes = strlen("a bad sector");
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
+	bad_bytes = 0;
+	assert_int_equal(files.n_broken, 1);
+	assert_string_equal(files.broken, "bad.txt");
+	expect("/note.txt", "note");
+	expect("/bad.txt", NULL);
 }
 
 static void test_root_itself_may_be_a_link(void **state)
@@ -206,6 +233,7 @@ static void test_link_to_its_own_folder_is_not_followed(void **state)
 	link_to("..", "site/a/b/over");
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
 	assert_int_equal(files.n, 6);
+	assert_int_equal(files.n_broken, 3);
 }
 
 static void test_folders_are_not_endlessly_deep(void **state)
@@ -425,6 +453,7 @@ int main(void)
 		T(test_link_within_the_folder_is_followed),
 		T(test_link_to_nothing_is_left_out),
 		T(test_unreadable_files_are_left_out),
+		T(test_files_on_a_failing_disk_are_left_out),
 		T(test_root_itself_may_be_a_link),
 		T(test_folders_within_the_folder),
 		T(test_paths_are_found_by_their_length),
