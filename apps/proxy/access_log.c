@@ -41,6 +41,7 @@ struct access_log {
 	atomic_bool reopen, stop;
 	_Atomic uint64_t unwritten; /* lines that could not be written */
 	uint64_t reported;	    /* lost lines that have been reported */
+	bool reporting, dropped;    /* writes that report; it had no room */
 	char host[64];
 	size_t len; /* bytes of the batch */
 	bool torn;  /* the batch begins within a line: the file has its start */
@@ -156,14 +157,21 @@ static size_t write_max(int fd, const char *data, size_t len)
 	return done;
 }
 
-static void count_unwritten(struct access_log *log, const char *data,
-			    size_t len)
+static void count_unwritten(struct access_log *log, uint64_t lines)
+{
+	if (log->reporting)
+		log->dropped |= lines > 0;
+	else
+		atomic_fetch_add(&log->unwritten, lines);
+}
+
+static uint64_t count_lines(const char *data, size_t len)
 {
 	uint64_t lines = 0;
 
 	for (size_t i = 0; i < len; i++)
 		lines += data[i] == '\n';
-	atomic_fetch_add(&log->unwritten, lines);
+	return lines;
 }
 
 /*
@@ -178,7 +186,7 @@ static void keep_remaining(struct access_log *log, size_t done)
 	if (done ? rest[-1] != '\n' : log->torn)
 		keep = (size_t)((const char *)memchr(rest, '\n', len) - rest) +
 		       1;
-	count_unwritten(log, rest + keep, len - keep);
+	count_unwritten(log, count_lines(rest + keep, len - keep));
 	memmove(log->batch, rest, keep);
 	log->len = keep;
 	log->torn = keep > 0;
@@ -193,7 +201,7 @@ static void flush_batch(struct access_log *log)
 		return;
 	}
 	if (done < log->len)
-		atomic_fetch_add(&log->unwritten, 1);
+		count_unwritten(log, 1);
 	log->len = 0;
 	log->torn = false;
 }
@@ -231,7 +239,7 @@ static int64_t wall_now_ns(void)
  * those that are lost. */
 static void write_lost(struct access_log *log)
 {
-	uint64_t lost = access_log_lost(log), unwritten;
+	uint64_t lost = access_log_lost(log);
 	char line[128], time[64];
 	int n;
 
@@ -240,13 +248,13 @@ static void write_lost(struct access_log *log)
 	format_time(wall_now_ns(), time, sizeof(time));
 	n = snprintf(line, sizeof(line), "%s lost=%llu\n", time,
 		     (unsigned long long)(lost - log->reported));
-	unwritten = log->unwritten;
+	log->reporting = true;
+	log->dropped = false;
 	put_line(log, line, (size_t)n, time);
 	flush_batch(log);
-	if (log->unwritten == unwritten) /* written, or at least begun */
+	log->reporting = false;
+	if (!log->dropped) /* written, or at least begun */
 		log->reported = lost;
-	else
-		log->unwritten = unwritten;
 }
 
 /* Writes what is in a ring now. */
@@ -289,7 +297,7 @@ static void reopen(struct access_log *log)
 		log->say(line);
 		return;
 	}
-	count_unwritten(log, log->batch, log->len); /* of the old file */
+	count_unwritten(log, count_lines(log->batch, log->len)); /* old file */
 	log->len = 0;
 	log->torn = false;
 	close(log->fd);

