@@ -109,22 +109,24 @@ static bool send_what_fits(struct net_conn *conn, uint32_t room)
 }
 
 /*
- * If a window has shrunk below what is under way, that is sent again as a
- * probe. The peer is given up when it stays silent, not when it does not open
- * its window (RFC 9293 3.8.6), unless the connection is an orphan. lwIP gives
- * up by nrtx, so that stays below.
+ * Whether a timeout of what is under way is the last. A user timeout replaces
+ * the number of timeouts, as Linux's does, unless the owner has gone. If a
+ * window has shrunk below what is under way, that is sent again as a probe: the
+ * peer is given up when it stays silent, not when it does not open its window
+ * (RFC 9293 3.8.6), unless the connection is an orphan. lwIP gives up by nrtx,
+ * so that stays below.
  */
 bool net_persist_gives_up(struct tcp_pcb *pcb)
 {
 	struct net_conn *conn = net_conn_of(pcb);
+	bool shut = net_window_shut(pcb);
 
-	if (!net_window_shut(pcb) || conn->orphaned)
+	if (conn->orphaned || (!shut && !net_user_timeout_is_set(conn)))
 		return pcb->nrtx >= TCP_MAXRTX;
-	if (pcb->persist_probe >= TCP_MAXRTX) {
+	if (shut && pcb->persist_probe++ >= TCP_MAXRTX) {
 		net_conn_give_up(conn);
 		return true;
 	}
-	pcb->persist_probe++;
 	pcb->nrtx = LWIP_MIN(pcb->nrtx, TCP_MAXRTX - 2);
 	return false;
 }

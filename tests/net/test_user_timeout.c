@@ -90,6 +90,8 @@ static void send_more(void)
 
 /* ---- waiting for an ACK ---- */
 
+#define HALF_HOUR_MS 1800000u
+
 static void test_user_timeout_gives_up_a_vanished_peer(void **state)
 {
 	unsigned ms;
@@ -124,6 +126,34 @@ static void test_progress_restarts_the_user_timeout(void **state)
 		swallow();
 	}
 	assert_int_equal(ended, 0);
+}
+
+/* TCP's own bound would be five to eight minutes. */
+static void test_user_timeout_may_be_longer_than_tcps_own_bound(void **state)
+{
+	unsigned ms;
+
+	connect_with(HALF_HOUR_MS, 65535);
+	net_send(ours, "hello", 5);
+	ms = run_until_ended(2 * HALF_HOUR_MS, NULL);
+	assert_int_equal(read_result, -ETIMEDOUT);
+	assert_in_range(ms, HALF_HOUR_MS + 100, HALF_HOUR_MS + 300);
+}
+
+static void
+test_user_timeout_of_an_orphan_is_no_longer_than_tcps_own(void **state)
+{
+	connect_with(HALF_HOUR_MS, 65535);
+	net_send(ours, "hello", 5);
+	run_ms(100);
+	assert_int_equal(net_cancel(ours), 0);
+	run_until_ended(1000, NULL);
+	assert_int_equal(net_here()->n_conns, 1);
+	for (unsigned ms = 0; ms < HALF_HOUR_MS / 3; ms += 100) {
+		run_ms(100);
+		swallow();
+	}
+	assert_int_equal(net_here()->n_conns, 0);
 }
 
 static void test_connection_without_a_user_timeout_lasts_longer(void **state)
@@ -292,6 +322,8 @@ int main(void)
 		T(test_user_timeout_gives_up_a_vanished_peer),
 		T(test_data_of_the_peer_does_not_reset_the_user_timeout),
 		T(test_progress_restarts_the_user_timeout),
+		T(test_user_timeout_may_be_longer_than_tcps_own_bound),
+		T(test_user_timeout_of_an_orphan_is_no_longer_than_tcps_own),
 		T(test_connection_without_a_user_timeout_lasts_longer),
 		T(test_an_idle_connection_is_not_given_up),
 		T(test_short_user_timeout_waits_for_the_first_ack),

@@ -649,15 +649,15 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
  * and calls return -ETIMEDOUT: the user timeout of RFC 5482 for this side only,
  * with the meaning of Linux's TCP_USER_TIMEOUT. It bounds
  * - the time that data or a FIN goes unacknowledged, from its first
- *   retransmission on;
+ *   retransmission on, however often it was sent again;
  * - the time that a zero window holds data back, from when the stack noticed
  *   it, even if the peer answers the probes;
  * - with keepalive, the time that a peer does not answer probes, however many
  *   were sent.
- * A connection keeps its timeout after net_close(). 0, the default: TCP's own
- * bounds. Accurate to about 20 ms. The first timeout of a connection takes 192
- * bytes. Returns 0, -EBADF, -EINVAL (ms is more than 2,000,000,000), -ENOTCONN
- * (the connection has ended) or -ENOMEM.
+ * 0, the default: TCP's own bounds, which apply as well after net_close().
+ * Accurate to about 20 ms. The first timeout of a connection takes 192 bytes.
+ * Returns 0, -EBADF, -EINVAL (ms is more than 2,000,000,000), -ENOTCONN (the
+ * connection has ended) or -ENOMEM.
  */
 int net_set_user_timeout(struct net_conn *conn, unsigned ms);
 
