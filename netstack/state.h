@@ -4,9 +4,8 @@
  * includes.
  *
  * struct net_conn holds lwIP's tcp_pcb as its first member, so the two
- * addresses are one. It lives while its pcb lives in lwIP, the program owns
- * the handle, a handler runs on it, or a coroutine still waits on it;
- * net_conn_put() frees it after the last.
+ * addresses are one. net_conn_put() frees it once nobody holds it any more:
+ * lwIP, its owner, its handler, waiters, net_poll() or the output queue.
  */
 #pragma once
 

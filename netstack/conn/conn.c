@@ -24,7 +24,10 @@ struct net_conn_ext *net_conn_ext(struct net_conn *conn)
 	return ext;
 }
 
-/* Frees the memory once nobody uses it: lwIP, an owner, a waiter. */
+/*
+ * Frees the memory once nobody holds it: lwIP, an owner, a handler, waiters,
+ * net_poll(), the output queue.
+ */
 void net_conn_put(struct net_conn *conn)
 {
 	net_client_check(conn);

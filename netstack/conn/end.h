@@ -36,8 +36,9 @@ enum net_end {
 void net_conn_reset(struct net_conn *conn, enum net_end why);
 
 /*
- * Gives up a connection whose peer does not answer: lwIP's next tick ends it,
- * for the reason that tcp/timer.c finds in its state.
+ * Gives up a connection whose peer does not answer: lwIP's tick, which comes
+ * next in the timer that calls this, ends it for the reason that tcp/timer.c
+ * finds in its state.
  */
 void net_conn_give_up(struct net_conn *conn);
 

@@ -21,8 +21,8 @@
 #define AT_ONCE 256u /* records that are due in one round */
 
 /*
- * RFC 6298: a second, and twice as long each time. After the last answer a
- * record is kept until its SYN is twenty seconds old.
+ * RFC 6298: a second, and twice as long each time. A record is kept for five
+ * seconds after the last answer, twenty after the first if no SYN came again.
  */
 #define TIMEOUTS NET_HALF_OPEN_UNSENT
 static const int64_t wait_ns[NET_HALF_OPEN_QUEUES] = {
@@ -268,7 +268,10 @@ static void send_reset(const struct net_half_open *half)
 
 /* ---- beginning and end ---- */
 
-/* Is there room in the backlog, half of all connections, a share of memory? */
+/*
+ * Whether a listener may have one more half-open connection: it has a backlog,
+ * and all listeners share half of --max-conns and a sixteenth of the memory.
+ */
 bool net_half_open_may(const struct net_listener *listener)
 {
 	uint64_t bytes = net_here()->half_open * sizeof(struct net_half_open);

@@ -103,9 +103,10 @@ static bool take_after_handshake(struct net_conn *conn, struct pbuf **p)
 }
 
 /*
- * Takes a segment that only a listener can take. If nobody accepts, one that
- * opens a connection is dropped, to come again. Returns false if it is dealt
- * with; an ACK with a cookie gives a connection. lwIP resets what is left,
+ * Takes a segment that only a listener can take. While the program has not
+ * accepted as many connections as the backlog allows, a segment that opens
+ * another is dropped; its sender repeats it. Returns false if the segment needs
+ * no more; an ACK with a cookie gives a connection. lwIP resets what is left,
  * which for a listener is only an ACK (RFC 9293 3.10.7.2).
  */
 static bool take_opening(struct pbuf **p, struct net_conn **conn)

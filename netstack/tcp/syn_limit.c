@@ -1,11 +1,11 @@
 /*
  * Limits the cost of SYNs. Once a listener has as many half-open connections as
- * it may have, each SYN is answered with a cookie. A cookie costs more than an
+ * it may have, SYNs are answered with cookies. A cookie costs more than an
  * echo, so a flood of SYNs would leave no time for existing connections. A
  * listener therefore sends at most COOKIES_A_SECOND of them, and after a pause
- * COOKIES_AT_ONCE. When these are used up, SYNs to it are dropped for SHED_NS
- * as they are received, before they are processed. If only one source exceeds
- * its half-open connections, only its SYNs stay unanswered.
+ * COOKIES_AT_ONCE. When these are used up, all SYNs to it are dropped for
+ * SHED_NS as they are received, before they are processed; but only the SYN at
+ * hand, if its source alone has as many half-open connections as it may have.
  *
  * A client whose SYN is dropped sends it again after a second (RFC 6298), with
  * the same chance as any other SYN then.

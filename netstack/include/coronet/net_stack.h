@@ -445,10 +445,10 @@ struct net_stats {
 	uint64_t no_memory;	     /* allocations refused, any kind */
 	uint64_t memory_refused;     /* growth and SYNs over the budget */
 	uint64_t memory_resets;	     /* connections reset: budget used up */
-	uint64_t rx_no_memory;	     /* segments dropped: no free frame */
+	uint64_t rx_no_memory;	     /* segments dropped: no copy, no memory */
 	uint64_t views_reclaimed;    /* views that handlers did not release */
 	uint64_t view_misuses;	     /* releases of views that were not held */
-	uint64_t backlog_drops;	     /* SYNs dropped: backlog full */
+	uint64_t backlog_drops;	     /* SYNs dropped: too few accepted */
 	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
 	uint64_t time_wait_recycled; /* ended early: too many */
 	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
