@@ -21,15 +21,6 @@
 
 /* ---- which frame goes where ---- */
 
-static bool is_ours4(const struct net_port *port, uint32_t ip)
-{
-	for (unsigned i = 0; i < net_here()->n_netifs; i++)
-		if (net_port_of(&net_here()->netifs[i]) == port &&
-		    netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
-			return true;
-	return false;
-}
-
 static bool is_ours6(const struct net_port *port, const uint8_t *ip)
 {
 	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
@@ -49,8 +40,8 @@ static enum net_receiver receiver_of_arp(const struct net_port *port,
 	uint32_t target;
 
 	memcpy(&target, arp + 24, sizeof(target));
-	return arp[7] == 1 && is_ours4(port, target) ? NET_RECEIVER_STACK
-						     : NET_RECEIVER_BOTH;
+	return arp[7] == 1 && net_netif_of4(port, target) ? NET_RECEIVER_STACK
+							  : NET_RECEIVER_BOTH;
 }
 
 /* As with ARP. Errors go to both, unless the rule excludes that; the one
@@ -115,7 +106,7 @@ static enum net_receiver receiver_of_ip(const struct net_port *port,
 	bool ours;
 
 	memcpy(&dest4, ip + 16, sizeof(dest4));
-	ours = flags & GLUE_FRAME_IP4 ? is_ours4(port, dest4)
+	ours = flags & GLUE_FRAME_IP4 ? net_netif_of4(port, dest4)
 				      : is_ours6(port, ip + 24);
 	if (flags & GLUE_FRAME_OTHER)
 		return receiver_of_other(rule, frame, ours);

@@ -95,6 +95,11 @@ struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
 
 /* ---- loop.c ---- */
 /*
+ * The interface of a link, or if port is NULL of any link, that has an IPv4
+ * address (network byte order); NULL: none has it, or it is 0.0.0.0.
+ */
+struct netif *net_netif_of4(const struct net_port *port, uint32_t ip);
+/*
  * Whether ip is an address of the stack, on any link: packets to it are looped.
  */
 bool net_link_owns(const struct netif *netif, const ip_addr_t *ip);

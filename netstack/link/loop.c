@@ -27,12 +27,21 @@ bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip)
 	return false;
 }
 
+struct netif *net_netif_of4(const struct net_port *port, uint32_t ip)
+{
+	for (unsigned i = 0; ip && i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+
+		if (netif_ip4_addr(netif)->addr == ip &&
+		    (!port || net_port_of(netif) == port))
+			return netif;
+	}
+	return NULL;
+}
+
 bool net_loop_owns4(uint32_t ip)
 {
-	for (unsigned i = 0; ip && i < net_here()->n_netifs; i++)
-		if (netif_ip4_addr(&net_here()->netifs[i])->addr == ip)
-			return true;
-	return false;
+	return net_netif_of4(NULL, ip) != NULL;
 }
 
 bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip)

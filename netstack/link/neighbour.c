@@ -60,18 +60,6 @@ static bool was_asked(uint32_t ip)
 
 /* ---- ARP that comes in ---- */
 
-static struct netif *netif_of(const struct net_port *port, uint32_t ip)
-{
-	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
-		struct netif *netif = &net_here()->netifs[i];
-
-		if (net_port_of(netif) == port &&
-		    netif_ip4_addr(netif)->addr == ip)
-			return netif;
-	}
-	return NULL;
-}
-
 static bool is_on_link4(const struct net_port *port, uint32_t ip)
 {
 	ip_addr_t addr;
@@ -168,7 +156,7 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 
 	memcpy(&sender, arp + ARP_SENDER, 4);
 	memcpy(&target, arp + ARP_TARGET, 4);
-	netif = target ? netif_of(port, target) : NULL;
+	netif = net_netif_of4(port, target);
 	if (net_loop_owns4(sender)) {
 		ip_addr_set_ip4_u32_val(own, sender);
 		net_announce_conflict(port, &own, arp + ARP_SENDER_MAC);

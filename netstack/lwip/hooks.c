@@ -72,12 +72,8 @@ err_t net_tcp_output(struct tcp_pcb *pcb)
 
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest)
 {
-	if (net_here()->n_netifs == 1 || !src || ip4_addr_isany(src))
-		return NULL;
-	for (unsigned i = 0; i < net_here()->n_netifs; i++)
-		if (ip4_addr_eq(netif_ip4_addr(&net_here()->netifs[i]), src))
-			return &net_here()->netifs[i];
-	return NULL;
+	return net_here()->n_netifs > 1 && src ? net_netif_of4(NULL, src->addr)
+					       : NULL;
 }
 
 /* A peer may use an address of another link: the link that leads to it counts.
