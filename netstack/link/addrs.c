@@ -120,8 +120,8 @@ static void disable_ip6(struct net_ifaddr *addr)
 
 /* ---- the table ---- */
 
-static struct net_ifaddr *find_entry(const struct net_port *port,
-				     const ip_addr_t *ip)
+struct net_ifaddr *net_ifaddr_on(const struct net_port *port,
+				 const ip_addr_t *ip)
 {
 	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
 		struct net_ifaddr *addr = &net_here()->addrs[i];
@@ -172,7 +172,7 @@ static struct net_ifaddr *new_entry(const struct net_port *port,
 static int enable(struct net_port *port, const ip_addr_t *ip,
 		  unsigned prefix_len, bool moved)
 {
-	struct net_ifaddr *addr = find_entry(port, ip);
+	struct net_ifaddr *addr = net_ifaddr_on(port, ip);
 	int err;
 
 	if (!addr)
@@ -268,7 +268,7 @@ int net_ifaddr_remove(struct net_port *port, const struct net_addr *addr)
 	ip_addr_t ip;
 
 	read_ip(port, addr, &ip);
-	own = find_entry(port, &ip);
+	own = net_ifaddr_on(port, &ip);
 	if (!own || (!own->active && !own->duplicate) ||
 	    own->prefix_len != addr->prefix_len)
 		return -EADDRNOTAVAIL;

@@ -21,13 +21,30 @@
 
 /* ---- which frame goes where ---- */
 
-static bool is_ours6(const struct net_port *port, const uint8_t *ip)
+/* Reads an address of a packet. */
+static void read_ip(const struct net_port *port, bool ip4, const uint8_t *bytes,
+		    ip_addr_t *out)
 {
-	for (unsigned i = 0; i < LWIP_IPV6_NUM_ADDRESSES; i++)
-		if (ip6_addr_isvalid(netif_ip6_addr_state(port->netif0, i)) &&
-		    memcmp(netif_ip6_addr(port->netif0, i)->addr, ip, 16) == 0)
-			return true;
-	return false;
+	struct net_addr addr = {.family = ip4 ? 4 : 6};
+
+	memcpy(addr.ip, bytes, ip4 ? 4 : 16);
+	net_addr_to_lwip(&addr, out);
+	if (!ip4)
+		ip6_addr_assign_zone(ip_2_ip6(out), IP6_UNKNOWN, port->netif0);
+}
+
+/*
+ * An address of the link, also one that was removed or that another host has.
+ * The kernel may have that one still. It would answer requests for it, and
+ * reset connections that continue when the address returns.
+ */
+static const struct net_ifaddr *find_addr(const struct net_port *port, bool ip4,
+					  const uint8_t *bytes)
+{
+	ip_addr_t ip;
+
+	read_ip(port, ip4, bytes, &ip);
+	return net_ifaddr_on(port, &ip);
 }
 
 /*
@@ -37,11 +54,9 @@ static bool is_ours6(const struct net_port *port, const uint8_t *ip)
 static enum net_receiver receiver_of_arp(const struct net_port *port,
 					 const uint8_t *arp)
 {
-	uint32_t target;
-
-	memcpy(&target, arp + 24, sizeof(target));
-	return arp[7] == 1 && net_netif_of4(port, target) ? NET_RECEIVER_STACK
-							  : NET_RECEIVER_BOTH;
+	return arp[7] == 1 && find_addr(port, true, arp + 24)
+		       ? NET_RECEIVER_STACK
+		       : NET_RECEIVER_BOTH;
 }
 
 /* As with ARP. Errors go to both, unless the rule excludes that; the one
@@ -56,8 +71,8 @@ static enum net_receiver receiver_of_icmp(const struct net_port *port,
 	if (icmp[0] == (ip4 ? ICMP_ECHO : ICMP6_TYPE_EREQ))
 		return rule->echo ? NET_RECEIVER_KERNEL : NET_RECEIVER_STACK;
 	if (!ip4 && icmp[0] == ICMP6_TYPE_NS)
-		return is_ours6(port, icmp + 8) ? NET_RECEIVER_STACK
-						: NET_RECEIVER_BOTH;
+		return find_addr(port, false, icmp + 8) ? NET_RECEIVER_STACK
+							: NET_RECEIVER_BOTH;
 	if (!ip4 && icmp[0] == ICMP6_TYPE_NA)
 		return NET_RECEIVER_BOTH;
 	return rule->other_off ? NET_RECEIVER_STACK : NET_RECEIVER_BOTH;
@@ -69,29 +84,23 @@ static enum net_receiver receiver_of_icmp(const struct net_port *port,
  * that, so the first of them is dropped, and the rest are of no use.
  */
 static enum net_receiver
-receiver_of_other(const struct net_exception_rule *rule,
-		  const struct glue_frame *frame, bool ours)
+receiver_of_other(const struct net_port *port,
+		  const struct net_exception_rule *rule,
+		  const struct glue_frame *frame, const struct net_ifaddr *own)
 {
 	const uint8_t *ip = frame->data + frame->l3_off;
 	bool ip4 = frame->flags & GLUE_FRAME_IP4;
-	ip_addr_t local, remote;
+	ip_addr_t remote;
 	u16_t from, to;
 
-	if (!(frame->flags & GLUE_FRAME_TCP) || !ours)
+	if (!(frame->flags & GLUE_FRAME_TCP) || !own)
 		return rule->other_off ? NET_RECEIVER_NONE
 				       : NET_RECEIVER_KERNEL;
 	from = (u16_t)glue_get16(frame->data + frame->l4_off);
 	to = (u16_t)glue_get16(frame->data + frame->l4_off + 2);
-	memset(&local, 0, sizeof(local));
-	memset(&remote, 0, sizeof(remote));
-	IP_SET_TYPE_VAL(local, ip4 ? IPADDR_TYPE_V4 : IPADDR_TYPE_V6);
-	IP_SET_TYPE_VAL(remote, ip4 ? IPADDR_TYPE_V4 : IPADDR_TYPE_V6);
-	memcpy(ip4 ? (void *)ip_2_ip4(&remote) : ip_2_ip6(&remote)->addr,
-	       ip + (ip4 ? 12 : 8), ip4 ? 4 : 16);
-	memcpy(ip4 ? (void *)ip_2_ip4(&local) : ip_2_ip6(&local)->addr,
-	       ip + (ip4 ? 16 : 24), ip4 ? 4 : 16);
-	if (!net_ports_has(&rule->tcp, to) || net_listener_find(&local, to) ||
-	    net_demux_find(&local, to, &remote, from))
+	read_ip(port, ip4, ip + (ip4 ? 12 : 8), &remote);
+	if (!net_ports_has(&rule->tcp, to) || net_listener_find(&own->ip, to) ||
+	    net_demux_find(&own->ip, to, &remote, from))
 		return NET_RECEIVER_NONE;
 	return NET_RECEIVER_KERNEL;
 }
@@ -102,29 +111,28 @@ static enum net_receiver receiver_of_ip(const struct net_port *port,
 {
 	const uint8_t *ip = frame->data + frame->l3_off;
 	uint16_t flags = frame->flags;
-	uint32_t dest4;
-	bool ours;
+	bool ip4 = flags & GLUE_FRAME_IP4;
+	const struct net_ifaddr *own =
+		find_addr(port, ip4, ip + (ip4 ? 16 : 24));
 
-	memcpy(&dest4, ip + 16, sizeof(dest4));
-	ours = flags & GLUE_FRAME_IP4 ? net_netif_of4(port, dest4)
-				      : is_ours6(port, ip + 24);
+	if (own && !own->active)
+		return flags & GLUE_FRAME_OTHER ? NET_RECEIVER_NONE
+						: NET_RECEIVER_STACK;
 	if (flags & GLUE_FRAME_OTHER)
-		return receiver_of_other(rule, frame, ours);
+		return receiver_of_other(port, rule, frame, own);
 	if (flags & GLUE_FRAME_UDP) {
 		if (!net_udp_wants(frame) &&
 		    net_ports_has(&rule->udp,
 				  (uint16_t)glue_get16(frame->data +
 						       frame->l4_off + 2)) &&
-		    (ours || !rule->other_off))
+		    (own || !rule->other_off))
 			return flags & GLUE_FRAME_MCAST ? NET_RECEIVER_BOTH
 							: NET_RECEIVER_KERNEL;
 		return NET_RECEIVER_STACK;
 	}
-	if (flags & GLUE_FRAME_ICMP && (ours || flags & GLUE_FRAME_MCAST))
+	if (flags & GLUE_FRAME_ICMP && (own || flags & GLUE_FRAME_MCAST))
 		return receiver_of_icmp(port, rule, frame);
-	if (ours)
-		return NET_RECEIVER_STACK;
-	if (rule->other_off)
+	if (own || rule->other_off)
 		return NET_RECEIVER_STACK;
 	return flags & GLUE_FRAME_MCAST ? NET_RECEIVER_BOTH
 					: NET_RECEIVER_KERNEL;

@@ -31,6 +31,9 @@ void net_link_header4(uint8_t *header, const struct netif *netif, uint32_t dest,
  * Adds a link's addresses. Returns 0, -ENOMEM, or -EINVAL with opts->error set.
  */
 int net_ifaddrs_open(struct net_port *port, struct net_opts *opts);
+/* The table's entry of a link's address, active or not; NULL: none. */
+struct net_ifaddr *net_ifaddr_on(const struct net_port *port,
+				 const ip_addr_t *ip);
 /* Makes an active address inactive. duplicate: another host has it. */
 void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate);
 

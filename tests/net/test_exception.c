@@ -465,6 +465,93 @@ static void test_interface_in_use_fails_the_opening(void **state)
 	assert_int_equal(fake_frames_out, 0);
 }
 
+/* ---- addresses of the stack that it does not use ---- */
+
+static int change_addr(bool add, const char *text)
+{
+	struct net_port *port = &net_here()->ports[0];
+	struct net_addr addr;
+
+	net_addr_parse_prefix(text, &addr);
+	return add ? net_ifaddr_add(port, &addr)
+		   : net_ifaddr_remove(port, &addr);
+}
+
+/* Sends what the kernel, which may still have the address, would answer. */
+static void expect_no_frame_in_the_kernel(void)
+{
+	arp(1, US);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 6, US, 0, 1000, 7);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 6, US, MORE, 1000, 22);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 17, US, 0, 1000, 7);
+	assert_false(goes_to_kernel());
+	ip4(fake_mac, 89, US, 0, 0, 0);
+	assert_false(goes_to_kernel());
+	icmp4(0x0800, US);
+	assert_false(goes_to_kernel());
+	assert_int_equal(answers(), 0);
+}
+
+static void test_kernel_does_not_answer_for_a_removed_address(void **state)
+{
+	assert_int_equal(change_addr(false, "10.0.0.1/24"), 0);
+	expect_no_frame_in_the_kernel();
+	assert_int_equal(change_addr(true, "10.0.0.1/24"), 0);
+	ip4(fake_mac, 6, US, 0, 1000, 22);
+	assert_true(goes_to_kernel());
+}
+
+static void test_kernel_does_not_answer_for_a_duplicate_address(void **state)
+{
+	arp(2, OTHER); /* by another host that has the stack's address */
+	memcpy(frame + 22, stranger_mac, 6);
+	put32(frame + 28, US);
+	assert_true(goes_to_kernel());
+	expect_no_frame_in_the_kernel();
+}
+
+/* A neighbour solicitation, to all that may have fd00::1. */
+static void solicit(void)
+{
+	uint8_t *ip = frame + 14, *icmp = ip + 40;
+
+	ethernet((const uint8_t[6]){0x33, 0x33, 0xff, [5] = 1}, 0x86dd);
+	len = 14 + 40 + 32;
+	ip[0] = 0x60;
+	ip[5] = 32;
+	ip[6] = 58;
+	ip[7] = 255;
+	memcpy(ip + 8, (const uint8_t[16]){0xfd, [15] = 2}, 16);
+	memcpy(ip + 24,
+	       (const uint8_t[16]){0xff, 2, [11] = 1, [12] = 0xff, [15] = 1},
+	       16);
+	icmp[0] = 135;
+	memcpy(icmp + 8, (const uint8_t[16]){0xfd, [15] = 1}, 16);
+	icmp[24] = icmp[25] = 1;
+	memcpy(icmp + 26, fake_peer_mac, 6);
+	put16(icmp + 2, __builtin_bswap16((uint16_t)~glue_sum_fold(
+				glue_sum_pseudo(ip + 8, 16, 58, 32) +
+				glue_sum_add(0, icmp, 32))));
+	fake_receive(frame, len,
+		     GLUE_FRAME_IP6 | GLUE_FRAME_ICMP | GLUE_FRAME_MCAST, 54);
+	run_rounds(1);
+}
+
+static void test_kernel_does_not_answer_for_a_removed_address6(void **state)
+{
+	solicit();
+	assert_false(kernel_has());
+	assert_true(answers() > 0);
+	assert_int_equal(change_addr(false, "fd00::1/64"), 0);
+	answers();
+	solicit();
+	assert_false(kernel_has());
+	assert_int_equal(answers(), 0);
+}
+
 /* ---- changes at run time ---- */
 
 static int use_rule(const char *text)
@@ -565,6 +652,9 @@ int main(void)
 		CASE(test_busy_port_leaves_frames_in_the_kernel),
 		CASE(test_chosen_ports_are_not_the_kernels),
 		cmocka_unit_test(test_interface_in_use_fails_the_opening),
+		CASE(test_kernel_does_not_answer_for_a_removed_address),
+		CASE(test_kernel_does_not_answer_for_a_duplicate_address),
+		CASE(test_kernel_does_not_answer_for_a_removed_address6),
 		WITH(setup_without,
 		     test_exception_is_added_and_removed_at_run_time),
 		CASE(test_changed_rule_keeps_its_interface),
