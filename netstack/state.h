@@ -225,11 +225,11 @@ struct net_ifaddr {
 	bool active;	     /* the stack uses it */
 	bool duplicate;	     /* not active: another host has it */
 	uint8_t to_announce; /* announcements that have not been sent */
-	struct netif *netif; /* IPv4: its own; IPv6: its link's first */
+	struct netif *netif; /* IPv4, active: its own; else the link's first */
 	int64_t due_ns;	     /* the next announcement */
 	int64_t probed_ns;   /* until then a conflict withdraws it */
 	int64_t defended_ns; /* before that, a conflict is not answered */
-	int64_t removed_ns;  /* not active: since then */
+	int64_t removed_ns;  /* not active: since then, without pauses */
 };
 /* Those of the user, and a link-local one for each link. */
 #define NET_IFADDRS (NET_MAX_ADDRS + NET_MAX_LINKS)
@@ -335,7 +335,7 @@ struct net_stack {
 	unsigned n_ports;
 	struct netif *netifs;
 	unsigned n_netifs;
-	struct net_ifaddr *addrs; /* every one that there was */
+	struct net_ifaddr *addrs; /* also some that were removed */
 	unsigned n_addrs;
 	bool addrs_removed; /* one of them has not been active all the time */
 	bool addr_returned; /* connections of it may send again */

@@ -5,8 +5,8 @@
  * its own; IPv6 addresses live on a link's first netif. The table of addresses
  * is what the stack itself uses. Its entries stay: a record of a handshake or
  * of TIME_WAIT holds an entry's index. An address that was removed is inactive:
- * its connections stay, nothing is sent from it, and it is used again, or its
- * entry by another address after a minute.
+ * its connections stay, and nothing is sent from it. Its netif is free for
+ * another address at once, and its entry after a minute.
  */
 #include "netstack/link/link_priv.h"
 
@@ -37,17 +37,38 @@ static err_t init_netif(struct netif *netif)
 	return ERR_OK;
 }
 
+/*
+ * An interface without an IPv4 address: the link's, or with port NULL one that
+ * its link can do without.
+ */
+static struct netif *find_unused(const struct net_port *port)
+{
+	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
+		struct netif *netif = &net_here()->netifs[i];
+		const struct net_port *its = net_port_of(netif);
+
+		if (ip4_addr_isany_val(*netif_ip4_addr(netif)) &&
+		    (port ? its == port : netif != its->netif0))
+			return netif;
+	}
+	return NULL;
+}
+
 static struct netif *add_netif(struct net_port *port)
 {
 	struct netif *netif = &net_here()->netifs[net_here()->n_netifs];
 
-	if (net_here()->n_netifs == NET_IFADDRS ||
-	    !netif_add(netif, NULL, NULL, NULL, port, init_netif,
+	if (net_here()->n_netifs < NET_IFADDRS)
+		net_here()->n_netifs++;
+	else if ((netif = find_unused(NULL)))
+		netif_remove(netif);
+	else
+		return NULL;
+	if (!netif_add(netif, NULL, NULL, NULL, port, init_netif,
 		       ethernet_input))
 		return NULL;
 	if (!netif_default)
 		netif_set_default(netif);
-	net_here()->n_netifs++;
 	if (!port->netif0)
 		port->netif0 = netif;
 	return netif;
@@ -64,24 +85,16 @@ static void set_ip4(struct netif *netif, uint32_t ip, unsigned prefix_len)
 		ip ? lwip_htonl(~UINT32_C(0) << (32 - prefix_len)) : 0);
 }
 
-/* The first netif of a link, if no address has had it, or a new one. */
-static struct netif *free_netif(struct net_port *port)
-{
-	bool used = !port->netif0;
-
-	for (unsigned i = 0; i < net_here()->n_addrs; i++)
-		used |= net_here()->addrs[i].netif == port->netif0 &&
-			IP_IS_V4(&net_here()->addrs[i].ip);
-	return used ? add_netif(port) : port->netif0;
-}
-
 static int enable_ip4(struct net_port *port, struct net_ifaddr *addr)
 {
-	if (!addr->netif)
-		addr->netif = free_netif(port);
-	if (!addr->netif)
+	struct netif *netif = find_unused(port);
+
+	if (!netif)
+		netif = add_netif(port);
+	if (!netif)
 		return -ENOSPC;
-	set_ip4(addr->netif, ip_2_ip4(&addr->ip)->addr, addr->prefix_len);
+	addr->netif = netif;
+	set_ip4(netif, ip_2_ip4(&addr->ip)->addr, addr->prefix_len);
 	return 0;
 }
 
@@ -93,20 +106,20 @@ static void disable_ip4(struct net_ifaddr *addr)
 	for (unsigned i = 0; i < NET_NEIGHBOURS; i++)
 		if (net_here()->neighbours[i].netif == addr->netif)
 			net_here()->neighbours[i].ip = 0;
+	addr->netif = net_port_of(addr->netif)->netif0;
 }
 
 /* ---- IPv6 ---- */
 
-static int enable_ip6(struct net_port *port, struct net_ifaddr *addr)
+static int enable_ip6(const struct net_ifaddr *addr)
 {
 	s8_t index = -1;
 
-	addr->netif = port->netif0;
-	if (netif_add_ip6_address(port->netif0, ip_2_ip6(&addr->ip), &index) !=
+	if (netif_add_ip6_address(addr->netif, ip_2_ip6(&addr->ip), &index) !=
 		    ERR_OK ||
 	    index < 0)
 		return -ENOSPC;
-	netif_ip6_addr_set_state(port->netif0, index, IP6_ADDR_PREFERRED);
+	netif_ip6_addr_set_state(addr->netif, index, IP6_ADDR_PREFERRED);
 	return 0;
 }
 
@@ -133,61 +146,51 @@ struct net_ifaddr *net_ifaddr_on(const struct net_port *port,
 	return NULL;
 }
 
-/* The entry that was removed first, with a netif that the address can have. */
-static struct net_ifaddr *oldest_removed(const struct net_port *port,
-					 const ip_addr_t *ip)
+/* Records live by a clock that leaves out the pauses of the process. */
+static int64_t records_ns(void)
+{
+	return net_here()->now_ns - net_here()->paused_ns;
+}
+
+/* A new entry, or the one that was removed first, if no record has it. */
+static struct net_ifaddr *free_entry(void)
 {
 	struct net_ifaddr *found = NULL;
 
+	if (net_here()->n_addrs < NET_IFADDRS)
+		return &net_here()->addrs[net_here()->n_addrs];
 	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
 		struct net_ifaddr *addr = &net_here()->addrs[i];
 
-		if (!addr->active && net_port_of(addr->netif) == port &&
-		    !!IP_IS_V6(&addr->ip) == !!IP_IS_V6(ip) &&
-		    addr->removed_ns + REUSE_NS < net_here()->now_ns &&
+		if (!addr->active && !addr->duplicate &&
+		    addr->removed_ns + REUSE_NS < records_ns() &&
 		    (!found || addr->removed_ns < found->removed_ns))
 			found = addr;
 	}
 	return found;
 }
 
-static struct net_ifaddr *new_entry(const struct net_port *port,
-				    const ip_addr_t *ip)
-{
-	struct net_ifaddr *addr;
-	struct netif *netif = NULL;
-
-	if (net_here()->n_addrs < NET_IFADDRS) {
-		addr = &net_here()->addrs[net_here()->n_addrs];
-	} else {
-		addr = oldest_removed(port, ip);
-		if (!addr)
-			return NULL;
-		netif = addr->netif;
-	}
-	*addr = (struct net_ifaddr){.ip = *ip, .netif = netif};
-	return addr;
-}
-
 static int enable(struct net_port *port, const ip_addr_t *ip,
 		  unsigned prefix_len, bool moved)
 {
-	struct net_ifaddr *addr = net_ifaddr_on(port, ip);
+	struct net_ifaddr *entry = net_ifaddr_on(port, ip);
+	struct net_ifaddr addr = {.ip = *ip,
+				  .prefix_len = (uint8_t)prefix_len,
+				  .active = true,
+				  .netif = port->netif0};
 	int err;
 
-	if (!addr)
-		addr = new_entry(port, ip);
-	if (!addr)
+	if (!entry)
+		entry = free_entry();
+	if (!entry)
 		return -ENOSPC;
-	addr->prefix_len = (uint8_t)prefix_len;
-	err = IP_IS_V6(ip) ? enable_ip6(port, addr) : enable_ip4(port, addr);
+	err = IP_IS_V6(ip) ? enable_ip6(&addr) : enable_ip4(port, &addr);
 	if (err < 0)
 		return err;
-	addr->active = true;
-	addr->duplicate = false;
-	if (addr == &net_here()->addrs[net_here()->n_addrs])
+	*entry = addr;
+	if (entry == &net_here()->addrs[net_here()->n_addrs])
 		net_here()->n_addrs++;
-	net_announce_begin(addr, moved);
+	net_announce_begin(entry, moved);
 	return 0;
 }
 
@@ -251,7 +254,7 @@ void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate)
 	addr->active = false;
 	addr->duplicate = duplicate;
 	addr->to_announce = 0;
-	addr->removed_ns = net_here()->now_ns;
+	addr->removed_ns = records_ns();
 	net_here()->addrs_removed = true;
 	if (IP_IS_V6(&addr->ip))
 		disable_ip6(addr);

@@ -20,33 +20,50 @@
 static const uint8_t other_mac[6] = {2, 0, 0, 0, 0, 9};
 static const uint8_t us6[16] = {0xfd, [15] = 1};
 
-static int open_stack(bool dad_off)
-{
-	struct net_opts opts;
-	int err;
+static struct net_opts stack_opts;
 
+static void set_opts(void)
+{
 	fake_now_ns = 1000000000;
-	peer_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix("10.0.0.1/24", &opts.addrs[opts.n_addrs++]);
-	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
-	opts.dad_off = dad_off;
+	peer_opts_init(&stack_opts);
+	stack_opts.links[stack_opts.n_links++] = "ring:test";
+	net_addr_parse_prefix("10.0.0.1/24",
+			      &stack_opts.addrs[stack_opts.n_addrs++]);
+	stack_opts.max_conns = 64;
+	stack_opts.poll = NET_POLL_BUSY;
 	result = 12345;
 	ended = 0;
-	err = net_stack_open(&opts, &stack);
+}
+
+static int open_stack(void)
+{
+	int err = net_stack_open(&stack_opts, &stack);
+
 	return err ? err : net_listen(stack, &net_addr_any(7), 8, &listener);
 }
 
 static int setup(void **state)
 {
-	return open_stack(false);
+	set_opts();
+	net_addr_parse_prefix("fd00::1/64",
+			      &stack_opts.addrs[stack_opts.n_addrs++]);
+	return open_stack();
 }
 
 static int setup_without_dad(void **state)
 {
-	return open_stack(true);
+	set_opts();
+	net_addr_parse_prefix("fd00::1/64",
+			      &stack_opts.addrs[stack_opts.n_addrs++]);
+	stack_opts.dad_off = true;
+	return open_stack();
+}
+
+static int setup_two_links(void **state)
+{
+	set_opts();
+	stack_opts.links[stack_opts.n_links++] = "ring:other";
+	return open_stack();
 }
 
 /* ---- what was sent ---- */
@@ -278,14 +295,19 @@ static void test_own_frames_are_no_conflict(void **state)
 
 /* ---- addresses that come and go ---- */
 
-static int change(bool add, const char *text)
+static int change_on(unsigned link, bool add, const char *text)
 {
-	struct net_port *port = &net_here()->ports[0];
+	struct net_port *port = &net_here()->ports[link];
 	struct net_addr addr;
 
 	assert_int_equal(net_addr_parse_prefix(text, &addr), 0);
 	return add ? net_ifaddr_add(port, &addr)
 		   : net_ifaddr_remove(port, &addr);
+}
+
+static int change(bool add, const char *text)
+{
+	return change_on(0, add, text);
 }
 
 /* Whether a SYN to an address is answered from it. */
@@ -427,29 +449,91 @@ static void test_wrong_changes_are_refused(void **state)
 	assert_int_equal(change(false, "10.0.0.1/24"), -EADDRNOTAVAIL);
 }
 
-static void test_addresses_are_bounded(void **state)
+/* Adds addresses 10.X.0.1 and so on until the stack has no room; how many. */
+static unsigned fill(unsigned link, unsigned x)
 {
 	char text[32];
 	unsigned n = 0;
 	int err;
 
-	for (err = 0; err == 0 && n < 200; n++) {
-		snprintf(text, sizeof(text), "10.1.0.%u/24", n + 1);
-		err = change(true, text);
-	}
+	do {
+		snprintf(text, sizeof(text), "10.%u.0.%u/8", x, n + 1);
+		err = change_on(link, true, text);
+	} while (err == 0 && ++n < 200);
 	assert_int_equal(err, -ENOSPC);
-	assert_in_range(n, NET_MAX_ADDRS - 1, NET_MAX_ADDRS + NET_MAX_LINKS);
-	assert_int_equal(change(false, "10.1.0.1/24"), 0);
+	return n;
+}
+
+static void empty(unsigned link, unsigned x, unsigned n)
+{
+	char text[32];
+
+	while (n) {
+		snprintf(text, sizeof(text), "10.%u.0.%u/8", x, n--);
+		assert_int_equal(change_on(link, false, text), 0);
+	}
+}
+
+static void run_s(unsigned s)
+{
+	for (unsigned i = 0; i < 2 * s; i++) {
+		fake_now_ns += 500000000;
+		run_rounds(1);
+	}
+}
+
+static void test_addresses_are_bounded(void **state)
+{
+	char text[32];
+	unsigned n = fill(0, 1);
+	int err;
+
+	assert_in_range(n, NET_MAX_ADDRS - 2, NET_MAX_ADDRS + NET_MAX_LINKS);
+	assert_int_equal(change(false, "10.1.0.1/8"), 0);
 	assert_int_equal(change(true, "10.2.0.1/24"), -ENOSPC);
-	run_ms(1);
-	fake_now_ns += INT64_C(61000000000);
-	run_ms(1);
+	run_s(61);
 	assert_int_equal(change(true, "10.2.0.1/24"), 0);
 	for (err = 0, n = 1; err == 0 && n < 20; n++) {
 		snprintf(text, sizeof(text), "fd00::1:%u/64", n);
 		err = change(true, text);
 	}
 	assert_int_equal(err, -ENOSPC);
+}
+
+/* Records hold an entry's index, and end by a clock without pauses. */
+static void test_pause_of_the_process_frees_no_entry(void **state)
+{
+	fill(0, 1);
+	run_rounds(1);
+	assert_int_equal(change(false, "10.1.0.1/8"), 0);
+	fake_now_ns += INT64_C(90000000000);
+	run_rounds(1);
+	assert_int_equal(change(true, "10.2.0.1/24"), -ENOSPC);
+	run_s(61);
+	assert_int_equal(change(true, "10.2.0.1/24"), 0);
+}
+
+static void
+test_entry_of_a_removed_address_is_free_for_any_link_and_family(void **state)
+{
+	static const uint8_t back[4] = {10, 1, 0, 1};
+	unsigned n = fill(0, 1);
+
+	for (unsigned i = 0; i < 3; i++) {
+		empty(0, 1, n);
+		run_s(61);
+		assert_int_equal(fill(1, 2), n + 1); /* with its first netif */
+		assert_true(stack_has("10.0.0.1") && stack_has("10.2.0.1"));
+		empty(1, 2, n + 1);
+		run_s(61);
+		assert_int_equal(fill(0, 1), n);
+		assert_true(answers_syn(back));
+	}
+	empty(0, 1, n);
+	run_s(61);
+	assert_int_equal(change_on(1, true, "fd00::1/64"), 0);
+	assert_true(stack_has("fd00::1"));
+	assert_int_equal(fill(0, 1), n - 1); /* and a link-local one */
 }
 
 static void test_removed_address_is_used_when_it_is_added_again6(void **state)
@@ -461,15 +545,15 @@ static void test_removed_address_is_used_when_it_is_added_again6(void **state)
 	assert_true(stack_has("fd00::1"));
 }
 
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
+#define WITH(before, name)                                                     \
+	cmocka_unit_test_setup_teardown(name, before, peer_teardown)
+#define T(name) WITH(setup, name)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_address_is_probed_and_announced),
-		cmocka_unit_test_setup_teardown(
-			test_without_dad_nothing_is_probed, setup_without_dad,
-			peer_teardown),
+		WITH(setup_without_dad, test_without_dad_nothing_is_probed),
 		T(test_returning_carrier_announces),
 		T(test_answer_to_a_probe_withdraws_the_address),
 		T(test_answer_to_a_probe_withdraws_the_address6),
@@ -482,6 +566,9 @@ int main(void)
 		T(test_user_timeout_ends_a_connection_without_address),
 		T(test_wrong_changes_are_refused),
 		T(test_addresses_are_bounded),
+		T(test_pause_of_the_process_frees_no_entry),
+		WITH(setup_two_links,
+		     test_entry_of_a_removed_address_is_free_for_any_link_and_family),
 		T(test_removed_address_is_used_when_it_is_added_again6),
 	};
 
