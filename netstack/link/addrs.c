@@ -31,9 +31,8 @@ static err_t init_netif(struct netif *netif)
 	memcpy(netif->hwaddr, glue_port_mac(net_port_of(netif)->glue), 6);
 	/* Up from the beginning: announce.c announces, and not lwIP. */
 	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP |
-		       NETIF_FLAG_ETHERNET | NETIF_FLAG_UP | NETIF_FLAG_LINK_UP;
-	if (net_port_of(netif)->has_ip6)
-		netif->flags |= NETIF_FLAG_MLD6;
+		       NETIF_FLAG_ETHERNET | NETIF_FLAG_UP |
+		       NETIF_FLAG_LINK_UP | NETIF_FLAG_MLD6;
 	return ERR_OK;
 }
 
@@ -211,6 +210,7 @@ static int open_ip6(struct net_port *port, bool moved)
 	const uint8_t *mac = port->netif0->hwaddr;
 	struct net_addr addr = {.family = 6, .ip = {0xfe, 0x80}};
 	ip_addr_t ip;
+	int err;
 
 	if (port->has_ip6)
 		return 0;
@@ -220,9 +220,9 @@ static int open_ip6(struct net_port *port, bool moved)
 	addr.ip[12] = 0xfe;
 	memcpy(addr.ip + 13, mac + 3, 3);
 	read_ip(port, &addr, &ip);
-	port->has_ip6 = true;
-	port->netif0->flags |= NETIF_FLAG_MLD6;
-	return enable(port, &ip, 64, moved);
+	err = enable(port, &ip, 64, moved);
+	port->has_ip6 = err == 0;
+	return err;
 }
 
 static int add_addr(struct net_port *port, const struct net_addr *addr,

@@ -59,6 +59,12 @@ static int setup_without_dad(void **state)
 	return open_stack();
 }
 
+static int setup_without_ip6(void **state)
+{
+	set_opts();
+	return open_stack();
+}
+
 static int setup_two_links(void **state)
 {
 	set_opts();
@@ -536,6 +542,21 @@ test_entry_of_a_removed_address_is_free_for_any_link_and_family(void **state)
 	assert_int_equal(fill(0, 1), n - 1); /* and a link-local one */
 }
 
+static void test_link_local_address_needs_room_like_others(void **state)
+{
+	const struct net_port *port = &net_here()->ports[0];
+
+	fill(0, 1);
+	assert_int_equal(change(true, "fd00::1/64"), -ENOSPC);
+	assert_false(port->has_ip6);
+	empty(0, 1, 2);
+	run_s(61);
+	assert_int_equal(change(true, "fd00::1/64"), 0);
+	assert_true(port->has_ip6);
+	assert_true(stack_has("fd00::1"));
+	assert_true(ip6_addr_isvalid(netif_ip6_addr_state(port->netif0, 0)));
+}
+
 static void test_removed_address_is_used_when_it_is_added_again6(void **state)
 {
 	assert_int_equal(change(false, "fd00::1/64"), 0);
@@ -569,6 +590,8 @@ int main(void)
 		T(test_pause_of_the_process_frees_no_entry),
 		WITH(setup_two_links,
 		     test_entry_of_a_removed_address_is_free_for_any_link_and_family),
+		WITH(setup_without_ip6,
+		     test_link_local_address_needs_room_like_others),
 		T(test_removed_address_is_used_when_it_is_added_again6),
 	};
 
