@@ -1,8 +1,10 @@
 /*
  * The stack's addresses: listed, added and removed while the program runs.
  *
- * The shards change their tables one after another, shard 0 first, because it
- * answers ARP and announces. If one fails, the others take the change back.
+ * The shards change their tables one after another, shard 0 last: it probes for
+ * an address that is added, answers for it, and posts its withdrawal to the
+ * others, which must have it by then. If one fails, the others take the change
+ * back.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/link/link.h"
@@ -129,12 +131,12 @@ static cJSON *change_all(const char *params, bool add)
 					 params ? params : "");
 	if (n == 0)
 		return net_control_ask_error(0, -EAGAIN);
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = n; i-- > 0;) {
 		err = change_on(i, &change, &asked);
 		if (err == 0)
 			continue;
 		change.add = !add;
-		for (unsigned back = i; back-- > 0;)
+		for (unsigned back = i + 1; back < n; back++)
 			change_on(back, &change, &(bool){false});
 		return asked ? net_control_ask_error(i, err)
 			     : change_error(&change, err);

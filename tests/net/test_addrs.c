@@ -7,12 +7,15 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "netstack/control/control_priv.h"
 #include "netstack/link/link.h"
 #include "tests/bytes.h"
+#include "tests/net/asking.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/frames.h"
 #include "tests/net/peer.h"
@@ -557,6 +560,19 @@ static void test_link_local_address_needs_room_like_others(void **state)
 	assert_true(ip6_addr_isvalid(netif_ip6_addr_state(port->netif0, 0)));
 }
 
+/* It probes, and posts the result to the others: they must have it by then. */
+static void test_address_comes_up_on_shard_0_last(void **state)
+{
+	unsigned before = net_here()->n_addrs;
+	char *answer;
+
+	net_ask_open(2); /* there is no shard 1 to ask */
+	answer = asked_text(0, "/coronet/addr.add,10.0.0.9/24", NULL);
+	assert_non_null(strstr(answer, "shard 1"));
+	assert_int_equal(net_here()->n_addrs, before);
+	free(answer);
+}
+
 static void test_removed_address_is_used_when_it_is_added_again6(void **state)
 {
 	assert_int_equal(change(false, "fd00::1/64"), 0);
@@ -592,6 +608,7 @@ int main(void)
 		     test_entry_of_a_removed_address_is_free_for_any_link_and_family),
 		WITH(setup_without_ip6,
 		     test_link_local_address_needs_room_like_others),
+		T(test_address_comes_up_on_shard_0_last),
 		T(test_removed_address_is_used_when_it_is_added_again6),
 	};
 
