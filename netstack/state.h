@@ -224,7 +224,7 @@ struct net_ifaddr {
 	uint8_t prefix_len;
 	bool active;	     /* the stack uses it */
 	bool duplicate;	     /* not active: another host has it */
-	uint8_t to_announce; /* announcements that have not been sent */
+	uint8_t to_announce; /* announcements; or duplicate: shards to ask */
 	struct netif *netif; /* IPv4, active: its own; else the link's first */
 	int64_t due_ns;	     /* the next announcement */
 	int64_t probed_ns;   /* until then a conflict withdraws it */

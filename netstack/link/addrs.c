@@ -278,6 +278,7 @@ int net_ifaddr_remove(struct net_port *port, const struct net_addr *addr)
 	if (own->active)
 		net_ifaddr_disable(own, false);
 	own->duplicate = false;
+	own->to_announce = 0;
 	return 0;
 }
 

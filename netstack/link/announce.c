@@ -116,27 +116,7 @@ void net_announce_port(const struct net_port *port)
 	}
 }
 
-void net_announce_tick(void)
-{
-	int64_t now_ns = net_here()->now_ns;
-
-	if (now_ns < net_here()->next_announce_ns)
-		return;
-	net_here()->next_announce_ns = CORO_FOREVER;
-	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
-		struct net_ifaddr *addr = &net_here()->addrs[i];
-
-		if (!addr->to_announce)
-			continue;
-		if (addr->due_ns <= now_ns)
-			announce(addr, true);
-		else
-			net_here()->next_announce_ns = LWIP_MIN(
-				net_here()->next_announce_ns, addr->due_ns);
-	}
-}
-
-/* ---- conflicts ---- */
+/* ---- withdrawals ---- */
 
 /* Runs on another shard. */
 static void withdraw_here(void *arg)
@@ -149,19 +129,50 @@ static void withdraw_here(void *arg)
 	free(ip);
 }
 
-static void withdraw(struct net_ifaddr *addr)
+/*
+ * Has the other shards withdraw an address. If memory is short or a shard's
+ * queue is full, the rest of them follows at the next tick.
+ */
+static void post_withdrawal(struct net_ifaddr *addr)
 {
-	for (unsigned i = 1; i < net_here()->n_shards; i++) {
+	for (; addr->to_announce; addr->to_announce--) {
 		ip_addr_t *ip = malloc(sizeof(*ip));
 
-		if (!ip)
-			continue; /* that shard's packets are not answered */
-		*ip = addr->ip;
-		if (net_post(i, withdraw_here, ip) < 0)
-			free(ip);
+		if (ip)
+			*ip = addr->ip;
+		if (ip && net_post(addr->to_announce, withdraw_here, ip) == 0)
+			continue;
+		free(ip);
+		net_here()->next_announce_ns = net_here()->now_ns;
+		break;
 	}
-	net_ifaddr_disable(addr, true);
 }
+
+/* ---- what is due ---- */
+
+void net_announce_tick(void)
+{
+	int64_t now_ns = net_here()->now_ns;
+
+	if (now_ns < net_here()->next_announce_ns)
+		return;
+	net_here()->next_announce_ns = CORO_FOREVER;
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		struct net_ifaddr *addr = &net_here()->addrs[i];
+
+		if (!addr->to_announce)
+			continue;
+		if (addr->duplicate)
+			post_withdrawal(addr);
+		else if (addr->due_ns <= now_ns)
+			announce(addr, true);
+		else
+			net_here()->next_announce_ns = LWIP_MIN(
+				net_here()->next_announce_ns, addr->due_ns);
+	}
+}
+
+/* ---- conflicts ---- */
 
 static void log_conflict(const struct net_ifaddr *addr, const uint8_t *mac,
 			 const char *what)
@@ -199,7 +210,9 @@ void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
 		log_conflict(addr, mac,
 			     "it is not used. Change one of the two, then use "
 			     "coronet-ctl addr del and add");
-		withdraw(addr);
+		net_ifaddr_disable(addr, true);
+		addr->to_announce = (uint8_t)(net_here()->n_shards - 1);
+		post_withdrawal(addr);
 	} else if (now_ns >= addr->defended_ns) {
 		log_conflict(addr, mac, "change one of the two");
 		addr->defended_ns = now_ns + DEFEND_NS;

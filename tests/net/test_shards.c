@@ -11,11 +11,13 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include <coronet/net.h>
 
+#include "netstack/link/link_priv.h"
 #include "tests/apps/in_child.h"
 #include "tests/net/fake_glue.h"
 
@@ -225,6 +227,62 @@ static void test_too_little_memory_for_the_shards_is_refused(void **state)
 	assert_int_equal(started, 0);
 }
 
+/* ---- addresses ---- */
+
+static _Atomic bool blocked, withdrawn;
+
+static bool has_address(struct net_stack *stack)
+{
+	return net_is_local(stack, &opts.addrs[0]);
+}
+
+static void do_nothing(void *arg)
+{
+}
+
+/* Finds a duplicate address while shard 1 has no room for posts. */
+static void withdraw_address(struct net_stack *stack)
+{
+	static const uint8_t other_mac[6] = {2, 0, 0, 0, 0, 9};
+	const ip_addr_t ip = IPADDR4_INIT_BYTES(10, 0, 0, 1);
+
+	while (!atomic_load(&blocked))
+		coro_yield();
+	while (net_post(1, do_nothing, NULL) == 0)
+		; /* until its queue is full */
+	net_announce_conflict(&net_here()->ports[0], &ip, other_mac);
+	assert_false(has_address(stack));
+	atomic_store(&withdrawn, true);
+	while (!atomic_load(&counted)) {
+		fake_now_ns += 1000000;
+		coro_yield();
+	}
+}
+
+static int withdraw_and_wait(struct net_stack *stack, void *arg)
+{
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	if (net_stack_shard(stack) == 0) {
+		withdraw_address(stack);
+	} else {
+		atomic_store(&blocked, true);
+		while (!atomic_load(&withdrawn))
+			usleep(1000); /* keeps the shard from its posts */
+		while (has_address(stack))
+			coro_yield();
+		atomic_fetch_add(&counted, 1);
+	}
+	net_stack_stop(stack);
+	return 0;
+}
+
+static void test_withdrawal_waits_for_room_in_a_shards_queue(void **state)
+{
+	assert_int_equal(run(2, withdraw_and_wait, NULL), 0);
+	assert_int_equal(counted, 1);
+}
+
 /* ---- wrong use ---- */
 
 static int listen_on_another(struct net_stack *stack, void *arg)
@@ -289,6 +347,9 @@ int main(void)
 		cmocka_unit_test_setup(test_statistics_are_summed_up, reset),
 		cmocka_unit_test_setup(
 			test_too_little_memory_for_the_shards_is_refused,
+			reset),
+		cmocka_unit_test_setup(
+			test_withdrawal_waits_for_room_in_a_shards_queue,
 			reset),
 		cmocka_unit_test_setup(
 			test_calls_on_another_shards_stack_abort_with_a_message,
