@@ -36,7 +36,10 @@ static void add_address(struct call *call, const struct net_addr *addr)
 
 /* ---- one family of one name ---- */
 
-/* Starts a query unless the entry is valid or one is open. */
+/*
+ * Starts a query unless the entry is valid or one is open. A cleanup of the
+ * coroutine drops the reference to the entry.
+ */
 static int begin_family(struct call *call, const char *text, uint8_t family,
 			struct net_name **out, unsigned *answers)
 {
@@ -46,21 +49,19 @@ static int begin_family(struct call *call, const char *text, uint8_t family,
 	if (err < 0)
 		return err;
 	*answers = name->answers;
-	if (name->asked) {
+	if (!name->asked) {
+		if (name->answers && net_here()->now_ns < name->expires_ns)
+			--*answers;
+		else
+			err = net_query_start(call->resolver, name);
+	}
+	if (err == 0)
+		err = coro_cleanup_push(net_name_put, name);
+	if (err == 0)
 		*out = name;
-		return 0;
-	}
-	if (name->answers && net_here()->now_ns < name->expires_ns) {
-		--*answers;
-	} else {
-		err = net_query_start(call->resolver, name);
-		if (err < 0) {
-			net_name_put(name);
-			return err;
-		}
-	}
-	*out = name;
-	return 0;
+	else
+		net_name_put(name);
+	return err;
 }
 
 static int wait_family(struct net_name *name, unsigned answers,
@@ -102,39 +103,32 @@ int net_resolve_error(int a, int b)
 	return a == -ENODATA ? b : a;
 }
 
-/* Both families at the same time. */
+/* Both families at the same time. Addresses of one are enough. */
 static int ask_name(struct call *call, const char *text)
 {
 	struct net_name *found[FAMILIES] = {NULL, NULL};
 	const bool wanted[FAMILIES] = {call->wants6, call->wants4};
-	unsigned answers[FAMILIES], pushed = 0;
-	int err = 0, result = 0;
+	unsigned answers[FAMILIES];
+	int err, result = 0;
 
-	for (unsigned i = 0; i < FAMILIES && err == 0; i++) {
-		if (!wanted[i])
-			continue;
-		err = begin_family(call, text, i ? 4 : 6, &found[i],
-				   &answers[i]);
-		if (err < 0)
-			break;
-		err = coro_cleanup_push(net_name_put, found[i]);
-		if (err < 0)
-			net_name_put(found[i]);
-		pushed += err == 0;
+	for (unsigned i = 0; i < FAMILIES; i++) {
+		err = wanted[i] ? begin_family(call, text, i ? 4 : 6, &found[i],
+					       &answers[i])
+				: 0;
+		result = net_resolve_error(result, err);
 	}
-	for (unsigned i = 0; i < FAMILIES && err == 0; i++) {
+	for (unsigned i = 0; i < FAMILIES; i++) {
 		if (!found[i])
 			continue;
 		err = wait_family(found[i], answers[i], call->deadline_ns);
 		if (err == 0)
-			result = net_resolve_error(result,
-						   take_family(call, found[i]));
+			err = take_family(call, found[i]);
+		result = net_resolve_error(result, err);
 	}
-	for (; pushed; pushed--)
-		coro_cleanup_pop(true);
-	if (call->n)
-		return 0;
-	return err < 0 ? err : result;
+	for (unsigned i = 0; i < FAMILIES; i++)
+		if (found[i])
+			coro_cleanup_pop(true);
+	return call->n ? 0 : result;
 }
 
 /* Whether another form of the name may be tried. */

@@ -363,6 +363,28 @@ static void test_addresses_of_one_family_are_enough(void **state)
 	lookup_check(&a, 1);
 }
 
+static void test_answer_is_used_if_the_other_family_times_out(void **state)
+{
+	lookup_begin_for(&a, "a.test", 0, 500);
+	lookup_begin_for(&b, "b.test", 0, 500);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_true(query_next(&q));
+		if (q.type != (q.name[0] == 'a' ? DNS_A : DNS_AAAA))
+			continue;
+		response_begin(&r, &q, 0);
+		if (q.type == DNS_A)
+			response_add4(&r, 9, "10.1.0.1");
+		else
+			response_add6(&r, 9, "fd01::1");
+		response_send(&q, &r);
+	}
+	pass_s(1);
+	lookup_check(&a, 1);
+	lookup_check_addr(&a, 0, "10.1.0.1");
+	lookup_check(&b, 1);
+	lookup_check_addr(&b, 0, "fd01::1");
+}
+
 /* ---- bounds ---- */
 
 static void test_cache_has_a_bound_and_keeps_what_is_used(void **state)
@@ -420,6 +442,24 @@ static void test_number_of_queries_has_a_bound(void **state)
 	}
 	for (unsigned i = 0; i < NET_RESOLVE_QUERIES; i++)
 		lookup_check(&many[i], 1);
+}
+
+static void test_last_query_is_used_if_the_other_family_has_none(void **state)
+{
+	static char text[NET_RESOLVE_QUERIES][16];
+
+	for (unsigned i = 0; i < NET_RESOLVE_QUERIES - 1; i++) {
+		snprintf(text[i], sizeof(text[i]), "n%u.test", i);
+		lookup_begin(&many[i], text[i], 4);
+		assert_true(query_next(&q));
+	}
+	lookup_begin(&a, "a.test", 0);
+	assert_true(query_next(&q));
+	assert_int_equal(q.type, DNS_AAAA);
+	response_begin(&r, &q, 0);
+	response_add6(&r, 9, "fd01::1");
+	response_send(&q, &r);
+	lookup_check(&a, 1);
 }
 
 static void test_lookups_without_memory_fail_cleanly(void **state)
@@ -544,9 +584,11 @@ int main(void)
 		TEST(test_failure_of_all_servers_is_cached_for_a_second),
 		TEST(test_server_without_a_socket_is_reported),
 		TEST(test_addresses_of_one_family_are_enough),
+		TEST(test_answer_is_used_if_the_other_family_times_out),
 		TEST(test_cache_has_a_bound_and_keeps_what_is_used),
 		TEST(test_open_query_outlives_a_full_cache),
 		TEST(test_number_of_queries_has_a_bound),
+		TEST(test_last_query_is_used_if_the_other_family_has_none),
 		TEST(test_lookups_without_memory_fail_cleanly),
 		TEST(test_cancelled_lookup_leaves_the_query),
 		TEST(test_stack_closes_while_names_are_asked_for),
