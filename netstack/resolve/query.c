@@ -299,7 +299,6 @@ static int set_servers(struct net_resolver *resolver)
 		       : -ENOMEM;
 }
 
-/* Between queries: the files may have changed. */
 static int refresh_servers(struct net_resolver *resolver)
 {
 	struct net_resolv_conf *conf = &resolver->conf;
@@ -362,19 +361,28 @@ int net_resolver_get(struct net_resolver **out)
 		}
 		resolving.resolver = resolver;
 	}
-	err = resolver->has_channel ? 0 : open_channel(resolver);
-	if (err < 0)
-		return err;
-	if (resolver->queries == 0)
-		err = refresh_servers(resolver);
 	*out = resolver;
-	return err;
+	return 0;
+}
+
+int net_resolver_refresh(struct net_resolver *resolver)
+{
+	int err;
+
+	if (net_here()->draining)
+		return -ECANCELED;
+	if (resolver->queries)
+		return 0;
+	err = resolver->has_channel ? 0 : open_channel(resolver);
+	return err < 0 ? err : refresh_servers(resolver);
 }
 
 int net_query_start(struct net_resolver *resolver, struct net_name *name)
 {
 	int err;
 
+	if (net_here()->draining) /* net_resolve_stop() was called */
+		return -ECANCELED;
 	if (resolver->queries >= NET_RESOLVE_QUERIES)
 		return -ENOBUFS;
 	err = start_driver(resolver);

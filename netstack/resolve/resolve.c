@@ -249,18 +249,17 @@ static int resolve(struct call *call, const char *name, uint8_t family)
 	if (!net_name_copy(name, len, text))
 		return -EINVAL;
 	err = net_resolver_get(&call->resolver);
-	if (err < 0 && err != -EHOSTUNREACH)
+	if (err < 0)
 		return err;
 	if (find_in_hosts(call, text, family))
 		return 0;
-	if (err < 0)
-		return err;
 	if (is_localhost(text))
 		return -ENOENT;
 	if (!coro_self())
 		return -EPERM;
-	if (net_here()->draining)
-		return -ECANCELED;
+	err = net_resolver_refresh(call->resolver);
+	if (err < 0)
+		return err;
 	call->ttl_s = TTL_MAX_S;
 	return ask_servers(call, text, name[len - 1] == '.');
 }

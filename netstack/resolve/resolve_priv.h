@@ -171,11 +171,18 @@ struct net_resolver {
 	unsigned n_servers;
 };
 
-/* The shard's resolver, made if need be. Returns 0, -ENOMEM or -EMFILE. */
+/* The shard's resolver, made if need be. Returns 0 or -ENOMEM. */
 int net_resolver_get(struct net_resolver **out);
 /*
+ * Before a query: opens c-ares and, while no query is open, reads the files
+ * that have changed. Returns 0, -ENOMEM, -EHOSTUNREACH (there is no server) or
+ * -ECANCELED.
+ */
+int net_resolver_refresh(struct net_resolver *resolver);
+/*
  * Asks the servers for a name; net_name_answer() is called in any case, maybe
- * at once. Returns 0, -ENOBUFS or -ENOMEM, and then nothing was asked.
+ * at once. Returns 0, -ENOBUFS, -ENOMEM or -ECANCELED; without 0 nothing was
+ * asked.
  */
 int net_query_start(struct net_resolver *resolver, struct net_name *name);
 /* Wakes the coroutine that drives c-ares. */

@@ -492,6 +492,36 @@ static void test_cancelled_lookup_leaves_the_query(void **state)
 	lookup_check(&b, -ECANCELED);
 }
 
+static void test_draining_stack_asks_for_no_further_form_of_a_name(void **state)
+{
+	struct datagram d;
+
+	write_resolv_conf("nameserver 10.0.0.2\nsearch one.test two.test\n");
+	lookup_begin(&a, "a", 4);
+	assert_true(query_next(&q));
+	response_begin(&r, &q, DNS_NXDOMAIN);
+	d = (struct datagram){.from = q.d.to, .to = q.d.from, .len = r.len};
+	memcpy(d.data, r.data, r.len);
+	datagram_send(&d);
+	run_rounds(1);
+	assert_false(a.ended); /* it has the answer, and has not run */
+	stack->draining = true;
+	net_resolve_stop();
+	run_rounds(2);
+	lookup_check(&a, -ECANCELED);
+}
+
+static void test_draining_stack_opens_no_channel(void **state)
+{
+	struct net_resolver *resolver;
+
+	stack->draining = true;
+	lookup_begin(&a, "a.test", 4);
+	lookup_check(&a, -ECANCELED);
+	assert_int_equal(net_resolver_get(&resolver), 0);
+	assert_false(resolver->has_channel);
+}
+
 static void test_stack_closes_while_names_are_asked_for(void **state)
 {
 	for (unsigned i = 0; i < 20; i++)
@@ -591,6 +621,8 @@ int main(void)
 		TEST(test_last_query_is_used_if_the_other_family_has_none),
 		TEST(test_lookups_without_memory_fail_cleanly),
 		TEST(test_cancelled_lookup_leaves_the_query),
+		TEST(test_draining_stack_asks_for_no_further_form_of_a_name),
+		TEST(test_draining_stack_opens_no_channel),
 		TEST(test_stack_closes_while_names_are_asked_for),
 		TEST(test_truncated_answer_is_asked_for_again_over_tcp),
 		TEST(test_refused_tcp_after_truncation_is_reported),
