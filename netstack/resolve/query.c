@@ -302,6 +302,7 @@ static int set_servers(struct net_resolver *resolver)
 static int refresh_servers(struct net_resolver *resolver)
 {
 	struct net_resolv_conf *conf = &resolver->conf;
+	int err;
 
 	if (!net_conf_refresh(conf) && resolver->n_servers)
 		return 0;
@@ -310,7 +311,10 @@ static int refresh_servers(struct net_resolver *resolver)
 	memcpy(resolver->servers,
 	       resolving.n_servers ? resolving.servers : conf->servers,
 	       sizeof(resolver->servers));
-	return set_servers(resolver);
+	err = set_servers(resolver);
+	if (err < 0)
+		resolver->n_servers = 0; /* set them by the next call */
+	return err;
 }
 
 /* ---- the resolver ---- */

@@ -3,6 +3,7 @@
  * test_resolve_hostile.c.
  */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <setjmp.h>
@@ -27,6 +28,20 @@
 static struct lookup a, b, many[MANY];
 static struct query q, q2;
 static struct response r;
+static bool servers_refused;
+
+/* Stands for that of c-ares, whose prototype depends on the version. */
+int set_servers(ares_channel channel,
+		const void *nodes) __asm__("ares_set_servers_ports");
+
+__attribute__((visibility("default"))) int set_servers(ares_channel channel,
+						       const void *nodes)
+{
+	int (*real)(ares_channel, const void *) =
+		dlsym(RTLD_NEXT, "ares_set_servers_ports");
+
+	return servers_refused ? ARES_ENOMEM : real(channel, nodes);
+}
 
 /* Answers the next query, for this name and type, with an address. */
 static void answer4(const char *name, uint32_t ttl_s, const char *address)
@@ -290,6 +305,17 @@ static void test_servers_at_loopback_addresses_are_none(void **state)
 }
 
 /* ---- servers that fail ---- */
+
+static void test_servers_that_could_not_be_set_are_set_later(void **state)
+{
+	servers_refused = true;
+	lookup_begin(&a, "a.test", 4);
+	lookup_check(&a, -ENOMEM);
+	servers_refused = false;
+	lookup_begin(&a, "a.test", 4);
+	answer4("a.test", 1, "10.1.0.1");
+	lookup_check(&a, 1);
+}
 
 static void test_second_server_answers_for_a_silent_one(void **state)
 {
@@ -608,6 +634,7 @@ int main(void)
 		TEST(test_search_list_completes_short_names),
 		TEST(test_changed_resolv_conf_is_followed),
 		TEST(test_servers_at_loopback_addresses_are_none),
+		TEST(test_servers_that_could_not_be_set_are_set_later),
 		TEST(test_second_server_answers_for_a_silent_one),
 		TEST(test_silent_servers_are_asked_twice),
 		TEST(test_call_times_out_and_its_query_fills_the_cache),
