@@ -7,12 +7,12 @@
 #include "netstack/resolve/resolve_priv.h"
 
 #include <arpa/inet.h>
+#include <arpa/nameser.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <string.h>
 
-#define DNS_HEADER_BYTES 12
-#define DIAL_TIMEOUT_MS	 5000
+#define DIAL_TIMEOUT_MS 5000
 
 /* Datagrams that wait: the answers of all queries, and a flood's. */
 static const struct net_udp_opts udp_opts = {
@@ -169,7 +169,7 @@ static ares_ssize_t receive_datagram(struct net_udp *udp, void *buf, size_t len,
 
 		if (n < 0)
 			return fail((int)n);
-		if (n < DNS_HEADER_BYTES || info.len > len)
+		if (n < NS_HFIXEDSZ || info.len > len)
 			continue;
 		if (sa)
 			write_sockaddr(&info.peer, sa, sa_len);
