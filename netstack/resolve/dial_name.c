@@ -260,7 +260,7 @@ static int begin_lookups(struct race *race)
 	const bool wanted[FAMILIES] = {
 		net_resolve_wants(6, race->opts.source.family),
 		net_resolve_wants(4, race->opts.source.family)};
-	int err = 0;
+	int err = wanted[0] || wanted[1] ? 0 : -EADDRNOTAVAIL;
 
 	for (unsigned i = 0; i < FAMILIES && err == 0; i++) {
 		race->lookups[i].race = race;
@@ -295,6 +295,13 @@ static int dial_name(struct net_stack *stack, struct race *race,
 	return err;
 }
 
+static bool is_source(const struct net_addr *source)
+{
+	return source->port == 0 &&
+	       (source->family == 0 || source->family == 4 ||
+		source->family == 6);
+}
+
 int net_dial_name(struct net_stack *stack, const char *name, uint16_t port,
 		  const struct net_dial_opts *opts, struct net_conn **out)
 {
@@ -303,7 +310,7 @@ int net_dial_name(struct net_stack *stack, const char *name, uint16_t port,
 	NET_CHECK_STACK(stack);
 	if (!stack || !name || !out || port == 0 ||
 	    strnlen(name, sizeof(race->name)) == sizeof(race->name) ||
-	    (opts && opts->source.port))
+	    (opts && !is_source(&opts->source)))
 		return -EINVAL;
 	if (!coro_self())
 		return -EPERM;

@@ -189,17 +189,25 @@ static int ask_servers(struct call *call, const char *text, bool absolute)
 
 /* ---- the call ---- */
 
+/* Whether an address of the stack reaches hosts beyond its own link. */
+static bool is_wide(const struct net_ifaddr *addr, uint8_t family)
+{
+	if (!addr->active)
+		return false;
+	return IP_IS_V6(&addr->ip)
+		       ? family == 6 &&
+				 !ip6_addr_islinklocal(ip_2_ip6(&addr->ip))
+		       : family == 4;
+}
+
 bool net_resolve_wants(uint8_t family, uint8_t asked)
 {
-	const struct net_stack *stack = net_here();
 	bool found = false;
 
 	if (asked)
 		return family == asked;
-	for (unsigned i = 0; family == 6 && i < stack->n_ports; i++)
-		found |= stack->ports[i].has_ip6;
-	for (unsigned i = 0; family == 4 && i < stack->n_netifs; i++)
-		found |= !ip4_addr_isany(netif_ip4_addr(&stack->netifs[i]));
+	for (unsigned i = 0; i < net_here()->n_addrs; i++)
+		found |= is_wide(&net_here()->addrs[i], family);
 	return found;
 }
 
@@ -257,6 +265,8 @@ static int resolve(struct call *call, const char *name, uint8_t family)
 		return -ENOENT;
 	if (!coro_self())
 		return -EPERM;
+	if (!call->wants4 && !call->wants6)
+		return -EADDRNOTAVAIL;
 	err = net_resolver_refresh(call->resolver);
 	if (err < 0)
 		return err;

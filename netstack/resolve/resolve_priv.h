@@ -197,7 +197,7 @@ int64_t net_negative_ttl_s(const uint8_t *bytes, size_t len);
 
 /*
  * Whether addresses of a family are wanted if the caller asks for one, or for
- * 0: those that the stack has itself.
+ * 0: those of which the stack has an address that is not link-local.
  */
 bool net_resolve_wants(uint8_t family, uint8_t asked);
 /* Of two lookups without addresses: the error that says more. */

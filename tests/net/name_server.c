@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "netstack/link/link.h"
 #include "netstack/resolve/resolve.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
@@ -90,6 +91,14 @@ int names_teardown(void **state)
 	write_hosts(NULL);
 	assert_int_equal(rmdir(folder), 0);
 	return err;
+}
+
+void names_remove_addr(const char *text)
+{
+	struct net_addr addr;
+
+	assert_int_equal(net_addr_parse_prefix(text, &addr), 0);
+	assert_int_equal(net_ifaddr_remove(&stack->ports[0], &addr), 0);
 }
 
 /* ---- queries ---- */

@@ -40,6 +40,9 @@ int names_teardown(void **state);
 void write_resolv_conf(const char *text);
 void write_hosts(const char *text);
 
+/* Removes an address of the stack, "10.0.0.1/24" or "fd00::1/64". */
+void names_remove_addr(const char *text);
+
 /* Runs the stack until it has sent a query; false if it sends none. */
 bool query_next(struct query *out);
 /* Reads a query, as sent in a datagram or over TCP. */

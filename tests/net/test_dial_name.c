@@ -240,6 +240,22 @@ static void test_address_is_dialed_without_a_query(void **state)
 	check_dialed(6);
 }
 
+static void test_stack_without_an_address_dials_no_name(void **state)
+{
+	static const char *const names[] = {"a.test", "10.0.0.9", "fd00::9"};
+
+	names_remove_addr("10.0.0.1/24");
+	names_remove_addr("fd00::1/64");
+	for (unsigned i = 0; i < 3; i++) {
+		dialed.name = names[i];
+		dialed.ended = false;
+		assert_int_equal(net_spawn(stack, "dial", dial, NULL), 0);
+		run_rounds(4);
+		assert_true(dialed.ended);
+		assert_int_equal(dialed.result, -EADDRNOTAVAIL);
+	}
+}
+
 static void test_wrong_arguments_are_refused(void **state)
 {
 	struct net_dial_opts opts = {.source.port = 7};
@@ -250,6 +266,8 @@ static void test_wrong_arguments_are_refused(void **state)
 	longest[sizeof(longest) - 1] = '\0';
 	assert_int_equal(net_dial_name(stack, NULL, 80, NULL, &conn), -EINVAL);
 	assert_int_equal(net_dial_name(stack, "a", 0, NULL, &conn), -EINVAL);
+	assert_int_equal(net_dial_name(stack, "a", 80, &opts, &conn), -EINVAL);
+	opts.source = (struct net_addr){.family = 5};
 	assert_int_equal(net_dial_name(stack, "a", 80, &opts, &conn), -EINVAL);
 	assert_int_equal(net_dial_name(stack, longest, 80, NULL, &conn),
 			 -EINVAL);
@@ -286,6 +304,7 @@ int main(void)
 		TEST(test_timeout_bounds_the_whole_call),
 		TEST(test_source_limits_the_family),
 		TEST(test_address_is_dialed_without_a_query),
+		TEST(test_stack_without_an_address_dials_no_name),
 		TEST(test_wrong_arguments_are_refused),
 		TEST(test_stack_closes_while_a_name_is_dialed),
 	};

@@ -411,6 +411,28 @@ static void test_answer_is_used_if_the_other_family_times_out(void **state)
 	lookup_check_addr(&b, 0, "fd01::1");
 }
 
+static void test_removed_address_takes_its_family_along(void **state)
+{
+	names_remove_addr("fd00::1/64"); /* a link-local one stays */
+	lookup_begin(&a, "a.test", 0);
+	answer4("a.test", 9, "10.1.0.1");
+	assert_false(query_next(&q));
+	lookup_check(&a, 1);
+}
+
+static void test_stack_without_an_address_finds_files_and_numbers(void **s)
+{
+	struct net_addr addr;
+
+	names_remove_addr("10.0.0.1/24");
+	names_remove_addr("fd00::1/64");
+	write_hosts("10.2.0.1 box\n");
+	assert_int_equal(net_resolve(stack, "box", NULL, &addr, 1), 1);
+	assert_int_equal(net_resolve(stack, "fd00::9", NULL, &addr, 1), 1);
+	lookup_begin(&a, "a.test", 0);
+	lookup_check(&a, -EADDRNOTAVAIL);
+}
+
 /* ---- bounds ---- */
 
 static void test_cache_has_a_bound_and_keeps_what_is_used(void **state)
@@ -642,6 +664,8 @@ int main(void)
 		TEST(test_server_without_a_socket_is_reported),
 		TEST(test_addresses_of_one_family_are_enough),
 		TEST(test_answer_is_used_if_the_other_family_times_out),
+		TEST(test_removed_address_takes_its_family_along),
+		TEST(test_stack_without_an_address_finds_files_and_numbers),
 		TEST(test_cache_has_a_bound_and_keeps_what_is_used),
 		TEST(test_open_query_outlives_a_full_cache),
 		TEST(test_number_of_queries_has_a_bound),

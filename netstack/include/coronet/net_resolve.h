@@ -46,7 +46,9 @@ extern "C" {
 
 /* Zero means the default. */
 struct net_resolve_opts {
-	uint8_t family;	     /* 4 or 6; 0: those that the stack has */
+	/* 4 or 6; 0: those of which the stack has an address that is not
+	 * link-local. */
+	uint8_t family;
 	uint16_t port;	     /* of the addresses that are returned */
 	unsigned timeout_ms; /* for the whole call; 0: 10,000 */
 	/* Receives for how many seconds the answer holds; UINT_MAX: it does not
@@ -73,6 +75,8 @@ struct net_resolve_opts {
  *                  unreachable", no route)
  *   -ETIMEDOUT     no server answered in time
  *   -EHOSTUNREACH  there is no server, except at loopback addresses
+ *   -EADDRNOTAVAIL opts->family is 0 and the stack has no address now, except
+ *                  link-local ones
  *   -ENOBUFS       NET_RESOLVE_QUERIES names are being asked for
  *   -EINVAL        a pointer is NULL, n is 0, opts->family is wrong, or name is
  *                  no host's name (RFC 1123, with underscores)
@@ -93,8 +97,8 @@ int net_resolve(struct net_stack *stack, const char *name,
  * the address to connect from, without a port, and limits the attempts to its
  * family; opts->local is ignored. *out is owned by the caller, as that of
  * net_dial(). Returns 0 or
- *   -EINVAL  a pointer is NULL, port is 0, opts->source has a port, or name is
- *            no host's name
+ *   -EINVAL  a pointer is NULL, port is 0, opts->source has a port or a wrong
+ *            family, or name is no host's name
  * or, if no attempt could be made, an error of net_resolve(), otherwise what
  * the last attempt failed with, an error of net_dial().
  */
