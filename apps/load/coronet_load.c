@@ -469,7 +469,7 @@ static const char *resolve_text(int err)
  */
 static int find_target(struct net_stack *stack)
 {
-	const struct net_resolve_opts opts = {.port = load.opts.target_port};
+	const struct net_resolve_opts opts = {.port = load.opts.target.port};
 	struct net_addr found[2 * NET_RESOLVE_ADDRS];
 	int n;
 

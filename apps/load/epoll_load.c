@@ -195,7 +195,7 @@ static void find_target(void)
 
 	if (!opts->target_host[0])
 		return;
-	snprintf(port, sizeof(port), "%u", opts->target_port);
+	snprintf(port, sizeof(port), "%u", opts->target.port);
 	err = getaddrinfo(opts->target_host, port, &hints, &found);
 	if (err) {
 		fprintf(stderr, "epoll-load: --target '%s': %s\n",
@@ -204,7 +204,6 @@ static void find_target(void)
 	}
 	memcpy(&opts->target.addr, found->ai_addr, found->ai_addrlen);
 	opts->target.addr_len = found->ai_addrlen;
-	opts->target.port = opts->target_port;
 	freeaddrinfo(found);
 }
 

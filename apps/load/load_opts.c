@@ -2,7 +2,6 @@
 #include "apps/load/load_opts.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
@@ -13,47 +12,13 @@
 #define S		  OPT_NS_PER_S
 #define AT(member)	  OPT_AT(struct load_opts, member)
 
-/*
- * Reads NAME:PORT. A name has a letter, so that it is no mistyped address; the
- * resolver checks the rest.
- */
-static bool read_name(struct load_opts *opts, const char *text)
-{
-	const char *colon = strrchr(text, ':');
-	bool has_letter = false;
-	uint64_t port;
-	size_t len;
-
-	if (!colon || opt_parse_number(colon + 1, 1, UINT16_MAX, &port))
-		return false;
-	len = (size_t)(colon - text);
-	if (len == 0 || len >= sizeof(opts->target_host))
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)text[i];
-
-		has_letter |= isalpha(c) != 0;
-		if (!isalnum(c) && c != '-' && c != '_' && c != '.')
-			return false;
-	}
-	if (!has_letter)
-		return false;
-	memcpy(opts->target_host, text, len);
-	opts->target_host[len] = '\0';
-	opts->target_port = (uint16_t)port;
-	return true;
-}
-
 static int read_target(const struct opt *opt, const char *text, void *base,
 		       struct opt_error *error)
 {
 	struct load_opts *opts = base;
 
 	opts->target_text = text;
-	opts->target_host[0] = '\0';
-	if (opt_parse_endpoint(text, &opts->target) == 0)
-		return opt_is_host(&opts->target) ? 0 : -EINVAL;
-	return read_name(opts, text) ? 0 : -EINVAL;
+	return host_parse(text, &opts->target, opts->target_host);
 }
 
 static const char *const mode_names[] = {

@@ -15,6 +15,7 @@
 
 #include <stdio.h>
 
+#include "apps/common/host.h"
 #include "apps/common/opts.h"
 
 enum load_mode {
@@ -25,10 +26,9 @@ enum load_mode {
 };
 
 struct load_opts {
-	struct opt_endpoint target; /* unless target_host */
-	char target_host[254];	    /* a name to be resolved; "": none */
-	uint16_t target_port;
-	const char *target_text; /* as given; borrowed from argv */
+	struct opt_endpoint target;   /* unless target_host, the port alone */
+	char target_host[HOST_BYTES]; /* a name to be resolved; "": none */
+	const char *target_text;      /* as given; borrowed from argv */
 	enum load_mode mode;
 	uint32_t conns;
 	uint32_t size; /* bytes a request, or a write in bulk mode */

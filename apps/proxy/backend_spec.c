@@ -34,63 +34,18 @@ static bool is_name(const char *text)
 			    "WXYZ0123456789._-") == len;
 }
 
-/*
- * RFC 1123 2.1: labels of letters, digits and hyphens. A last label without a
- * letter would be a malformed address.
- */
-static bool is_host_name(const char *text)
-{
-	size_t len = strlen(text), label = 0;
-	bool letter = false;
-
-	if (len == 0 || len >= BACKEND_HOST_MAX)
-		return false;
-	for (const char *c = text; *c; c++) {
-		bool ends = c[1] == '.' || c[1] == '\0';
-
-		if (*c == '.') {
-			if (label == 0)
-				return false;
-			label = 0;
-			letter = letter && c[1] == '\0';
-			continue;
-		}
-		if (!isalnum((unsigned char)*c) &&
-		    (*c != '-' || label == 0 || ends))
-			return false;
-		letter |= isalpha((unsigned char)*c) != 0;
-		if (++label > 63)
-			return false;
-	}
-	return letter;
-}
-
 static int parse_host(const char *text, struct backend_spec *out,
 		      struct opt_error *error)
 {
-	const char *colon = strrchr(text, ':');
-	uint64_t port;
-
-	if (opt_parse_endpoint(text, &out->end) == 0) {
-		if (!opt_is_host(&out->end))
-			goto wrong;
+	if (host_parse(text, &out->end, out->host) < 0)
+		return opt_expect(
+			error,
+			"the address or the name of one host and a port");
+	out->by_name = out->host[0] != '\0';
+	if (!out->by_name)
 		strcpy(out->host, out->end.host);
-		out->port = out->end.port;
-		return 0;
-	}
-	if (!colon || opt_parse_number(colon + 1, 1, UINT16_MAX, &port) ||
-	    (size_t)(colon - text) >= sizeof(out->host))
-		goto wrong;
-	memcpy(out->host, text, (size_t)(colon - text));
-	out->host[colon - text] = '\0';
-	if (!is_host_name(out->host))
-		goto wrong;
-	out->by_name = true;
-	out->port = (uint16_t)port;
+	out->port = out->end.port;
 	return 0;
-wrong:
-	return opt_expect(error,
-			  "the address or the name of one host and a port");
 }
 
 static int hex_value(char c)
@@ -188,7 +143,7 @@ static int parse_sni(const struct opt *opt, const char *value, void *base,
 
 		memcpy(name, at, len);
 		name[len] = '\0';
-		if (!is_host_name(strncmp(name, "*.", 2) ? name : name + 2))
+		if (!host_is_name(strncmp(name, "*.", 2) ? name : name + 2))
 			return -EINVAL;
 		at = end ? end + 1 : NULL;
 	}

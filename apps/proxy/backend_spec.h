@@ -9,10 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "apps/common/opts.h"
+#include "apps/common/host.h"
 
 #define BACKEND_NAME_MAX 64  /* bytes, NUL included */
-#define BACKEND_HOST_MAX 254 /* RFC 1035 2.3.4, NUL included */
 #define BACKEND_SNI_MAX	 512 /* all server names of a backend */
 #define BACKEND_TEXT_MAX 128 /* what a health check sends and expects */
 #define BACKEND_WEIGHT	 256 /* the largest */
@@ -32,9 +31,9 @@ enum backend_check {
 
 struct backend_spec {
 	char name[BACKEND_NAME_MAX];
-	char host[BACKEND_HOST_MAX]; /* an address without brackets, a name */
-	bool by_name;		     /* `host` is a name to be resolved */
-	struct opt_endpoint end;     /* unless by_name */
+	char host[HOST_BYTES];	 /* an address without brackets, a name */
+	bool by_name;		 /* `host` is a name to be resolved */
+	struct opt_endpoint end; /* unless by_name, the port alone */
 	uint16_t port;
 	unsigned weight;  /* 1 to BACKEND_WEIGHT */
 	unsigned maxconn; /* sessions at a time; 0: no bound */
@@ -47,7 +46,7 @@ struct backend_spec {
 };
 
 /* Bytes of "[HOST]:PORT". */
-#define BACKEND_AUTHORITY_MAX (BACKEND_HOST_MAX + 9)
+#define BACKEND_AUTHORITY_MAX (HOST_BYTES + 9)
 
 /*
  * Writes the Host field of a request to a backend (RFC 9110 7.2): brackets

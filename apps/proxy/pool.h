@@ -54,7 +54,7 @@ extern const double backend_bounds_s[BACKEND_BOUNDS];
 /* Where it is and what it is called never change. */
 struct backend {
 	char name[BACKEND_NAME_MAX];
-	char host[BACKEND_HOST_MAX];
+	char host[HOST_BYTES];
 	uint16_t port;
 	_Atomic unsigned refs;
 	unsigned streak;   /* the checking shard's: checks against `up` */

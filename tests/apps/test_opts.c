@@ -57,7 +57,7 @@ static void test_target_may_be_a_name(void **state)
 {
 	assert_int_equal(parse_words("--target server-1.example:9"), 0);
 	assert_string_equal(opts.target_host, "server-1.example");
-	assert_int_equal(opts.target_port, 9);
+	assert_int_equal(opts.target.port, 9);
 	assert_int_equal(parse_words("--target a:9 --target 10.9.0.1:9"), 0);
 	assert_string_equal(opts.target_host, "");
 }
