@@ -48,3 +48,23 @@ int host_parse(const char *text, struct opt_endpoint *end,
 	*end = (struct opt_endpoint){.port = (uint16_t)port};
 	return host_is_name(name) ? 0 : -EINVAL;
 }
+
+const char *host_error(int err)
+{
+	switch (err) {
+	case -ENOENT:
+		return "no such name";
+	case -ENODATA:
+		return "the name has no address that this stack could use";
+	case -ETIMEDOUT:
+		return "no name server has answered";
+	case -EHOSTUNREACH:
+		return "no name server is known: use --resolver";
+	case -EAGAIN:
+		return "the name servers failed or cannot be reached";
+	case -EADDRNOTAVAIL:
+		return "this stack has no address";
+	default:
+		return strerror(-err);
+	}
+}

@@ -23,3 +23,6 @@ bool host_is_name(const char *text);
  */
 int host_parse(const char *text, struct opt_endpoint *end,
 	       char name[HOST_BYTES]);
+
+/* What an error of net_resolve() means, for a message. */
+const char *host_error(int err);

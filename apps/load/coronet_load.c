@@ -445,24 +445,6 @@ static int make_shards(unsigned n)
 	return 0;
 }
 
-static const char *resolve_text(int err)
-{
-	switch (err) {
-	case -ENOENT:
-		return "no such name";
-	case -ENODATA:
-		return "the name has no address that this stack could use";
-	case -ETIMEDOUT:
-		return "no name server has answered";
-	case -EHOSTUNREACH:
-		return "no name server is known: use --resolver";
-	case -EAGAIN:
-		return "the name servers failed or cannot be reached";
-	default:
-		return strerror(-err);
-	}
-}
-
 /*
  * Resolves the target, if it is a name, to the first address that the stack has
  * a route to. All connections use it. Returns 0 or -errno with a message.
@@ -484,8 +466,7 @@ static int find_target(struct net_stack *stack)
 		}
 	n = n < 0 ? n : -ENODATA;
 	snprintf(load.net.error, sizeof(load.net.error),
-		 "--target '%.200s': %s", load.opts.target_text,
-		 resolve_text(n));
+		 "--target '%.200s': %s", load.opts.target_text, host_error(n));
 	return n;
 }
 

@@ -156,7 +156,7 @@ static bool is_own(const struct net_addr *backend)
 	return false;
 }
 
-static void to_net_addr(const struct sockaddr *from, struct net_addr *out)
+void config_read_sockaddr(const struct sockaddr *from, struct net_addr *out)
 {
 	const struct sockaddr_in *in = (const void *)from;
 	const struct sockaddr_in6 *in6 = (const void *)from;
@@ -188,8 +188,8 @@ static int refuse_own(const struct proxy_config *config,
 	for (unsigned i = 0; i < config->opts.n_backends; i++) {
 		struct net_addr addr;
 
-		to_net_addr((const void *)&config->opts.specs[i].end.addr,
-			    &addr);
+		config_read_sockaddr(
+			(const void *)&config->opts.specs[i].end.addr, &addr);
 		if (!config->opts.specs[i].by_name && is_own(&addr))
 			return opt_refuse(error, "--to",
 					  config->opts.backend_texts[i],
@@ -470,12 +470,6 @@ static bool has_family(uint8_t family)
 bool config_dialable(const struct net_addr *addr)
 {
 	return addr->family && has_family(addr->family) && !is_own(addr);
-}
-
-bool config_dialable_sockaddr(const struct sockaddr *from, struct net_addr *out)
-{
-	to_net_addr(from, out);
-	return config_dialable(out);
 }
 
 /* Moves the backend in the pool that is current by now. */

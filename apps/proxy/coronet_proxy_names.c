@@ -26,6 +26,7 @@
 
 #include <coronet/net_resolve.h>
 
+#include "apps/common/host.h"
 #include "apps/proxy/name_ttl.h"
 
 #define SOONEST_NS INT64_C(1000000000) /* until a name is asked for again */
@@ -57,11 +58,12 @@ struct lookup {
 	struct backend_spec spec;
 	struct net_addr used; /* its address so far; family 0: none */
 	int64_t most_ns;      /* --resolve-interval */
-	/* the stack's answer */
-	struct lookup *next_done;
+	/* the answer */
 	struct net_addr found[FOUND_MAX];
-	int result; /* of net_resolve() */
-	unsigned ttl_s;
+	int result;	 /* how many, or an error of net_resolve() */
+	unsigned ttl_s;	 /* of net_resolve() */
+	const char *why; /* there are none; NULL: unknown */
+	struct lookup *next_done;
 };
 
 /* ---- a lookup ---- */
@@ -70,41 +72,22 @@ struct lookup {
  * Chooses one of a name's addresses: the one in use, if it is among them, else
  * the first that the stack can reach.
  */
-static void pick_addr(const struct net_addr *addr, const struct net_addr *used,
-		      bool *found, struct net_addr *out)
+static bool pick_addr(const struct lookup *lookup, struct net_addr *out)
 {
-	if (!*found || memcmp(addr, used, sizeof(*addr)) == 0)
-		*out = *addr;
-	*found = true;
-}
-
-static bool pick_of_list(const struct addrinfo *list,
-			 const struct net_addr *used, struct net_addr *out)
-{
+	struct net_addr used = lookup->used;
 	bool found = false;
 
-	for (; list; list = list->ai_next) {
-		struct net_addr addr;
-
-		if (!config_dialable_sockaddr(list->ai_addr, &addr))
-			continue;
-		addr.port = used->port;
-		pick_addr(&addr, used, &found, out);
-	}
-	return found;
-}
-
-static bool pick_of_found(const struct lookup *lookup,
-			  const struct net_addr *used, struct net_addr *out)
-{
-	bool found = false;
-
+	used.port = lookup->spec.port;
 	for (int i = 0; i < lookup->result; i++) {
 		struct net_addr addr = lookup->found[i];
 
-		addr.prefix_len = 0; /* as in addresses of the C library */
-		if (config_dialable(&addr))
-			pick_addr(&addr, used, &found, out);
+		addr.port = lookup->spec.port;
+		addr.prefix_len = 0; /* as in the addresses of a pool */
+		if (!config_dialable(&addr))
+			continue;
+		if (!found || memcmp(&addr, &used, sizeof(addr)) == 0)
+			*out = addr;
+		found = true;
 	}
 	return found;
 }
@@ -119,73 +102,50 @@ static int64_t hold_ns(int64_t ttl_s, int64_t most_ns)
 	return ttl_s * NS_PER_S;
 }
 
-static void use_addr(const struct lookup *lookup, const struct net_addr *addr)
-{
-	if (memcmp(addr, &lookup->used, sizeof(*addr)) != 0)
-		config_move_backend(lookup->backend, addr);
-}
-
-/* why: NULL: there are addresses. Returns when to ask again. */
-static int64_t report_none(const struct lookup *lookup, const char *why)
+/* Returns when to ask again. */
+static int64_t report_none(const struct lookup *lookup)
 {
 	net_log_seldom("coronet-proxy: backend %s: '%s': %s%s",
 		       lookup->backend->name, lookup->spec.host,
-		       why ? why : "no address that this stack can reach",
+		       lookup->why ? lookup->why
+				   : "no address that this stack can reach",
 		       lookup->used.family ? "; the old one is kept" : "");
 	return lookup->most_ns < SOONEST_NS ? lookup->most_ns : SOONEST_NS;
 }
 
 /*
- * Resolves a name by the C library, which may take seconds. Returns when to ask
- * again: after most_ns at the latest.
+ * Uses what was found; blocks if the C library has found it. Returns when to
+ * ask again: after most_ns at the latest.
  */
-static int64_t resolve(const struct lookup *lookup)
+static int64_t use_answer(const struct lookup *lookup)
+{
+	struct net_addr addr;
+	int64_t ttl_s = lookup->ttl_s == UINT_MAX ? -1 : (int64_t)lookup->ttl_s;
+
+	if (!pick_addr(lookup, &addr))
+		return report_none(lookup);
+	if (memcmp(&addr, &lookup->used, sizeof(addr)) != 0)
+		config_move_backend(lookup->backend, &addr);
+	if (!proxy.net.n_resolvers)
+		ttl_s = name_ttl(lookup->spec.host, addr.family);
+	return hold_ns(ttl_s, lookup->most_ns);
+}
+
+/* Asks the C library, which may take seconds. */
+static void ask_library(struct lookup *lookup)
 {
 	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
 				       .ai_socktype = SOCK_STREAM};
-	const char *host = lookup->spec.host;
-	struct net_addr used = lookup->used, addr;
 	struct addrinfo *list = NULL;
-	int err = getaddrinfo(host, NULL, &hints, &list);
-	bool found;
+	int err = getaddrinfo(lookup->spec.host, NULL, &hints, &list);
 
-	used.port = lookup->spec.port;
-	found = err == 0 && pick_of_list(list, &used, &addr);
+	lookup->why = err ? gai_strerror(err) : NULL;
+	for (struct addrinfo *at = list; at && lookup->result < (int)FOUND_MAX;
+	     at = at->ai_next)
+		config_read_sockaddr(at->ai_addr,
+				     &lookup->found[lookup->result++]);
 	if (list)
 		freeaddrinfo(list);
-	if (!found)
-		return report_none(lookup, err ? gai_strerror(err) : NULL);
-	use_addr(lookup, &addr);
-	return hold_ns(name_ttl(host, addr.family), lookup->most_ns);
-}
-
-static const char *result_text(int result)
-{
-	switch (result) {
-	case -ENOENT:
-		return "no such name";
-	case -ENODATA:
-		return "the name has no address";
-	case -ETIMEDOUT:
-		return "no name server has answered";
-	case -EAGAIN:
-		return "the name servers failed or cannot be reached";
-	default:
-		return result < 0 ? strerror(-result) : NULL;
-	}
-}
-
-/* The same with the stack's answer. */
-static int64_t take_answer(const struct lookup *lookup)
-{
-	struct net_addr used = lookup->used, addr;
-
-	used.port = lookup->spec.port;
-	if (!pick_of_found(lookup, &used, &addr))
-		return report_none(lookup, result_text(lookup->result));
-	use_addr(lookup, &addr);
-	return hold_ns(lookup->ttl_s == UINT_MAX ? -1 : (int64_t)lookup->ttl_s,
-		       lookup->most_ns);
 }
 
 /* Needs the lock. NULL: the backend has no entry. */
@@ -218,7 +178,8 @@ static void end_lookup(struct lookup *lookup, int64_t next_ns)
 
 static void *lookup_thread(void *arg)
 {
-	end_lookup(arg, resolve(arg));
+	ask_library(arg);
+	end_lookup(arg, use_answer(arg));
 	sem_post(&names.changed);
 	return NULL;
 }
@@ -266,7 +227,9 @@ static void take_answers(void)
 	while (lookup) {
 		struct lookup *next = lookup->next_done;
 
-		end_lookup(lookup, take_answer(lookup));
+		if (lookup->result < 0)
+			lookup->why = host_error(lookup->result);
+		end_lookup(lookup, use_answer(lookup));
 		lookup = next;
 	}
 }

@@ -262,9 +262,8 @@ bool config_current(struct proxy_config **config, struct pool **pool);
 
 /* Whether the stack can dial an address, and it is not the stack's own. */
 bool config_dialable(const struct net_addr *addr);
-/* Converts an address, without a port; returns whether it is such a one. */
-bool config_dialable_sockaddr(const struct sockaddr *from,
-			      struct net_addr *out);
+/* Converts an address, without its port; family 0: of another family. */
+void config_read_sockaddr(const struct sockaddr *from, struct net_addr *out);
 
 /* A backend has moved; logged. From a thread that may block. */
 void config_move_backend(const struct backend *backend,
