@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sodium.h>
-
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
 
@@ -279,20 +277,6 @@ static void *serve_datagrams(void *shard)
 	return NULL;
 }
 
-static int limit_rate(struct dns_shard *shard)
-{
-	uint64_t seed;
-
-	if (dns.rate_limit == 0)
-		return 0;
-	randombytes_buf(&seed, sizeof(seed));
-	/* Queries of a source spread over the shards. */
-	return dns_rate_init(&shard->rate,
-			     (double)dns.rate_limit /
-				     net_stack_shards(shard->stack),
-			     dns.rate_slip, seed);
-}
-
 /* Runs on each shard's thread, outside any coroutine. Returns 0 or -errno. */
 static void *listen_here(void *arg)
 {
@@ -303,9 +287,7 @@ static void *listen_here(void *arg)
 
 	shard->stack = stack;
 	shard->zones = dns.zones;
-	err = limit_rate(shard);
-	if (err == 0)
-		err = net_udp_open(stack, &at, NULL, &shard->udp);
+	err = net_udp_open(stack, &at, NULL, &shard->udp);
 	if (err == 0)
 		err = net_listen(stack, &at, 0, &shard->listener);
 	if (err == 0)
@@ -337,6 +319,10 @@ static int start_shards(struct net_stack *stack)
 	int err;
 
 	net_addr_format(&at, text, sizeof(text));
+	if (dns.rate_limit)
+		dns.rate = source_rate_new(3, 7);
+	if (dns.rate_limit && !dns.rate)
+		return -ENOMEM;
 	err = shards_call(listen_here, shards, sizeof(*shards));
 	if (err < 0) {
 		snprintf(dns.net.error, sizeof(dns.net.error),
@@ -370,8 +356,7 @@ static int start_shard(struct net_stack *stack, void *arg)
 
 static void free_all(void)
 {
-	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
-		dns_rate_fini(&shards[i].rate);
+	free(dns.rate);
 	zones_free(old_zones);
 	zones_free(dns.zones);
 	for (unsigned i = 0; i < dns.n_sources; i++)

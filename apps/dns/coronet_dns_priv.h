@@ -17,8 +17,8 @@
 
 #include "apps/common/coronet_shutdown.h"
 #include "apps/common/counters.h"
+#include "apps/common/source_rate.h"
 #include "apps/dns/answer.h"
-#include "apps/dns/rate.h"
 
 #define DNS_BATCH	   32
 #define DNS_TCP_QUERY_MAX  4096 /* longer ones end the connection */
@@ -53,7 +53,6 @@ struct dns_shard {
 	struct net_listener *listener;
 	struct net_udp *udp;
 	const struct zones *zones; /* never across a call that blocks */
-	struct dns_rate rate;
 	struct dns_client *client_list;
 	struct shutdown shutdown;
 	uint8_t udp_answers[DNS_BATCH][DNS_UDP_EDNS];
@@ -78,6 +77,7 @@ struct dns {
 	struct dns_source *sources; /* ZONES_MAX; owned */
 	unsigned n_sources;
 	unsigned rate_limit, rate_slip;
+	struct source_rate *rate; /* owned; NULL: no limit */
 	int64_t idle_ns;
 	struct net_limits limits;
 	struct shutdown_plan shutdown;

@@ -31,12 +31,23 @@ static bool is_query(const struct net_datagram *got)
 	       !(((const uint8_t *)got->data)[2] & 0x80);
 }
 
+/* Returns 0, or which answer beyond its rate a source gets. */
+static uint32_t count_over(const struct dns_shard *shard,
+			   const struct net_addr *peer)
+{
+	return dns.rate ? source_rate_over(dns.rate, peer->family, peer->ip,
+					   dns.rate_limit,
+					   net_now_ns(shard->stack))
+			: 0;
+}
+
 /* Writes the answer to a datagram. Returns its length, or 0: none. */
 static size_t answer_datagram(struct dns_shard *shard,
 			      const struct net_datagram *got, uint8_t *answer)
 {
 	enum dns_carriage carriage = DNS_OVER_UDP;
 	struct dns_outcome outcome;
+	uint32_t n_over;
 	size_t len;
 
 	if (!is_query(got)) {
@@ -44,17 +55,13 @@ static size_t answer_datagram(struct dns_shard *shard,
 		return 0;
 	}
 	counters_add(&shard->counters.udp_queries, 1);
-	switch (dns_rate_check(&shard->rate, &got->peer,
-			       net_now_ns(shard->stack))) {
-	case DNS_RATE_SEND:
-		break;
-	case DNS_RATE_SLIP:
-		carriage = DNS_TRUNCATED_UDP;
-		break;
-	case DNS_RATE_DROP:
+	n_over = count_over(shard, &got->peer);
+	if (n_over && (dns.rate_slip == 0 || n_over % dns.rate_slip)) {
 		counters_add(&shard->counters.limited, 1);
 		return 0;
 	}
+	if (n_over)
+		carriage = DNS_TRUNCATED_UDP;
 	len = dns_answer(shard->zones, got->data, got->len, carriage, answer,
 			 DNS_UDP_EDNS, &outcome);
 	count(shard, &outcome, carriage == DNS_TRUNCATED_UDP);

@@ -59,8 +59,8 @@ bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 		return false;
 	}
 	if (steer->source_rate &&
-	    !source_rate_take(proxy.rate, addrs->family, addrs->src,
-			      steer->source_rate, net_now_ns(shard->stack))) {
+	    source_rate_over(proxy.rate, addrs->family, addrs->src,
+			     steer->source_rate, net_now_ns(shard->stack))) {
 		counters_add(&shard->counters.over_rate, 1);
 		*end = ACCESS_RATE;
 		return false;

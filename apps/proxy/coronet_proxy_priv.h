@@ -30,12 +30,12 @@
 #include "apps/common/coronet_shutdown.h"
 #include "apps/common/counters.h"
 #include "apps/common/pending.h"
+#include "apps/common/source_rate.h"
 #include "apps/proxy/access_log.h"
 #include "apps/proxy/backend_queue.h"
 #include "apps/proxy/pool.h"
 #include "apps/proxy/proxy_opts.h"
 #include "apps/proxy/session_limit.h"
-#include "apps/proxy/source_rate.h"
 #include "apps/proxy/steer_opts.h"
 
 struct proxy_shard;

@@ -15,10 +15,7 @@
 #include "apps/proxy/access_list.h"
 #include "apps/proxy/backend_spec.h"
 #include "apps/proxy/proxy_opts.h"
-#include "apps/proxy/source_rate.h"
 #include "apps/proxy/steer_opts.h"
-
-#define S INT64_C(1000000000)
 
 static bool allows(const struct access_list *list, const char *text)
 {
@@ -144,61 +141,6 @@ static void test_invalid_networks_are_refused(void **state)
 		assert_int_equal(access_list_add(&list, wrong[i], true),
 				 -EINVAL);
 	access_list_fini(&list);
-}
-
-static void test_rate_of_a_source_is_limited(void **state)
-{
-	struct source_rate *rate = source_rate_new(12345);
-	const uint8_t a[4] = {10, 9, 0, 1}, b[4] = {10, 9, 0, 2};
-	int64_t now_ns = 1000 * S;
-	unsigned n = 0;
-
-	for (int i = 0; i < 20; i++)
-		n += source_rate_take(rate, 4, a, 10, now_ns);
-	assert_int_equal(n, 10);
-	assert_true(source_rate_take(rate, 4, b, 10, now_ns));
-	now_ns += S / 10;
-	assert_true(source_rate_take(rate, 4, a, 10, now_ns));
-	assert_false(source_rate_take(rate, 4, a, 10, now_ns));
-	for (n = 0; now_ns < 1011 * S + S / 10; now_ns += S / 100)
-		n += source_rate_take(rate, 4, a, 10, now_ns);
-	assert_in_range(n, 108, 112);
-	free(rate);
-}
-
-static void test_a_source_is_an_ipv6_64(void **state)
-{
-	struct source_rate *rate = source_rate_new(1);
-	uint8_t ip[16] = {0xfd};
-	unsigned n = 0;
-
-	for (uint8_t i = 0; i < 100; i++) {
-		ip[15] = i;
-		n += source_rate_take(rate, 6, ip, 5, 1000 * S);
-	}
-	assert_int_equal(n, 5);
-	ip[7] = 1;
-	assert_true(source_rate_take(rate, 6, ip, 5, 1000 * S));
-	free(rate);
-}
-
-static void test_flood_of_sources_delays_a_busy_source_briefly(void **state)
-{
-	struct source_rate *rate = source_rate_new(99);
-	const uint8_t busy[4] = {10, 9, 0, 1};
-	unsigned n = 0;
-
-	/* A million others within a second; the one asks a thousand times. */
-	for (uint32_t i = 0; i < 1000000; i++) {
-		int64_t now_ns = 1000 * S + i * 1000;
-		uint32_t ip = 0x0b000000 + i;
-
-		assert_true(source_rate_take(rate, 4, &ip, 10, now_ns));
-		if (i % 1000 == 0)
-			n += source_rate_take(rate, 4, busy, 10, now_ns);
-	}
-	assert_in_range(n, 10, 25);
-	free(rate);
 }
 
 static struct backend_spec spec;
@@ -349,10 +291,6 @@ int main(void)
 		cmocka_unit_test(test_deny_counts_if_a_network_is_both),
 		cmocka_unit_test(test_all_networks_agree_with_a_plain_search),
 		cmocka_unit_test(test_invalid_networks_are_refused),
-		cmocka_unit_test(test_rate_of_a_source_is_limited),
-		cmocka_unit_test(test_a_source_is_an_ipv6_64),
-		cmocka_unit_test(
-			test_flood_of_sources_delays_a_busy_source_briefly),
 		cmocka_unit_test(test_host_of_a_check_is_parsed),
 		cmocka_unit_test(test_a_backend_with_all_its_keys),
 		cmocka_unit_test(test_invalid_backends_are_refused),

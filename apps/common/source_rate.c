@@ -1,42 +1,46 @@
-/* Limits the connections per second of each source. */
-#include "apps/proxy/source_rate.h"
+#include "apps/common/source_rate.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "apps/proxy/balance.h"
+#include <sys/random.h>
 
 #define NS_PER_S INT64_C(1000000000)
 
-struct source_rate *source_rate_new(uint64_t secret)
+struct source_rate *source_rate_new(unsigned bytes4, unsigned bytes6)
 {
 	struct source_rate *rate = calloc(1, sizeof(*rate));
 
-	if (rate)
-		rate->secret = secret;
+	if (!rate || getrandom(&rate->secret, sizeof(rate->secret), 0) < 0) {
+		free(rate);
+		return NULL;
+	}
+	rate->bytes4 = bytes4;
+	rate->bytes6 = bytes6;
 	return rate;
 }
 
-/* Returns a hash, which is never 0. */
+/* Mixes all bits of the source into all of the hash, one to one. */
 static uint64_t hash_source(const struct source_rate *rate, uint8_t family,
 			    const void *ip)
 {
-	uint8_t key[17] = {0};
+	uint64_t h = 0;
 
-	memcpy(key, &rate->secret, 8);
-	key[8] = family;
-	memcpy(key + 9, ip, family == 4 ? 4 : 8);
-	return balance_hash(key, sizeof(key)) | 1;
+	memcpy(&h, ip, family == 4 ? rate->bytes4 : rate->bytes6);
+	h ^= rate->secret * family;
+	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+	return h ^ h >> 31;
 }
 
 /* Returns the source's bucket; without one, takes over that of its set that is
  * full soonest. */
 static struct source_bucket *find_bucket(struct source_rate *rate,
-					 uint64_t source)
+					 uint64_t hash)
 {
 	struct source_bucket *set =
-		rate->buckets[(source >> 32) % SOURCE_RATE_SETS];
+		rate->buckets[(hash >> 32) % SOURCE_RATE_SETS];
 	struct source_bucket *oldest = &set[0];
+	uint32_t source = (uint32_t)hash | 1;
 
 	for (unsigned i = 0; i < SOURCE_RATE_WAYS; i++) {
 		if (set[i].source == source)
@@ -45,12 +49,13 @@ static struct source_bucket *find_bucket(struct source_rate *rate,
 			oldest = &set[i];
 	}
 	oldest->source = source;
+	oldest->n_over = 0;
 	oldest->full_ns = 0;
 	return oldest;
 }
 
-bool source_rate_take(struct source_rate *rate, uint8_t family, const void *ip,
-		      unsigned per_s, int64_t now_ns)
+uint32_t source_rate_over(struct source_rate *rate, uint8_t family,
+			  const void *ip, unsigned per_s, int64_t now_ns)
 {
 	struct source_bucket *bucket =
 		find_bucket(rate, hash_source(rate, family, ip));
@@ -60,8 +65,10 @@ bool source_rate_take(struct source_rate *rate, uint8_t family, const void *ip,
 		next_ns = (full_ns > now_ns ? full_ns : now_ns) + each_ns;
 		/* It is empty: it holds what a second allows. */
 		if (next_ns - now_ns > each_ns * per_s)
-			return false;
+			return (atomic_fetch_add(&bucket->n_over, 1) &
+				INT32_MAX) +
+			       1;
 	} while (!atomic_compare_exchange_weak(&bucket->full_ns, &full_ns,
 					       next_ns));
-	return true;
+	return 0;
 }

@@ -1,0 +1,43 @@
+/*
+ * Limits the events per second of each source: connections, answers.
+ *
+ * A source is a prefix of an address. Each has a token bucket that fills evenly
+ * in a second (GCRA, ITU-T I.371: it stores the time at which it will be full
+ * again). The table has a fixed size: a source has its bucket in one of four
+ * places, or takes the one of the four that is full soonest. So a flood of
+ * sources can reset others' buckets, but cannot make them larger than the rate,
+ * and takes no memory. The position of a source depends on a secret. All shards
+ * use one table, without locks.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define SOURCE_RATE_SETS 16384
+#define SOURCE_RATE_WAYS 4
+
+struct source_rate {
+	uint64_t secret;
+	unsigned bytes4, bytes6; /* of an address that name its source */
+	struct source_bucket {
+		_Atomic uint32_t source; /* a hash of it; 0: nobody's */
+		_Atomic uint32_t n_over; /* events beyond the rate */
+		_Atomic int64_t full_ns; /* when its bucket is full again */
+	} buckets[SOURCE_RATE_SETS][SOURCE_RATE_WAYS];
+};
+
+/*
+ * bytes4, bytes6: the prefix of a source, 1 to 4 and 1 to 8 bytes of an
+ * address. Returns a table for free(); NULL: no memory,
+ * or no random bytes for its secret.
+ */
+struct source_rate *source_rate_new(unsigned bytes4, unsigned bytes6);
+
+/*
+ * Counts an event of a source. ip: 4 or 16 bytes. per_s: 1 to 10^9. Returns 0
+ * if the event is within the rate, otherwise its number among those beyond:
+ * 1, 2, ...
+ */
+uint32_t source_rate_over(struct source_rate *rate, uint8_t family,
+			  const void *ip, unsigned per_s, int64_t now_ns);
