@@ -44,6 +44,13 @@ static int set_up(void **state)
 	return 0;
 }
 
+/* Serves another zone in place of the one before. */
+static void serve(const char *name, const char *zone_text)
+{
+	zones_free(zones);
+	zones = load(name, zone_text);
+}
+
 static int tear_down(void **state)
 {
 	zones_free(zones);
@@ -298,18 +305,14 @@ static void test_zone_with_the_longest_apex_answers(void **state)
 
 static void test_root_zone_is_served(void **state)
 {
-	struct zones *was = zones;
-
-	zones = load(".", "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n"
-			  "a. 9 IN A 192.0.2.9\ncom. 9 IN NS ns.com.\n");
+	serve(".", "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n"
+		   "a. 9 IN A 192.0.2.9\ncom. 9 IN NS ns.com.\n");
 	assert_string_equal(ask(".", DNS_NS), "NOERROR aa an . 9 IN NS a.; ar "
 					      "a. 9 IN A 192.0.2.9;");
 	assert_string_equal(ask("www.example.com.", DNS_A),
 			    "NOERROR ns com. 9 IN NS ns.com.;");
 	assert_string_equal(ask("b.", DNS_A),
 			    "NXDOMAIN aa ns . 5 IN SOA a. b. 1 2 3 4 5;");
-	zones_free(zones);
-	zones = was;
 }
 
 /* ---- queries ---- */
@@ -461,7 +464,7 @@ static void test_second_or_misplaced_opt_is_a_format_error(void **state)
 }
 
 /* A zone whose name "big" has n records, and whose MX has that one. */
-static struct zones *load_big(unsigned n)
+static void serve_big(unsigned n)
 {
 	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
 					"@ 9 IN NS a.\n@ 9 IN MX 1 big\n"
@@ -469,14 +472,12 @@ static struct zones *load_big(unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		at += sprintf(at, "big 9 IN A 10.0.%u.%u\n", i / 256, i % 256);
-	return load("example.com", text);
+	serve("example.com", text);
 }
 
 static void test_long_answer_is_truncated_over_udp_only(void **state)
 {
-	struct zones *was = zones;
-
-	zones = load_big(60); /* 16 bytes each */
+	serve_big(60); /* 16 bytes each */
 	assert_string_equal(ask_udp("big.example.com", DNS_A, 0),
 			    "NOERROR aa tc");
 	assert_int_equal(answer_len, DNS_HEADER_BYTES + 17 + 4);
@@ -487,22 +488,18 @@ static void test_long_answer_is_truncated_over_udp_only(void **state)
 	assert_int_equal(dns_get16(answer + 6), 60);
 	ask("big.example.com", DNS_A);
 	assert_int_equal(dns_get16(answer + 6), 60);
-	zones_free(zones);
-	zones = load_big(100);
+	serve_big(100);
 	ask_udp("big.example.com", DNS_A, 65535);
 	assert_non_null(strstr(text, "NOERROR aa tc"));
 	assert_true(answer_len < 1232);
-	zones_free(zones);
-	zones = was;
 }
 
 static void test_answer_never_exceeds_its_room(void **state)
 {
-	struct zones *was = zones;
 	uint8_t msg[512], *room;
 	size_t len;
 
-	zones = load_big(60);
+	serve_big(60);
 	for (size_t size = DNS_UDP_PLAIN; size <= DNS_UDP_EDNS; size++) {
 		bool is_mx = size & 1;
 
@@ -515,40 +512,31 @@ static void test_answer_never_exceeds_its_room(void **state)
 		assert_in_range(len, DNS_HEADER_BYTES, size);
 		free(room);
 	}
-	zones_free(zones);
-	zones = was;
 }
 
 static void test_addresses_are_left_out_before_truncation(void **state)
 {
-	struct zones *was = zones;
-
-	zones = load_big(60);
+	serve_big(60);
 	assert_string_equal(ask_udp("example.com", DNS_MX, 0),
 			    "NOERROR aa an example.com. 9 IN MX 1 "
 			    "big.example.com.;");
 	ask("example.com", DNS_MX);
 	assert_int_equal(dns_get16(answer + 10), 60);
-	zones_free(zones);
-	zones = was;
 }
 
 /* Servers without their glue are of no use (RFC 9471). */
 static void test_referral_without_room_for_glue_is_truncated(void **state)
 {
-	struct zones *was = zones;
 	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
 					"@ 9 IN NS a.\nsub 9 IN NS ns.sub\n");
 
 	for (unsigned i = 0; i < 40; i++)
 		at += sprintf(at, "ns.sub 9 IN A 10.0.0.%u\n", i);
-	zones = load("example.com", text);
+	serve("example.com", text);
 	assert_string_equal(ask_udp("x.sub.example.com", DNS_A, 0),
 			    "NOERROR tc");
 	ask_udp("x.sub.example.com", DNS_A, 1232);
 	assert_int_equal(dns_get16(answer + 10), 41); /* with OPT */
-	zones_free(zones);
-	zones = was;
 }
 
 static void test_slipped_answer_has_no_records(void **state)
@@ -617,7 +605,6 @@ static void test_set_that_exceeds_a_message_is_refused(void **state)
 
 static void test_every_name_of_a_large_zone_is_found(void **state)
 {
-	struct zones *was = zones;
 	size_t len = 3000000;
 	char *big = malloc(len), *at = big, name[64];
 
@@ -625,7 +612,7 @@ static void test_every_name_of_a_large_zone_is_found(void **state)
 	for (unsigned i = 0; i < 20000; i++)
 		at += sprintf(at, "h%u.n%u 9 IN A 10.0.%u.%u\n", i, i % 7,
 			      i / 256, i % 256);
-	zones = load("example.com", big);
+	serve("example.com", big);
 	free(big);
 	assert_int_equal(zones->zone[0]->n_nodes, 20008);
 	for (unsigned i = 0; i < 20000; i++) {
@@ -641,8 +628,6 @@ static void test_every_name_of_a_large_zone_is_found(void **state)
 			   DNS_OVER_UDP);
 		assert_int_equal(outcome.rcode, DNS_NXDOMAIN);
 	}
-	zones_free(zones);
-	zones = was;
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
