@@ -213,7 +213,7 @@ static int read_records(struct zone_builder *b, FILE *file, ldns_rdf *apex)
 	int err = 0;
 
 	source.origin = ldns_rdf_clone(apex);
-	while (err == 0 && !done && !feof(file))
+	while (err == 0 && !done && !feof(file) && !ferror(file))
 		err = read_record(b, &source, &done);
 	if (err == -EINVAL) {
 		memcpy(text, b->error, sizeof(text));

@@ -50,6 +50,17 @@ static void test_wrong_zone_is_refused_with_its_reason(void **state)
 	assert_non_null(strstr(error, "no NS"));
 }
 
+static void test_zone_that_cannot_be_read_is_refused(void **state)
+{
+	FILE *folder = fopen("/tmp", "r");
+	char error[ZONE_ERROR_MAX];
+
+	assert_non_null(folder);
+	assert_null(zone_load("example.com", folder, error));
+	assert_non_null(strstr(error, "Is a directory"));
+	fclose(folder);
+}
+
 static void test_set_that_exceeds_a_message_is_refused(void **state)
 {
 	size_t len = 200000, used;
@@ -69,6 +80,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_wrong_zone_is_refused_with_its_reason),
+		cmocka_unit_test(test_zone_that_cannot_be_read_is_refused),
 		cmocka_unit_test(test_set_that_exceeds_a_message_is_refused),
 	};
 
