@@ -224,6 +224,24 @@ static void test_loop_of_cnames_ends(void **state)
 			    "CNAME loop1.example.com.;");
 }
 
+static void test_chain_of_cnames_is_followed_to_its_bound(void **state)
+{
+	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
+					"@ 9 IN NS a.\n");
+
+	for (unsigned i = 0; i < ZONE_TARGETS + 1; i++)
+		at += sprintf(at, "c%u 9 IN CNAME c%u\n", i, i + 1);
+	sprintf(at, "c%u 9 IN A 192.0.2.1\n", ZONE_TARGETS + 1);
+	serve("example.com", text);
+	ask("c2.example.com", DNS_A);
+	assert_int_equal(dns_get16(answer + 6), ZONE_TARGETS);
+	assert_non_null(strstr(text, "IN A 192.0.2.1"));
+	ask("c0.example.com", DNS_A);
+	assert_int_equal(outcome.rcode, DNS_NOERROR);
+	assert_int_equal(dns_get16(answer + 6), ZONE_TARGETS);
+	assert_null(strstr(text, "IN A 192.0.2.1"));
+}
+
 static void test_wildcard_stands_for_missing_names_only(void **state)
 {
 	assert_string_equal(ask("x.stars.example.com", DNS_A),
@@ -250,6 +268,22 @@ static void test_wildcard_stands_for_missing_names_only(void **state)
 			    "NOERROR aa an abc.far.example.com. 300 IN CNAME "
 			    "away.example.com.;away.example.com. 300 IN CNAME "
 			    "www.example.net.;");
+}
+
+static void test_wildcard_answers_the_longest_name(void **state)
+{
+	char name[256] = "", expected[600];
+
+	while (strlen(name) < 234)
+		strcat(name, "a.");
+	strcat(name, "stars.example.com"); /* 251, so 253 in wire format */
+	snprintf(expected, sizeof(expected),
+		 "NOERROR aa an %s. 300 IN MX 5 mail.stars.example.com.;",
+		 name);
+	assert_string_equal(ask(name, DNS_MX), expected);
+	name[strlen(name) - strlen(".stars.example.com")] = 0;
+	strcat(name, "bb.example.com");
+	assert_string_equal(ask(name, DNS_MX), "NXDOMAIN aa ns " SOA("60"));
 }
 
 #define REFERRAL                                                               \
@@ -337,12 +371,14 @@ static void test_other_opcodes_are_not_implemented(void **state)
 	uint8_t msg[512];
 	size_t len = dns_make_query(msg, "example.com", DNS_SOA, 0);
 
-	msg[2] |= 4 << 3; /* NOTIFY */
-	send_query(msg, len, DNS_OVER_UDP);
-	assert_int_equal(outcome.rcode, DNS_NOTIMP);
-	assert_int_equal(answer_len, DNS_HEADER_BYTES);
-	assert_int_equal(answer[2] >> 3 & 15, 4);
-	assert_int_equal(answer[5], 0);
+	for (unsigned opcode = 1; opcode < 16; opcode++) {
+		msg[2] = (uint8_t)(opcode << 3);
+		send_query(msg, len, DNS_OVER_UDP);
+		assert_int_equal(outcome.rcode, DNS_NOTIMP);
+		assert_int_equal(answer_len, DNS_HEADER_BYTES);
+		assert_int_equal(answer[2] >> 3 & 15, opcode);
+		assert_int_equal(answer[5], 0);
+	}
 }
 
 static void test_answers_and_fragments_get_no_answer(void **state)
@@ -426,6 +462,18 @@ static void test_longest_name_is_read_and_a_longer_one_is_not(void **state)
 
 /* ---- EDNS, truncation ---- */
 
+/* A zone whose name "big" has n records, and whose MX has that one. */
+static void serve_big(unsigned n)
+{
+	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
+					"@ 9 IN NS a.\n@ 9 IN MX 1 big\n"
+					"*.w 9 IN MX 1 big\n");
+
+	for (unsigned i = 0; i < n; i++)
+		at += sprintf(at, "big 9 IN A 10.0.%u.%u\n", i / 256, i % 256);
+	serve("example.com", text);
+}
+
 static void test_edns_is_answered_with_edns(void **state)
 {
 	uint8_t msg[512];
@@ -463,16 +511,28 @@ static void test_second_or_misplaced_opt_is_a_format_error(void **state)
 	assert_int_equal(outcome.rcode, DNS_FORMERR);
 }
 
-/* A zone whose name "big" has n records, and whose MX has that one. */
-static void serve_big(unsigned n)
+static void test_opt_of_another_name_than_the_root_is_a_format_error(void **s)
 {
-	char *at = text + sprintf(text, "@ 9 IN SOA a. b. 1 2 3 4 5\n"
-					"@ 9 IN NS a.\n@ 9 IN MX 1 big\n"
-					"*.w 9 IN MX 1 big\n");
+	uint8_t msg[512];
+	size_t len = dns_make_query(msg, "www.example.com", DNS_A, 4096);
+	size_t at = len - DNS_OPT_BYTES;
 
-	for (unsigned i = 0; i < n; i++)
-		at += sprintf(at, "big 9 IN A 10.0.%u.%u\n", i / 256, i % 256);
-	serve("example.com", text);
+	/* A pointer, to the question's name and then to its root. */
+	memmove(msg + at + 2, msg + at + 1, DNS_OPT_BYTES - 1);
+	dns_put16(msg + at, 0xc00c);
+	send_query(msg, len + 1, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_FORMERR);
+	dns_put16(msg + at, 0xc000 | (unsigned)(at - 5));
+	send_query(msg, len + 1, DNS_OVER_UDP);
+	assert_int_equal(outcome.rcode, DNS_FORMERR);
+}
+
+static void test_edns_size_below_512_counts_as_512(void **state)
+{
+	serve_big(25); /* 433 bytes with OPT */
+	ask_udp("big.example.com", DNS_A, 1);
+	assert_null(strstr(text, " tc"));
+	assert_int_equal(dns_get16(answer + 6), 25);
 }
 
 static void test_long_answer_is_truncated_over_udp_only(void **state)
@@ -589,7 +649,9 @@ int main(void)
 		TEST(test_cnames_are_followed_inside_the_zone),
 		TEST(test_cname_into_a_wildcard_or_delegation_is_followed),
 		TEST(test_loop_of_cnames_ends),
+		TEST(test_chain_of_cnames_is_followed_to_its_bound),
 		TEST(test_wildcard_stands_for_missing_names_only),
+		TEST(test_wildcard_answers_the_longest_name),
 		TEST(test_names_below_a_delegation_are_referred),
 		TEST(test_any_gets_one_set),
 		TEST(test_zone_with_the_longest_apex_answers),
@@ -604,6 +666,8 @@ int main(void)
 		TEST(test_longest_name_is_read_and_a_longer_one_is_not),
 		TEST(test_edns_is_answered_with_edns),
 		TEST(test_second_or_misplaced_opt_is_a_format_error),
+		TEST(test_opt_of_another_name_than_the_root_is_a_format_error),
+		TEST(test_edns_size_below_512_counts_as_512),
 		TEST(test_long_answer_is_truncated_over_udp_only),
 		TEST(test_addresses_are_left_out_before_truncation),
 		TEST(test_referral_without_room_for_glue_is_truncated),
