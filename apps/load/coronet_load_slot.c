@@ -32,16 +32,22 @@ void slot_fail(struct slot *slot, long err)
 	slot->since_ns = 0;
 }
 
+/* Without a prefix an address stands for one that DHCP leases. */
+static bool is_source(const struct net_addr *addr)
+{
+	return addr->family == load.target.family && addr->prefix_len;
+}
+
 static void choose_source(const struct slot *slot, struct net_dial_opts *dial)
 {
 	unsigned seen = 0, same = 0;
 
 	for (unsigned i = 0; i < load.net.n_addrs; i++)
-		same += load.net.addrs[i].family == load.target.family;
+		same += is_source(&load.net.addrs[i]);
 	if (same < 2)
 		return;
 	for (unsigned i = 0; i < load.net.n_addrs; i++)
-		if (load.net.addrs[i].family == load.target.family &&
+		if (is_source(&load.net.addrs[i]) &&
 		    seen++ == slot->index % same)
 			dial->source = load.net.addrs[i];
 }

@@ -50,6 +50,7 @@ bool net_scrape_is_own(const struct net_addr *at)
 
 	for (unsigned i = 0; at->port && i < ours.n; i++)
 		if (ours.all[i].family == at->family &&
+		    ours.all[i].prefix_len && /* 0: leased by DHCP */
 		    memcmp(ours.all[i].ip, at->ip, bytes) == 0)
 			return true;
 	return false;

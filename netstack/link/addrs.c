@@ -8,6 +8,7 @@
  * its connections stay, and nothing is sent from it. Its netif is free for
  * another address at once, and its entry after a minute.
  */
+#include "netstack/link/leased.h"
 #include "netstack/link/link_priv.h"
 
 #include <errno.h>
@@ -295,7 +296,8 @@ int net_ifaddrs_open(struct net_port *port, struct net_opts *opts)
 	for (unsigned family = 4; family <= 6; family += 2)
 		for (unsigned i = 0; err == 0 && i < opts->n_addrs; i++)
 			if (opts->addr_links[i] == link &&
-			    opts->addrs[i].family == family)
+			    opts->addrs[i].family == family &&
+			    !net_addr_is_leased(&opts->addrs[i]))
 				err = add_addr(port, &opts->addrs[i], false);
 	if (err == -EEXIST)
 		snprintf(opts->error, sizeof(opts->error),

@@ -7,6 +7,7 @@
  * nothing waits for that shard.
  */
 #include "netstack/link/exception.h"
+#include "netstack/link/leased.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -172,7 +173,8 @@ static void describe(struct link *link, unsigned number,
 	for (unsigned i = 0; i < opts->n_addrs; i++) {
 		struct glue_kernel_addr *addr = &about->addrs[about->n_addrs];
 
-		if (opts->addr_links[i] != number)
+		if (opts->addr_links[i] != number ||
+		    net_addr_is_leased(&opts->addrs[i]))
 			continue;
 		addr->family = opts->addrs[i].family;
 		addr->prefix_len = opts->addrs[i].prefix_len;

@@ -1,7 +1,7 @@
 /*
  * Passes received frames to TCP and lwIP.
  */
-#include "netstack/link/link_priv.h"
+#include "netstack/link/dhcp.h"
 
 #include <assert.h>
 
@@ -283,6 +283,11 @@ static void input_other(struct net_port *port, struct glue_frame *frame)
 	uint16_t flags = frame->flags;
 	struct pbuf *p;
 
+	if (__builtin_expect(net_dhcp_has(port), 0) &&
+	    net_dhcp_input(port, frame)) {
+		glue_frame_free(frame);
+		return;
+	}
 	if (__builtin_expect(port->exception != NULL, 0) &&
 	    net_exception_input(port, frame)) {
 		glue_frame_free(frame);

@@ -1,7 +1,7 @@
 /*
  * Links: opens and closes them, and runs lwIP's timers for neighbours.
  */
-#include "netstack/link/link_priv.h"
+#include "netstack/link/dhcp.h"
 #include "netstack/program/log.h"
 
 #include <errno.h>
@@ -47,12 +47,14 @@ int net_link_open(struct net_opts *opts)
 		if (err < 0)
 			return err;
 	}
-	return net_routes_open(opts);
+	err = net_routes_open(opts);
+	return err == 0 ? net_dhcp_open(opts) : err;
 }
 
 void net_link_close(void)
 {
 	net_loop_close();
+	net_dhcp_close();
 	while (net_here()->n_netifs)
 		netif_remove(&net_here()->netifs[--net_here()->n_netifs]);
 	net_exception_close();
@@ -99,6 +101,7 @@ void net_link_tick(void)
 	stack->next_100ms_ns = stack->now_ns + 100 * INT64_C(1000000);
 	mld6_tmr();
 	net_announce_tick();
+	net_dhcp_tick();
 	if (stack->now_ns < stack->next_1s_ns)
 		return;
 	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);

@@ -6,7 +6,7 @@
  * has a network with it. Lookups are linear: packets of a connection ask once a
  * second, when link/neighbour.c has forgotten their neighbour.
  */
-#include "netstack/link/link_priv.h"
+#include "netstack/link/dhcp.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -217,6 +217,19 @@ static int refuse_route(const struct net_route_opts *route,
 	return -EINVAL;
 }
 
+/* Whether a link of the route may have an address of DHCP. */
+static bool may_lease(const struct net_route_opts *route,
+		      const struct net_opts *opts)
+{
+	bool found = false;
+
+	for (unsigned i = 0; i < opts->n_addrs; i++)
+		found |= net_addr_is_leased(&opts->addrs[i]) &&
+			 (!route->link ||
+			  route->link == opts->addr_links[i] + 1u);
+	return found && route->via.family == 4 && !route->source.family;
+}
+
 static int check_route(const struct net_route_opts *route,
 		       struct net_opts *opts)
 {
@@ -235,6 +248,8 @@ static int check_route(const struct net_route_opts *route,
 	if (route->link)
 		port = &net_here()->ports[route->link - 1];
 	near = find_network(port, &via);
+	if (!near && may_lease(route, opts))
+		return 0; /* it is in use while there is such an address */
 	if (!near)
 		return refuse_route(route, opts, &route->via,
 				    port ? "not in a network of that link"
@@ -260,4 +275,38 @@ int net_routes_open(struct net_opts *opts)
 		add_route(&(struct net_route_opts){.to.family = 6,
 						   .via = opts->gateway6});
 	return 0;
+}
+
+/* ---- leases ---- */
+
+/* The last entries of the table are those of leases. */
+static NET_SHARD_VAR unsigned n_leased;
+#define n_leased NET_SHARD(n_leased)
+
+static void drop_leased(const struct net_port *port)
+{
+	struct net_route_entry *routes = net_here()->routes;
+	unsigned end = net_here()->n_routes, to = end - n_leased;
+
+	for (unsigned from = to; from < end; from++)
+		if (routes[from].port != port)
+			routes[to++] = routes[from];
+	n_leased -= end - to;
+	net_here()->n_routes = to;
+}
+
+void net_routes_lease(struct net_port *port,
+		      const struct net_dhcp_route *routes, unsigned n)
+{
+	drop_leased(port);
+	for (unsigned i = 0; i < n && net_here()->n_routes < NET_ROUTES; i++) {
+		struct net_route_entry *route =
+			&net_here()->routes[net_here()->n_routes++];
+
+		*route = (struct net_route_entry){.prefix_len = routes[i].bits,
+						  .port = port};
+		ip_addr_set_ip4_u32_val(route->to, routes[i].to);
+		ip_addr_set_ip4_u32_val(route->via, routes[i].via);
+		n_leased++;
+	}
 }

@@ -130,7 +130,7 @@ struct net_opts {
 	/* For each link: "tap:NAME[,key=value...]", the kernel interface that
 	   gets the frames that are not for the stack; or NULL. */
 	const char *exceptions[NET_MAX_LINKS];
-	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len */
+	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len; 0/0: DHCP */
 	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
 	unsigned n_addrs;
 	/* The longest prefix decides, among equal ones the first. */
@@ -139,7 +139,7 @@ struct net_opts {
 	/* Gateways for all other networks; family 0: none. */
 	struct net_addr gateway4, gateway6;
 	/* Name servers of net_resolve() (coronet/net_resolve.h), with ports;
-	   none: those of resolv.conf(5). */
+	   none: those of leases, or else of resolv.conf(5). */
 	struct net_addr resolvers[NET_MAX_RESOLVERS];
 	unsigned n_resolvers;
 	unsigned mtu; /* bytes, 576 to 9000 */

@@ -1,0 +1,797 @@
+/*
+ * The DHCP client: its states and times, leases that begin, change and end, and
+ * servers that lie. The clock moves in steps of 100 ms.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "netstack/link/leased.h"
+#include "netstack/link/link.h"
+#include "netstack/resolve/resolve_priv.h"
+#include "tests/net/dhcp_bytes.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/frames.h"
+#include "tests/net/peer.h"
+
+#define NS_PER_S INT64_C(1000000000)
+
+static const uint8_t other_mac[6] = {2, 0, 0, 0, 0, 9};
+
+/* ---- what the client sends ---- */
+
+struct sent {
+	unsigned type;
+	uint32_t xid;
+	uint8_t ciaddr[4], wanted[4], server[4]; /* zero: not there */
+	uint8_t from[4], to[4];			 /* of IP */
+	bool broadcast;				 /* of Ethernet */
+	int64_t ns;
+};
+
+static struct sent sent[64];
+static unsigned n_sent;
+
+static void see_options(struct sent *s, const uint8_t *at, const uint8_t *end)
+{
+	for (; at < end && *at != 255; at += 2 + at[1])
+		if (*at == 53)
+			s->type = at[2];
+		else if (*at == 50)
+			memcpy(s->wanted, at + 2, 4);
+		else if (*at == 54)
+			memcpy(s->server, at + 2, 4);
+}
+
+static void see_dhcp(const uint8_t *frame, unsigned len)
+{
+	const uint8_t *ip = frame + 14, *msg = ip + 28;
+	struct sent s = {.broadcast = frame[0] == 0xff, .ns = fake_now_ns};
+
+	assert_int_equal(len, 14 + 28 + 300);
+	assert_int_equal(get16(ip + 2), 28 + 300);
+	assert_int_equal(get16(ip + 24), 8 + 300);
+	assert_int_equal(msg[0], 1);
+	assert_memory_equal(msg + 28, fake_mac, 6);
+	s.xid = get32(msg + 4);
+	memcpy(s.ciaddr, msg + 12, 4);
+	memcpy(s.from, ip + 12, 4);
+	memcpy(s.to, ip + 16, 4);
+	see_options(&s, msg + 240, msg + 300);
+	if (n_sent < 64)
+		sent[n_sent++] = s;
+}
+
+static void answer_arp(const uint8_t *frame);
+
+static void look(void)
+{
+	static uint8_t frame[9216];
+	unsigned len;
+
+	while ((len = fake_sent(frame, sizeof(frame))))
+		if (get16(frame + 12) == 0x0806)
+			answer_arp(frame);
+		else if (frame[23] == 17 && get16(frame + 14 + 22) == 67)
+			see_dhcp(frame, len);
+}
+
+static void pass_ms(int64_t ms)
+{
+	for (; ms > 0; ms -= 100) {
+		fake_now_ns += 100 * INT64_C(1000000);
+		run_rounds(1);
+		look();
+	}
+}
+
+/* Waits for the next message; the time it took in seconds. */
+static struct sent *next_sent(unsigned type)
+{
+	unsigned before = n_sent;
+
+	for (unsigned i = 0; i < 100000 && n_sent == before; i++)
+		pass_ms(100);
+	assert_int_equal(n_sent, before + 1);
+	assert_int_equal(sent[before].type, type);
+	return &sent[before];
+}
+
+/* ---- what servers and hosts send ---- */
+
+static void receive_arp(unsigned op, const uint8_t mac[6], const char sender[4],
+			const uint8_t target[4])
+{
+	uint8_t frame[42] = {0}, *arp = frame + 14;
+
+	frame_ethernet(frame, 0x0806);
+	memcpy(frame + 6, mac, 6);
+	memcpy(arp, "\0\1\10\0\6\4", 6);
+	put16(arp + 6, op);
+	memcpy(arp + 8, mac, 6);
+	memcpy(arp + 14, sender, 4);
+	memcpy(arp + 24, target, 4);
+	fake_receive(frame, sizeof(frame), 0, 0);
+	run_rounds(1);
+}
+
+/* The server's host answers for 10.0.0.1. */
+static void answer_arp(const uint8_t *frame)
+{
+	if (get16(frame + 20) == 1 && memcmp(frame + 38, stack_ip, 4) == 0)
+		receive_arp(2, fake_peer_mac, "\12\0\0\1", frame + 28);
+}
+
+/* An answer of the server 10.0.0.1, which leases 10.0.0.5 for 600 seconds. */
+struct reply {
+	unsigned type;
+	const char *ip, *server, *mask; /* NULL: as above, /24 */
+	uint32_t lease_s;		/* 0: 600 */
+	uint32_t xid_xor;
+	bool no_lease, broadcast, foreign;
+	const char *more; /* options */
+	unsigned more_len;
+};
+
+static void receive_bytes(const struct dhcp_bytes *b, bool broadcast)
+{
+	static uint8_t frame[2048];
+	uint8_t *ip = frame + 14, *udp = ip + 20;
+
+	memset(frame, 0, sizeof(frame));
+	frame_ethernet(frame, 0x0800);
+	if (broadcast)
+		memset(frame, 0xff, 6);
+	ip[0] = 0x45;
+	put16(ip + 2, 28 + b->len);
+	ip[8] = 64;
+	ip[9] = 17;
+	memcpy(ip + 12, "\12\0\0\1", 4);
+	memcpy(ip + 16, broadcast ? "\xff\xff\xff\xff" : "\12\0\0\5", 4);
+	put16(udp, 67);
+	put16(udp + 2, 68);
+	put16(udp + 4, 8 + b->len);
+	memcpy(udp + 8, b->data, b->len);
+	fake_receive(frame, 14 + 28 + b->len, 0, 0);
+	run_rounds(1);
+	look();
+}
+
+static void receive_reply(struct reply r)
+{
+	const struct sent *s = &sent[n_sent - 1];
+	struct dhcp_bytes b;
+
+	dhcp_begin(&b, s->xid ^ r.xid_xor, r.foreign ? other_mac : fake_mac,
+		   r.ip ? r.ip : "\12\0\0\5");
+	dhcp_add(&b, 53, (const char[]){(char)r.type}, 1);
+	dhcp_add(&b, 54, r.server ? r.server : "\12\0\0\1", 4);
+	dhcp_add(&b, 1, r.mask ? r.mask : "\xff\xff\xff\0", 4);
+	if (!r.no_lease)
+		dhcp_add32(&b, 51, r.lease_s ? r.lease_s : 600);
+	if (r.more_len) {
+		memcpy(b.data + b.len, r.more, r.more_len);
+		b.len += r.more_len;
+	}
+	dhcp_end(&b);
+	receive_bytes(&b, r.broadcast);
+}
+
+#define REPLY(...) receive_reply((struct reply){__VA_ARGS__})
+
+/* ---- the stack ---- */
+
+static struct net_opts opts;
+
+static void init_opts(void)
+{
+	fake_now_ns = NS_PER_S;
+	n_sent = 0;
+	peer_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:test";
+	opts.addrs[opts.n_addrs++] = (struct net_addr){.family = 4};
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+}
+
+static int setup(void **state)
+{
+	init_opts();
+	return net_stack_open(&opts, &stack);
+}
+
+static int teardown(void **state)
+{
+	fake_no_carrier = false;
+	return peer_teardown(state);
+}
+
+static bool stack_has(const char *text)
+{
+	struct net_addr addr;
+
+	net_addr_parse(text, 0, &addr);
+	return net_is_local(stack, &addr);
+}
+
+/* The neighbour of a destination, "" without a route. */
+static const char *hop_of(const char *text)
+{
+	static char out[NET_ADDR_TEXT_MAX];
+	struct net_addr addr;
+	struct net_hop hop;
+	ip_addr_t ip;
+
+	net_addr_parse(text, 0, &addr);
+	net_addr_to_lwip(&addr, &ip);
+	out[0] = '\0';
+	if (net_route_find(NULL, &ip, &hop) == 0) {
+		net_addr_from_lwip(&hop.ip, 0, &addr);
+		net_ip_format(&addr, out);
+	}
+	return out;
+}
+
+static unsigned refused(void)
+{
+	return (unsigned)net_here()->stats.rx_refused;
+}
+
+static void bind_lease(uint32_t lease_s, const char *more, unsigned more_len)
+{
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER, .lease_s = lease_s);
+	assert_int_equal(sent[n_sent - 1].type, NET_DHCP_REQUEST);
+	REPLY(.type = NET_DHCP_ACK, .lease_s = lease_s, .more = more,
+	      .more_len = more_len);
+	assert_true(stack_has("10.0.0.5"));
+	pass_ms(1500); /* no other host has it */
+	n_sent = 0;
+}
+
+static void assert_secs(int64_t from_ns, int64_t to_ns, double least,
+			double most)
+{
+	double s = (double)(to_ns - from_ns) / 1e9;
+
+	assert_true(s >= least - 0.2 && s <= most + 0.2);
+}
+
+/* ---- a lease ---- */
+
+static void test_address_is_leased_and_used(void **state)
+{
+	struct sent *s = next_sent(NET_DHCP_DISCOVER);
+
+	assert_true(s->broadcast);
+	assert_memory_equal(s->from, "\0\0\0\0", 4);
+	assert_memory_equal(s->to, "\xff\xff\xff\xff", 4);
+	assert_false(stack_has("10.0.0.5"));
+	REPLY(.type = NET_DHCP_OFFER);
+	s = &sent[1];
+	assert_int_equal(n_sent, 2);
+	assert_int_equal(s->type, NET_DHCP_REQUEST);
+	assert_int_equal(s->xid, sent[0].xid);
+	assert_memory_equal(s->from, "\0\0\0\0", 4);
+	assert_memory_equal(s->wanted, "\12\0\0\5", 4);
+	assert_memory_equal(s->server, "\12\0\0\1", 4);
+	assert_memory_equal(s->ciaddr, "\0\0\0\0", 4);
+	assert_false(stack_has("10.0.0.5"));
+	REPLY(.type = NET_DHCP_ACK);
+	assert_true(stack_has("10.0.0.5"));
+	assert_string_equal(hop_of("10.0.0.77"), "10.0.0.77");
+	assert_string_equal(hop_of("10.0.1.77"), "");
+}
+
+static void test_broadcast_answers_are_taken(void **state)
+{
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER, .broadcast = true);
+	REPLY(.type = NET_DHCP_ACK, .broadcast = true);
+	assert_true(stack_has("10.0.0.5"));
+}
+
+static void test_lease_shows_when_it_ends(void **state)
+{
+	int64_t left_s = 0;
+	ip_addr_t ip;
+
+	IP_ADDR4(&ip, 10, 0, 0, 5);
+	assert_false(net_dhcp_lease_of(net_here()->ports, &ip, &left_s));
+	bind_lease(600, NULL, 0);
+	assert_true(net_dhcp_lease_of(net_here()->ports, &ip, &left_s));
+	assert_in_range(left_s, 595, 600);
+	IP_ADDR4(&ip, 10, 0, 0, 6);
+	assert_false(net_dhcp_lease_of(net_here()->ports, &ip, &left_s));
+}
+
+static void test_discovery_backs_off(void **state)
+{
+	static const int wait_s[] = {4, 8, 16, 32, 64, 64};
+	struct sent *s = next_sent(NET_DHCP_DISCOVER);
+
+	for (unsigned i = 0; i < 6; i++) {
+		struct sent *then = next_sent(NET_DHCP_DISCOVER);
+
+		assert_secs(s->ns, then->ns, wait_s[i] - 1, wait_s[i] + 1);
+		assert_int_equal(then->xid, s->xid);
+		s = then;
+	}
+}
+
+static void test_request_without_an_answer_begins_again(void **state)
+{
+	static const int wait_s[] = {4, 8, 16};
+	struct sent *s;
+
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER);
+	s = &sent[n_sent - 1];
+	for (unsigned i = 0; i < 3; i++) {
+		struct sent *then = next_sent(NET_DHCP_REQUEST);
+
+		assert_secs(s->ns, then->ns, wait_s[i] - 1, wait_s[i] + 1);
+		s = then;
+	}
+	s = next_sent(NET_DHCP_DISCOVER);
+	assert_int_not_equal(s->xid, sent[0].xid);
+	assert_false(stack_has("10.0.0.5"));
+}
+
+static void test_nak_of_a_request_begins_again_after_a_pause(void **state)
+{
+	int64_t nak_ns;
+
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER);
+	REPLY(.type = NET_DHCP_NAK);
+	nak_ns = fake_now_ns;
+	assert_secs(nak_ns, next_sent(NET_DHCP_DISCOVER)->ns, 1, 10);
+}
+
+/* ---- renewal ---- */
+
+static void test_lease_is_renewed_at_half_of_its_time(void **state)
+{
+	int64_t begin_ns;
+	struct sent *s;
+
+	bind_lease(600, NULL, 0);
+	begin_ns = fake_now_ns;
+	s = next_sent(NET_DHCP_REQUEST);
+	assert_secs(begin_ns, s->ns, 280 - 3, 300);
+	assert_false(s->broadcast);
+	assert_memory_equal(s->to, "\12\0\0\1", 4);
+	assert_memory_equal(s->from, "\12\0\0\5", 4);
+	assert_memory_equal(s->ciaddr, "\12\0\0\5", 4);
+	assert_memory_equal(s->wanted, "\0\0\0\0", 4);
+	assert_memory_equal(s->server, "\0\0\0\0", 4);
+	REPLY(.type = NET_DHCP_ACK);
+	begin_ns = fake_now_ns;
+	s = next_sent(NET_DHCP_REQUEST);
+	assert_secs(begin_ns, s->ns, 280, 300);
+	assert_true(stack_has("10.0.0.5"));
+}
+
+static void test_renewal_uses_the_times_of_the_server(void **state)
+{
+	static const char times[] = "\x3a\4\0\0\0\x64\x3b\4\0\0\0\xc8";
+	int64_t begin_ns;
+	struct sent *s;
+
+	bind_lease(600, times, 12);
+	begin_ns = fake_now_ns - 1500 * INT64_C(1000000);
+	s = next_sent(NET_DHCP_REQUEST);
+	assert_secs(begin_ns, s->ns, 93, 100);
+	s = next_sent(NET_DHCP_REQUEST); /* 60 seconds later at the least */
+	assert_false(s->broadcast);
+	s = next_sent(NET_DHCP_REQUEST);
+	assert_true(s->broadcast);
+	assert_secs(begin_ns, s->ns, 190, 200);
+}
+
+/* Unanswered: the server, then any server, then the address is given up. */
+static void test_lease_is_rebound_and_then_expires(void **state)
+{
+	int64_t begin_ns;
+	unsigned i = 0;
+
+	bind_lease(600, NULL, 0);
+	begin_ns = fake_now_ns - 1500 * INT64_C(1000000);
+	while (stack_has("10.0.0.5") && n_sent < 60)
+		pass_ms(100);
+	assert_secs(begin_ns, fake_now_ns, 599, 600);
+	assert_in_range(n_sent, 4, 8);
+	for (; i < n_sent && !sent[i].broadcast; i++)
+		assert_memory_equal(sent[i].to, "\12\0\0\1", 4);
+	assert_in_range(i, 2, 5);
+	assert_secs(begin_ns, sent[i].ns, 505, 525);
+	for (; i < n_sent && sent[i].type == NET_DHCP_REQUEST; i++) {
+		assert_memory_equal(sent[i].to, "\xff\xff\xff\xff", 4);
+		assert_memory_equal(sent[i].ciaddr, "\12\0\0\5", 4);
+		assert_memory_equal(sent[i].server, "\0\0\0\0", 4);
+	}
+	if (i == n_sent)
+		next_sent(NET_DHCP_DISCOVER);
+	assert_int_equal(sent[i].type, NET_DHCP_DISCOVER);
+	assert_string_equal(hop_of("10.0.0.77"), "");
+}
+
+static void test_another_server_may_rebind(void **state)
+{
+	bind_lease(600, NULL, 0);
+	while (!next_sent(NET_DHCP_REQUEST)->broadcast)
+		REPLY(.type = NET_DHCP_ACK, .server = "\12\0\0\2");
+	REPLY(.type = NET_DHCP_ACK, .server = "\12\0\0\2", .broadcast = true);
+	pass_ms(200000);
+	assert_true(stack_has("10.0.0.5"));
+}
+
+static void test_nak_of_a_renewal_ends_the_lease(void **state)
+{
+	bind_lease(600, NULL, 0);
+	next_sent(NET_DHCP_REQUEST);
+	REPLY(.type = NET_DHCP_NAK, .server = "\12\0\0\2");
+	assert_true(stack_has("10.0.0.5"));
+	REPLY(.type = NET_DHCP_NAK);
+	assert_false(stack_has("10.0.0.5"));
+	next_sent(NET_DHCP_DISCOVER);
+}
+
+static void test_lease_without_an_end_is_not_renewed(void **state)
+{
+	int64_t left_s;
+	ip_addr_t ip;
+
+	bind_lease(NET_DHCP_INFINITE, NULL, 0);
+	pass_ms(4000000);
+	assert_int_equal(n_sent, 0);
+	IP_ADDR4(&ip, 10, 0, 0, 5);
+	assert_true(net_dhcp_lease_of(net_here()->ports, &ip, &left_s));
+	assert_int_equal(left_s, -1);
+}
+
+static void test_expired_address_is_leased_again(void **state)
+{
+	bind_lease(60, NULL, 0);
+	while (stack_has("10.0.0.5"))
+		pass_ms(100);
+	while (sent[n_sent - 1].type != NET_DHCP_DISCOVER)
+		pass_ms(100);
+	REPLY(.type = NET_DHCP_OFFER);
+	REPLY(.type = NET_DHCP_ACK);
+	assert_true(stack_has("10.0.0.5"));
+}
+
+/* ---- conflicts, carrier ---- */
+
+static void test_conflict_declines_the_address(void **state)
+{
+	int64_t begin_ns;
+	struct sent *s;
+
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER);
+	REPLY(.type = NET_DHCP_ACK);
+	receive_arp(2, other_mac, "\12\0\0\5", stack_ip);
+	assert_false(stack_has("10.0.0.5"));
+	s = next_sent(NET_DHCP_DECLINE);
+	begin_ns = fake_now_ns;
+	assert_true(s->broadcast);
+	assert_memory_equal(s->from, "\0\0\0\0", 4);
+	assert_memory_equal(s->ciaddr, "\0\0\0\0", 4);
+	assert_memory_equal(s->wanted, "\12\0\0\5", 4);
+	assert_memory_equal(s->server, "\12\0\0\1", 4);
+	assert_secs(begin_ns, next_sent(NET_DHCP_DISCOVER)->ns, 10, 10);
+	REPLY(.type = NET_DHCP_OFFER, .ip = "\12\0\0\6");
+	REPLY(.type = NET_DHCP_ACK, .ip = "\12\0\0\6");
+	assert_true(stack_has("10.0.0.6"));
+}
+
+static void lose_carrier(void)
+{
+	fake_no_carrier = true;
+	pass_ms(1000);
+	fake_no_carrier = false;
+	pass_ms(100);
+}
+
+static void test_carrier_makes_it_ask_at_once(void **state)
+{
+	next_sent(NET_DHCP_DISCOVER);
+	for (unsigned i = 0; i < 5; i++)
+		next_sent(NET_DHCP_DISCOVER);
+	n_sent = 0;
+	lose_carrier();
+	assert_int_equal(n_sent, 1);
+}
+
+static void test_carrier_verifies_the_lease(void **state)
+{
+	struct sent *s = &sent[0];
+
+	bind_lease(600, NULL, 0);
+	lose_carrier();
+	assert_int_equal(n_sent, 1);
+	assert_int_equal(s->type, NET_DHCP_REQUEST);
+	assert_memory_equal(s->wanted, "\12\0\0\5", 4);
+	assert_memory_equal(s->server, "\0\0\0\0", 4);
+	assert_memory_equal(s->ciaddr, "\0\0\0\0", 4);
+	assert_true(stack_has("10.0.0.5"));
+	REPLY(.type = NET_DHCP_NAK, .server = "\12\0\0\2", .broadcast = true);
+	assert_false(stack_has("10.0.0.5"));
+}
+
+static void test_lease_is_kept_while_no_server_verifies_it(void **state)
+{
+	bind_lease(600, NULL, 0);
+	lose_carrier();
+	pass_ms(60000);
+	assert_int_equal(n_sent, 3);
+	assert_true(stack_has("10.0.0.5"));
+	assert_false(next_sent(NET_DHCP_REQUEST)->broadcast);
+}
+
+/* ---- what a lease gives ---- */
+
+static void test_router_is_the_default_route(void **state)
+{
+	bind_lease(600, "\3\4\12\0\0\xfe", 6);
+	assert_string_equal(hop_of("192.0.2.1"), "10.0.0.254");
+	next_sent(NET_DHCP_REQUEST);
+	REPLY(.type = NET_DHCP_ACK);
+	assert_string_equal(hop_of("192.0.2.1"), "");
+}
+
+static void test_routes_replace_routers(void **state)
+{
+	static const char more[] = "\3\4\12\0\0\xfe"
+				   "\x79\x0f\x10\xc0\xa8\12\0\0\2"
+				   "\x18\xc0\xa8\1\12\0\0\3";
+
+	bind_lease(600, more, 6 + 2 + 15);
+	assert_string_equal(hop_of("192.168.7.1"), "10.0.0.2");
+	assert_string_equal(hop_of("192.168.1.1"), "10.0.0.3");
+	assert_string_equal(hop_of("192.0.2.1"), "");
+}
+
+static void test_routers_out_of_the_network_are_ignored(void **state)
+{
+	bind_lease(600, "\3\10\12\0\1\1\12\0\0\5", 10);
+	assert_string_equal(hop_of("192.0.2.1"), "");
+}
+
+static void test_routes_end_with_the_lease(void **state)
+{
+	bind_lease(60, "\3\4\12\0\0\xfe", 6);
+	assert_int_equal(net_here()->n_routes, 1);
+	while (stack_has("10.0.0.5"))
+		pass_ms(100);
+	assert_int_equal(net_here()->n_routes, 0);
+}
+
+static void test_name_servers_are_those_of_the_lease(void **state)
+{
+	struct net_addr servers[NET_MAX_RESOLVERS];
+	unsigned turn, before;
+
+	assert_int_equal(net_leased_servers(servers, &before), 0);
+	bind_lease(60, "\6\10\12\0\0\x35\177\0\0\1", 10);
+	assert_int_equal(net_leased_servers(servers, &turn), 1);
+	assert_int_not_equal(turn, before);
+	assert_memory_equal(servers[0].ip, "\12\0\0\x35", 4);
+	assert_int_equal(servers[0].port, 53);
+	while (stack_has("10.0.0.5"))
+		pass_ms(100);
+	assert_int_equal(net_leased_servers(servers, &turn), 0);
+}
+
+static void test_mtu_counts_up_to_that_of_the_link(void **state)
+{
+	bind_lease(600, "\x1a\2\5\x78", 4);
+	assert_int_equal(net_here()->netifs[0].mtu, 1400);
+	next_sent(NET_DHCP_REQUEST);
+	REPLY(.type = NET_DHCP_ACK, .more = "\x1a\2\x23\x28", .more_len = 4);
+	assert_int_equal(net_here()->netifs[0].mtu, 1500);
+}
+
+static void test_renewal_may_change_the_network(void **state)
+{
+	bind_lease(600, NULL, 0);
+	next_sent(NET_DHCP_REQUEST);
+	REPLY(.type = NET_DHCP_ACK, .mask = "\xff\xff\0\0");
+	assert_true(stack_has("10.0.0.5"));
+	assert_string_equal(hop_of("10.0.7.7"), "10.0.7.7");
+}
+
+/* ---- servers that lie ---- */
+
+static void test_answers_to_others_are_ignored(void **state)
+{
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER, .xid_xor = 1);
+	REPLY(.type = NET_DHCP_OFFER, .foreign = true);
+	REPLY(.type = NET_DHCP_ACK);
+	REPLY(.type = NET_DHCP_NAK);
+	assert_int_equal(n_sent, 1);
+	REPLY(.type = NET_DHCP_OFFER);
+	assert_int_equal(n_sent, 2);
+	REPLY(.type = NET_DHCP_ACK, .server = "\12\0\0\2");
+	REPLY(.type = NET_DHCP_NAK, .server = "\12\0\0\2");
+	assert_false(stack_has("10.0.0.5"));
+	REPLY(.type = NET_DHCP_ACK);
+	assert_true(stack_has("10.0.0.5"));
+}
+
+static void test_wrong_addresses_are_refused(void **state)
+{
+	static const struct {
+		const char *ip, *mask;
+	} wrong[] = {
+		{"\0\0\0\0", NULL},	    {"\177\0\0\1", "\xff\0\0\0"},
+		{"\xe0\0\0\1", NULL},	    {"\xf0\0\0\1", NULL},
+		{"\xff\xff\xff\xff", NULL}, {"\12\0\0\xff", NULL},
+		{"\12\0\0\0", NULL},	    {"\12\0\0\x0f", "\xff\xff\xff\xf0"},
+		{"\0\1\2\3", "\xff\0\0\0"},
+	};
+	unsigned n = sizeof(wrong) / sizeof(wrong[0]);
+
+	next_sent(NET_DHCP_DISCOVER);
+	for (unsigned i = 0; i < n; i++) {
+		REPLY(.type = NET_DHCP_OFFER, .ip = wrong[i].ip,
+		      .mask = wrong[i].mask);
+		assert_int_equal(n_sent, 1);
+		assert_int_equal(refused(), i + 1);
+	}
+}
+
+static void test_address_of_the_stack_is_refused(void **state)
+{
+	struct net_addr own;
+
+	net_addr_parse_prefix("10.0.0.5/24", &own);
+	assert_int_equal(net_ifaddr_add(net_here()->ports, &own), 0);
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER);
+	assert_int_equal(n_sent, 1);
+	assert_int_equal(refused(), 1);
+}
+
+/* An acknowledgement of another address, or without a useful time. */
+static void test_wrong_acknowledgements_are_refused(void **state)
+{
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER);
+	REPLY(.type = NET_DHCP_ACK, .ip = "\12\0\0\6");
+	REPLY(.type = NET_DHCP_ACK, .no_lease = true);
+	REPLY(.type = NET_DHCP_ACK, .lease_s = 9);
+	assert_int_equal(refused(), 3);
+	assert_false(stack_has("10.0.0.5"));
+	assert_false(stack_has("10.0.0.6"));
+	REPLY(.type = NET_DHCP_ACK, .lease_s = 10);
+	assert_true(stack_has("10.0.0.5"));
+}
+
+static void test_lengths_that_lie_are_counted(void **state)
+{
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER, .more = "\3\xff\12", .more_len = 3);
+	REPLY(.type = NET_DHCP_OFFER, .more = "\x79\2\x21\1", .more_len = 4);
+	assert_int_equal(n_sent, 1);
+	assert_int_equal(refused(), 2);
+}
+
+/* A hundred at once, and a hundred a second. */
+static void test_flood_of_answers_is_limited(void **state)
+{
+	unsigned before;
+
+	bind_lease(600, NULL, 0);
+	pass_ms(1000);
+	before = refused();
+	sent[0].xid = 7;
+	n_sent = 1;
+	for (unsigned i = 0; i < 300; i++)
+		REPLY(.type = NET_DHCP_OFFER);
+	assert_in_range(refused() - before, 195, 205);
+}
+
+static void test_frames_for_other_ports_pass(void **state)
+{
+	struct dhcp_bytes b;
+
+	next_sent(NET_DHCP_DISCOVER);
+	dhcp_begin(&b, sent[0].xid, fake_mac, "\12\0\0\5");
+	b.len = 239; /* too short for a message */
+	receive_bytes(&b, true);
+	assert_int_equal(n_sent, 1);
+}
+
+/* ---- options ---- */
+
+static void test_gateway_of_the_options_comes_first(void **state)
+{
+	init_opts();
+	net_addr_parse("10.0.0.9", 0, &opts.gateway4);
+	assert_int_equal(net_stack_open(&opts, &stack), 0);
+	bind_lease(600, "\3\4\12\0\0\xfe", 6);
+	assert_string_equal(hop_of("192.0.2.1"), "10.0.0.9");
+	net_stack_close(stack);
+}
+
+static void test_route_may_lead_to_a_leased_network(void **state)
+{
+	char error[200];
+
+	init_opts();
+	assert_int_equal(net_route_parse("192.0.2.0/24 via 10.0.0.7",
+					 &opts.routes[opts.n_routes++], error,
+					 sizeof(error)),
+			 0);
+	assert_int_equal(net_stack_open(&opts, &stack), 0);
+	assert_string_equal(hop_of("192.0.2.1"), "");
+	bind_lease(600, NULL, 0);
+	assert_string_equal(hop_of("192.0.2.1"), "10.0.0.7");
+	net_stack_close(stack);
+}
+
+static void test_each_link_has_a_lease_of_its_own(void **state)
+{
+	init_opts();
+	opts.links[opts.n_links++] = "ring:other";
+	opts.addr_links[0] = 1;
+	net_addr_parse_prefix("10.9.0.1/24", &opts.addrs[opts.n_addrs++]);
+	assert_int_equal(net_stack_open(&opts, &stack), 0);
+	assert_true(stack_has("10.9.0.1"));
+	next_sent(NET_DHCP_DISCOVER);
+	assert_false(stack_has("10.0.0.5"));
+	net_stack_close(stack);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_address_is_leased_and_used),
+		TEST(test_broadcast_answers_are_taken),
+		TEST(test_lease_shows_when_it_ends),
+		TEST(test_discovery_backs_off),
+		TEST(test_request_without_an_answer_begins_again),
+		TEST(test_nak_of_a_request_begins_again_after_a_pause),
+		TEST(test_lease_is_renewed_at_half_of_its_time),
+		TEST(test_renewal_uses_the_times_of_the_server),
+		TEST(test_lease_is_rebound_and_then_expires),
+		TEST(test_another_server_may_rebind),
+		TEST(test_nak_of_a_renewal_ends_the_lease),
+		TEST(test_lease_without_an_end_is_not_renewed),
+		TEST(test_expired_address_is_leased_again),
+		TEST(test_conflict_declines_the_address),
+		TEST(test_carrier_makes_it_ask_at_once),
+		TEST(test_carrier_verifies_the_lease),
+		TEST(test_lease_is_kept_while_no_server_verifies_it),
+		TEST(test_router_is_the_default_route),
+		TEST(test_routes_replace_routers),
+		TEST(test_routers_out_of_the_network_are_ignored),
+		TEST(test_routes_end_with_the_lease),
+		TEST(test_name_servers_are_those_of_the_lease),
+		TEST(test_mtu_counts_up_to_that_of_the_link),
+		TEST(test_renewal_may_change_the_network),
+		TEST(test_answers_to_others_are_ignored),
+		TEST(test_wrong_addresses_are_refused),
+		TEST(test_address_of_the_stack_is_refused),
+		TEST(test_wrong_acknowledgements_are_refused),
+		TEST(test_lengths_that_lie_are_counted),
+		TEST(test_flood_of_answers_is_limited),
+		TEST(test_frames_for_other_ports_pass),
+		cmocka_unit_test(test_gateway_of_the_options_comes_first),
+		cmocka_unit_test(test_route_may_lead_to_a_leased_network),
+		cmocka_unit_test(test_each_link_has_a_lease_of_its_own),
+	};
+
+	return cmocka_run_group_tests_name("dhcp", tests, NULL, NULL);
+}
