@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "netstack/link/leased.h"
 #include "netstack/mem/mem.h"
 #include "netstack/program/program.h"
 
@@ -302,15 +303,25 @@ static int set_servers(struct net_resolver *resolver)
 static int refresh_servers(struct net_resolver *resolver)
 {
 	struct net_resolv_conf *conf = &resolver->conf;
+	struct net_addr leased[NET_MAX_RESOLVERS];
+	const struct net_addr *servers = conf->servers;
+	unsigned turn, n = net_leased_servers(leased, &turn);
 	int err;
 
-	if (!net_conf_refresh(conf) && resolver->n_servers)
+	if (!net_conf_refresh(conf) && resolver->n_servers &&
+	    resolver->leased_turn == turn)
 		return 0;
-	resolver->n_servers =
-		resolving.n_servers ? resolving.n_servers : conf->n_servers;
-	memcpy(resolver->servers,
-	       resolving.n_servers ? resolving.servers : conf->servers,
-	       sizeof(resolver->servers));
+	resolver->leased_turn = turn;
+	resolver->n_servers = conf->n_servers;
+	if (resolving.n_servers) {
+		resolver->n_servers = resolving.n_servers;
+		servers = resolving.servers;
+	} else if (n) {
+		resolver->n_servers = n;
+		servers = leased;
+	}
+	memcpy(resolver->servers, servers,
+	       resolver->n_servers * sizeof(*servers));
 	err = set_servers(resolver);
 	if (err < 0)
 		resolver->n_servers = 0; /* set them by the next call */

@@ -169,6 +169,7 @@ struct net_resolver {
 	struct net_resolv_conf conf;
 	struct net_addr servers[NET_MAX_RESOLVERS]; /* in use */
 	unsigned n_servers;
+	unsigned leased_turn; /* of net_leased_servers() */
 };
 
 /* The shard's resolver, made if need be. Returns 0 or -ENOMEM. */
