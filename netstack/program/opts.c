@@ -42,18 +42,35 @@ static int read_link(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
+/* DHCP leases one address for a link. */
+static bool has_dhcp(const struct net_opts *opts, uint8_t link)
+{
+	for (unsigned i = 0; i < opts->n_addrs; i++)
+		if (opts->addr_links[i] == link && opts->addrs[i].family == 4 &&
+		    opts->addrs[i].prefix_len == 0)
+			return true;
+	return false;
+}
+
 static int read_addr(const struct opt *opt, const char *text, void *base,
 		     struct opt_error *error)
 {
+	uint8_t link = 0;
 	struct net_opts *opts = base;
-	struct net_addr addr;
+	struct net_addr addr = {.family = 4}; /* dhcp: 0.0.0.0/0 */
 
-	if (net_addr_parse_prefix(text, &addr) < 0 || !net_addr_is_host(&addr))
+	if (opts->n_links)
+		link = (uint8_t)(opts->n_links - 1);
+	if (strcmp(text, "dhcp") == 0) {
+		if (has_dhcp(opts, link))
+			return opt_expect(error, "dhcp once per link");
+	} else if (net_addr_parse_prefix(text, &addr) < 0 ||
+		   !net_addr_is_host(&addr)) {
 		return -EINVAL;
+	}
 	if (opts->n_addrs == NET_MAX_ADDRS)
 		return opt_expect(error, "at most %d addresses", NET_MAX_ADDRS);
-	opts->addr_links[opts->n_addrs] =
-		opts->n_links ? (uint8_t)(opts->n_links - 1) : 0;
+	opts->addr_links[opts->n_addrs] = link;
 	opts->addrs[opts->n_addrs++] = addr;
 	return 0;
 }
@@ -261,11 +278,13 @@ static const struct opt rows[] = {
 		 "or pcap:IN,OUT; keys " GLUE_LINK_KEYS
 		 " (repeatable); list prints what this machine has",
 	 .group = 1},
-	{"addr", OPT_CUSTOM, .arg = "ADDRESS/BITS", .read = read_addr,
-	 .expected = "a host's address and the bits of its network",
+	{"addr", OPT_CUSTOM, .arg = "ADDRESS/BITS|dhcp", .read = read_addr,
+	 .expected = "a host's address and the bits of its network, or dhcp",
 	 .example = "10.9.0.1/16 or --addr fd00::1/64",
 	 .help = "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on "
-		 "the --link before it (repeatable)"},
+		 "the --link before it (repeatable); dhcp: one of IPv4 that a "
+		 "server leases to that link, with its routers and name "
+		 "servers"},
 	{"exception", OPT_CUSTOM, .arg = "tap:NAME[,KEY=VALUE...]",
 	 .read = read_exception, .example = "tap:kern0",
 	 .help = "Pass frames that are not for the stack to the kernel through "
@@ -281,7 +300,8 @@ static const struct opt rows[] = {
 	 .read = read_resolver, .expected = "addresses of name servers",
 	 .example = "10.9.0.53 or --resolver 10.9.0.53,[fd00::53]:5353",
 	 .help = "Name servers that the stack asks for host names, each with "
-		 "an optional port (default: those of /etc/resolv.conf)"},
+		 "an optional port (default: those that --addr dhcp finds, or "
+		 "else of /etc/resolv.conf)"},
 	{"route", OPT_CUSTOM,
 	 .arg = "PREFIX via GATEWAY [dev LINK] [src ADDRESS]",
 	 .read = read_route, .example = "'10.0.0.0/8 via 10.9.0.253'",

@@ -55,6 +55,26 @@ static void test_address_applies_to_the_preceding_link(void **state)
 	assert_int_equal(opts.addr_links[3], 1);
 }
 
+static void test_dhcp_leases_once_for_each_link(void **state)
+{
+	char *argv[] = {"x",
+			"--link=tap:t0",
+			"--addr=dhcp",
+			"--link=tap:t1",
+			"--addr=10.9.0.1/16",
+			"--addr=dhcp",
+			NULL};
+
+	assert_int_equal(parse(6, argv), 0);
+	assert_int_equal(opts.n_addrs, 3);
+	assert_int_equal(opts.addr_links[0], 0);
+	assert_int_equal(opts.addrs[0].family, 4);
+	assert_int_equal(opts.addrs[0].prefix_len, 0);
+	assert_int_equal(opts.addrs[1].prefix_len, 16);
+	assert_int_equal(opts.addr_links[2], 1);
+	assert_int_equal(opts.addrs[2].prefix_len, 0);
+}
+
 static void test_options_are_parsed(void **state)
 {
 	char *argv[] = {"x",
@@ -512,6 +532,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_option_has_a_default),
 		cmocka_unit_test(test_address_applies_to_the_preceding_link),
+		cmocka_unit_test(test_dhcp_leases_once_for_each_link),
 		cmocka_unit_test(test_options_are_parsed),
 		cmocka_unit_test(test_capture_options_are_parsed),
 		cmocka_unit_test(test_exception_applies_to_the_preceding_link),
