@@ -108,6 +108,7 @@ static const struct ctl_column addr_columns[] = {
 	{"ADDRESS", "address", CTL_TEXT, -43},
 	{"LINK", "link", CTL_NUMBER, 4},
 	{"STATE", "state", CTL_TEXT, -10},
+	{"LEASED UNTIL", "leased_until", CTL_TEXT, -20},
 	{0}};
 
 static const struct ctl_column exception_columns[] = {

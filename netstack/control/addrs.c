@@ -7,6 +7,7 @@
  * back.
  */
 #include "netstack/control/control_priv.h"
+#include "netstack/link/leased.h"
 #include "netstack/link/link.h"
 #include "netstack/program/program.h"
 
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "netstack/options/opt.h"
 
@@ -26,6 +28,16 @@ struct change {
 	int err;
 };
 
+/* Only shard 0 knows, which is asked first. */
+static bool is_leased(const struct net_port *port, const struct net_addr *addr)
+{
+	ip_addr_t ip;
+	int64_t left_s;
+
+	net_addr_to_lwip(addr, &ip);
+	return net_here()->shard == 0 && net_dhcp_lease_of(port, &ip, &left_s);
+}
+
 static bool change_step(void *data)
 {
 	struct change *change = data;
@@ -35,6 +47,8 @@ static bool change_step(void *data)
 		change->err = -ENODEV;
 	else if (change->add)
 		change->err = net_ifaddr_add(port, &change->addr);
+	else if (is_leased(port, &change->addr))
+		change->err = -EBUSY;
 	else
 		change->err = net_ifaddr_remove(port, &change->addr);
 	return true;
@@ -74,6 +88,10 @@ static cJSON *change_error(const struct change *change, int err)
 			"seven of IPv6, and those removed within a minute "
 			"count as well",
 			text, NET_MAX_ADDRS);
+	case -EBUSY:
+		return net_control_error("%s is leased by DHCP: it goes when "
+					 "its lease ends",
+					 text);
 	case -EADDRNOTAVAIL:
 		return net_control_error("link %u does not have %s/%u; addr "
 					 "lists what it has",
@@ -162,6 +180,8 @@ struct addrs {
 		struct net_addr addr; /* with prefix_len */
 		unsigned link;
 		const char *state;
+		bool leased;
+		int64_t left_s; /* of the lease; -1: it has no end */
 	} rows[NET_IFADDRS];
 };
 
@@ -180,6 +200,7 @@ static bool addrs_step(void *data)
 		net_addr_from_lwip(&own->ip, 0, &row->addr);
 		row->addr.prefix_len = own->prefix_len;
 		row->link = (unsigned)(port - net_here()->ports) + 1;
+		row->leased = net_dhcp_lease_of(port, &own->ip, &row->left_s);
 		row->state = own->duplicate ? "duplicate"
 			     : own->probed_ns > net_here()->now_ns
 				     ? "optimistic"
@@ -188,9 +209,21 @@ static bool addrs_step(void *data)
 	return true;
 }
 
+/* As in 2030-01-31T12:00:00Z, or "forever". */
+static const char *format_end(int64_t left_s, char *text, size_t len)
+{
+	time_t end = time(NULL) + (time_t)left_s;
+	struct tm tm;
+
+	if (left_s < 0 || !gmtime_r(&end, &tm) ||
+	    strftime(text, len, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+		snprintf(text, len, "forever");
+	return text;
+}
+
 static void add_row(cJSON *array, const struct addr_row *row)
 {
-	char text[NET_ADDR_TEXT_MAX], addr[NET_ADDR_TEXT_MAX + 8];
+	char text[NET_ADDR_TEXT_MAX], addr[NET_ADDR_TEXT_MAX + 8], end[32];
 	cJSON *to = cJSON_CreateObject();
 
 	snprintf(addr, sizeof(addr), "%s/%u", net_ip_format(&row->addr, text),
@@ -198,6 +231,10 @@ static void add_row(cJSON *array, const struct addr_row *row)
 	cJSON_AddStringToObject(to, "address", addr);
 	net_control_number(to, "link", row->link);
 	cJSON_AddStringToObject(to, "state", row->state);
+	if (row->leased)
+		cJSON_AddStringToObject(
+			to, "leased_until",
+			format_end(row->left_s, end, sizeof(end)));
 	cJSON_AddItemToArray(array, to);
 }
 
