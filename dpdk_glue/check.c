@@ -6,9 +6,9 @@
  *
  * Refused, since nothing here needs them: fragments, routing headers and source
  * routes (RFC 5095, RFC 7126), router advertisements and redirects (the user
- * sets addresses and gateways), multicast listener reports, ICMP errors other
- * than "too big" and "port unreachable" for a datagram of UDP, and unused
- * protocols.
+ * sets addresses and gateways), ICMP errors other than "too big" and "port
+ * unreachable" for a datagram of UDP, and unused protocols. Of IGMP and MLD,
+ * queries and reports pass that routers and hosts of the link may send.
  */
 #include "dpdk_glue/check.h"
 
@@ -18,11 +18,20 @@
 #define ICMP_BYTES     8u
 #define ND_BYTES       24u /* of a solicitation or an advertisement */
 #define MLD_BYTES      24u
+#define IGMP_BYTES     8u
 #define ND_HOPS	       255u
 #define MAX_EXTENSIONS 4u
 
 enum { NEXT_HOPBYHOP = 0, NEXT_FRAGMENT = 44, NEXT_DESTOPTS = 60 };
-enum { OPT4_END = 0, OPT4_NOP = 1, OPT4_LSRR = 131, OPT4_SSRR = 137 };
+enum {
+	OPT4_END = 0,
+	OPT4_NOP = 1,
+	OPT4_LSRR = 131,
+	OPT4_SSRR = 137,
+	OPT4_ALERT = 148,
+	OPT6_ALERT = 5,
+};
+enum { IGMP_QUERY = 0x11, IGMP_REPORT2 = 0x16 };
 enum { ICMP_UNREACHABLE = 3, ICMP_ECHO = 8 };
 enum { ICMP_PORT = 3, ICMP_NEEDS_FRAGMENTS = 4, ICMP6_PORT = 4 }; /* codes */
 enum {
@@ -30,6 +39,7 @@ enum {
 	ICMP6_TOO_BIG = 2,
 	ICMP6_ECHO = 128,
 	ICMP6_QUERY = 130,
+	ICMP6_REPORT = 131,
 	ICMP6_SOLICITATION = 135,
 	ICMP6_ADVERTISEMENT = 136,
 };
@@ -108,6 +118,42 @@ static enum glue_verdict check_icmp4(struct glue_frame *f,
 						      : GLUE_KEEP;
 }
 
+/* Is there a router alert (RFC 2113) among options that are well formed? */
+static bool has_alert4(const uint8_t *opt, const uint8_t *end)
+{
+	while (opt < end && *opt != OPT4_END) {
+		if (*opt == OPT4_ALERT)
+			return true;
+		opt += *opt == OPT4_NOP ? 1 : opt[1];
+	}
+	return false;
+}
+
+/*
+ * RFC 2236: messages go to groups, have a TTL of 1 and a router alert. Only
+ * version 1 of a query has none: eight bytes and no response time (RFC 3376
+ * 7.1).
+ */
+static enum glue_verdict check_igmp(struct glue_frame *f,
+				    const struct glue_l4 *l4)
+{
+	const uint8_t *igmp = f->data + f->l4_off;
+	const uint8_t *ip = f->data + f->l3_off;
+	bool is_version1;
+
+	if (room_of(f, l4) < IGMP_BYTES)
+		return GLUE_BAD_FRAME;
+	f->flags |= GLUE_FRAME_IGMP;
+	if (ip[8] != 1 || l4->addrs[4] >> 4 != 0xe ||
+	    (igmp[0] != IGMP_QUERY && igmp[0] != IGMP_REPORT2))
+		return GLUE_REFUSED;
+	is_version1 =
+		igmp[0] == IGMP_QUERY && igmp[1] == 0 && l4->len == IGMP_BYTES;
+	return is_version1 || has_alert4(ip + GLUE_IP4_BYTES, igmp)
+		       ? GLUE_KEEP
+		       : GLUE_REFUSED;
+}
+
 static enum glue_verdict check_transport(struct glue_frame *f,
 					 const struct glue_l4 *l4)
 {
@@ -137,6 +183,8 @@ enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4)
 		return check_transport(f, l4);
 	case GLUE_PROTO_ICMP:
 		return check_icmp4(f, l4);
+	case GLUE_PROTO_IGMP:
+		return check_igmp(f, l4);
 	default:
 		return GLUE_REFUSED;
 	}
@@ -240,6 +288,41 @@ static enum glue_verdict check_nd(const struct glue_frame *f,
 	return GLUE_KEEP;
 }
 
+/* Is there a router alert for MLD (RFC 2711) in a hop-by-hop header? */
+static bool has_alert6(const struct glue_frame *f)
+{
+	const uint8_t *ip = f->data + f->l3_off;
+	const uint8_t *opt = ip + GLUE_IP6_BYTES + 2;
+	const uint8_t *end = opt + 6 + 8u * opt[-1];
+
+	if (ip[6] != NEXT_HOPBYHOP)
+		return false;
+	while (opt < end) {
+		if (*opt == OPT6_ALERT)
+			return opt[1] == 2 && glue_get16(opt + 2) == 0;
+		opt += *opt ? opt[1] + 2u : 1;
+	}
+	return false;
+}
+
+/*
+ * RFC 2710 3 and RFC 3810 6.2: messages are link-local, have a hop limit of 1
+ * and a router alert, and go to a group.
+ */
+static enum glue_verdict check_mld(const struct glue_frame *f,
+				   const struct glue_l4 *l4)
+{
+	const uint8_t *src = l4->addrs;
+
+	if (room_of(f, l4) < MLD_BYTES)
+		return GLUE_BAD_FRAME;
+	return f->data[f->l3_off + 7] == 1 && src[0] == 0xfe &&
+			       (src[1] & 0xc0) == 0x80 && src[16] == 0xff &&
+			       has_alert6(f)
+		       ? GLUE_KEEP
+		       : GLUE_REFUSED;
+}
+
 static enum glue_verdict check_icmp6(struct glue_frame *f,
 				     const struct glue_l4 *l4)
 {
@@ -261,13 +344,9 @@ static enum glue_verdict check_icmp6(struct glue_frame *f,
 	case ICMP6_TOO_BIG:
 		return room < ICMP_BYTES + GLUE_IP6_BYTES + 8 ? GLUE_BAD_FRAME
 							      : GLUE_KEEP;
-	case ICMP6_QUERY: /* RFC 2710 3: link-local, and of one hop */
-		if (room < MLD_BYTES)
-			return GLUE_BAD_FRAME;
-		return f->data[f->l3_off + 7] == 1 && l4->addrs[0] == 0xfe &&
-				       (l4->addrs[1] & 0xc0) == 0x80
-			       ? GLUE_KEEP
-			       : GLUE_REFUSED;
+	case ICMP6_QUERY:
+	case ICMP6_REPORT:
+		return check_mld(f, l4);
 	case ICMP6_SOLICITATION:
 	case ICMP6_ADVERTISEMENT:
 		if (room < ND_BYTES || room < l4->len)

@@ -35,6 +35,7 @@ struct glue_l4 {
 
 enum glue_proto {
 	GLUE_PROTO_ICMP = 1,
+	GLUE_PROTO_IGMP = 2,
 	GLUE_PROTO_TCP = 6,
 	GLUE_PROTO_UDP = 17,
 	GLUE_PROTO_ICMP6 = 58,

@@ -197,6 +197,7 @@ enum glue_frame_flags {
 	 * at l4_off.
 	 */
 	GLUE_FRAME_OTHER = 256,
+	GLUE_FRAME_IGMP = 512, /* l4_off is a query or report of IGMP */
 };
 
 /*

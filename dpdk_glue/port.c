@@ -200,7 +200,8 @@ static inline bool l4_csum_ok(const struct rte_mbuf *m, uint64_t pseudo,
 
 /*
  * Verifies the sums of what glue_check() has found: the IP header's, then the
- * transport's. ICMPv4 has no pseudo header; UDP over IPv4 may have no sum.
+ * transport's. ICMPv4 and IGMP have no pseudo header; UDP over IPv4 may have no
+ * sum.
  */
 static inline enum glue_verdict
 check_sums(struct rte_mbuf *m, struct glue_frame *f, const struct glue_l4 *l4)
@@ -219,7 +220,7 @@ check_sums(struct rte_mbuf *m, struct glue_frame *f, const struct glue_l4 *l4)
 		    glue_get16(f->data + f->l4_off + 6) == 0)
 			return GLUE_KEEP;
 	}
-	if (likely(l4->proto != IPPROTO_ICMP))
+	if (likely(l4->proto > IPPROTO_IGMP))
 		pseudo = glue_sum_pseudo(l4->addrs, l4->addr_len, l4->proto,
 					 l4->len);
 	if (!l4_csum_ok(m, pseudo, f->l4_off, l4->len))

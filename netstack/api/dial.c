@@ -106,17 +106,21 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 	return 0;
 }
 
-/* An address that the user has chosen sends through its own link. */
-static int check_source(const ip_addr_t *local, const ip_addr_t *remote)
+/*
+ * An address that the user has chosen sends through its own link. *local gets
+ * its zone.
+ */
+static int check_source(ip_addr_t *local, const ip_addr_t *remote)
 {
-	const struct net_ifaddr *own = net_ifaddr_of(local);
+	const struct net_ifaddr *own = net_ifaddr_named(local);
 	struct net_hop hop;
 
 	if (IP_GET_TYPE(local) != IP_GET_TYPE(remote) || !own)
 		return -EADDRNOTAVAIL;
 	if (ip_addr_isloopback(remote))
 		return -EHOSTUNREACH; /* no frame may carry it */
-	if (net_link_owns(own->netif, remote))
+	ip_addr_copy(*local, own->ip);
+	if (ip_addr_ismulticast(remote) || net_link_owns(own->netif, remote))
 		return 0;
 	return net_route_find(own->netif->state, remote, &hop);
 }
@@ -124,17 +128,18 @@ static int check_source(const ip_addr_t *local, const ip_addr_t *remote)
 int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
 		      ip_addr_t *local)
 {
-	const struct net_ifaddr *own;
+	const struct net_ifaddr *own = NULL;
 	struct net_hop hop;
 
 	if (source && source->family) {
 		net_addr_to_lwip(source, local);
 		return check_source(local, remote);
 	}
-	if (ip_addr_isloopback(remote) ||
-	    net_route_find(NULL, remote, &hop) < 0)
-		return -EHOSTUNREACH;
-	own = net_route_source(&hop, remote);
+	if (ip_addr_ismulticast(remote))
+		own = net_group_source(remote);
+	else if (!ip_addr_isloopback(remote) &&
+		 net_route_find(NULL, remote, &hop) == 0)
+		own = net_route_source(&hop, remote);
 	if (!own)
 		return -EHOSTUNREACH;
 	ip_addr_copy(*local, own->ip);
@@ -176,6 +181,8 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 	int err;
 
 	net_addr_to_lwip(addr, &remote);
+	if (ip_addr_ismulticast(&remote))
+		return -EHOSTUNREACH; /* RFC 1122 4.2.3.10 */
 	err = net_source_choose(opts ? &opts->source : NULL, &remote, &local);
 	if (err < 0)
 		return err;

@@ -95,8 +95,7 @@ int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote)
 		return -EINVAL;
 	if (ip_addr_isloopback(remote))
 		return -EHOSTUNREACH;
-	if (ip_addr_ismulticast(remote) ||
-	    (IP_IS_V4_VAL(*remote) && is_broadcast4(ip_2_ip4(remote))))
+	if (IP_IS_V4_VAL(*remote) && is_broadcast4(ip_2_ip4(remote)))
 		return -EACCES;
 	return 0;
 }
@@ -134,6 +133,9 @@ static int choose_ends(const struct net_udp *udp, const struct net_addr *peer,
 		if (!ip_addr_isany_val(udp->local))
 			net_addr_from_lwip(&udp->local, 0, &source);
 	}
+	if (!source.family && ip_addr_ismulticast(remote) &&
+	    udp->group_local.family == (IP_IS_V6(remote) ? 6 : 4))
+		source = udp->group_local;
 	err = net_source_choose(&source, remote, local);
 	if (err < 0)
 		return err;

@@ -55,6 +55,13 @@ static int find_peer(const struct net_udp *udp, const struct net_addr *peer,
 	return 0;
 }
 
+/* Did the datagram that is answered come to a group? */
+static bool is_group(const struct net_addr *addr)
+{
+	return addr->family == 4 ? addr->ip[0] >> 4 == 0xe
+				 : addr->ip[0] == 0xff;
+}
+
 /* The local address: the datagram's, the socket's, or zero: the route's. */
 static int find_local(const struct net_udp *udp, const struct net_addr *local,
 		      struct net_udp_path *path)
@@ -64,7 +71,7 @@ static int find_local(const struct net_udp *udp, const struct net_addr *local,
 	if (fixed && IP_GET_TYPE(&udp->local) != IP_GET_TYPE(&path->remote))
 		return -EADDRNOTAVAIL;
 	fixed = fixed && !ip_addr_isany_val(udp->local);
-	if (local && local->family) {
+	if (local && local->family && !is_group(local)) {
 		net_addr_read(local, &path->local);
 		if (IP_GET_TYPE(&path->local) != IP_GET_TYPE(&path->remote) ||
 		    (fixed && !ip_addr_eq(&path->local, &udp->local)))
@@ -78,6 +85,17 @@ static int find_local(const struct net_udp *udp, const struct net_addr *local,
 	return 0;
 }
 
+/* Cold: to a group. */
+__attribute__((noinline)) static void
+set_group_fields(const struct net_udp *udp, struct net_udp_path *path)
+{
+	unsigned family = IP_IS_V6_VAL(path->remote) ? 6 : 4;
+
+	path->ttl = udp->group_ttl;
+	if (ip_addr_isany_val(path->local) && udp->group_local.family == family)
+		net_addr_read(&udp->group_local, &path->local);
+}
+
 static int find_path(const struct net_udp *udp, const struct net_addr *peer,
 		     bool any, const struct net_addr *local,
 		     struct net_udp_path *path)
@@ -89,6 +107,8 @@ static int find_path(const struct net_udp *udp, const struct net_addr *peer,
 	path->local_port = udp->local_port;
 	path->ttl = udp->ttl;
 	path->tos = udp->tos;
+	if (err == 0 && ip_addr_ismulticast(&path->remote))
+		set_group_fields(udp, path);
 	return err;
 }
 
@@ -123,6 +143,17 @@ __attribute__((noinline)) static int wait_for_room(struct net_udp *udp)
 	return net_udp_waited(udp, err);
 }
 
+/*
+ * Cold: a group's own members. No ICMP error is about a group (RFC 1122 3.2.2,
+ * RFC 4443 2.4 e), so what was sent there is not noted.
+ */
+__attribute__((noinline)) static void loop_group(const struct net_udp *udp,
+						 const struct out *out)
+{
+	if (!udp->group_quiet)
+		net_link_loop_group(&out->path, out->iov, out->n, out->len);
+}
+
 static int send_one(struct net_udp *udp, struct out *out)
 {
 	int err;
@@ -144,8 +175,11 @@ static int send_one(struct net_udp *udp, struct out *out)
 	}
 	if (err < 0)
 		return err;
-	net_udp_note_sent(&out->path.local, udp->local_port, &out->path.remote,
-			  out->path.remote_port);
+	if (__builtin_expect(ip_addr_ismulticast(&out->path.remote), 0))
+		loop_group(udp, out);
+	else
+		net_udp_note_sent(&out->path.local, udp->local_port,
+				  &out->path.remote, out->path.remote_port);
 	net_here()->stats.udp_sent++;
 	udp->stats.tx++;
 	udp->stats.tx_bytes += out->len;

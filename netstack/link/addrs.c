@@ -34,6 +34,8 @@ static err_t init_netif(struct netif *netif)
 	netif->flags = NETIF_FLAG_BROADCAST | NETIF_FLAG_ETHARP |
 		       NETIF_FLAG_ETHERNET | NETIF_FLAG_UP |
 		       NETIF_FLAG_LINK_UP | NETIF_FLAG_MLD6;
+	if (!net_port_of(netif)->netif0)
+		netif->flags |= NETIF_FLAG_IGMP; /* the first has the groups */
 	return ERR_OK;
 }
 

@@ -254,6 +254,8 @@ static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 	} else {
 		if (icmp[0] == ICMP6_TYPE_NS || icmp[0] == ICMP6_TYPE_NA)
 			return net_neighbour_nd(port, frame);
+		if (icmp[0] == ICMP6_TYPE_MLQ || icmp[0] == ICMP6_TYPE_MLR)
+			return net_group_message(port, frame);
 		if (icmp[0] != ICMP6_TYPE_PTB)
 			return true;
 	}
@@ -273,7 +275,20 @@ static bool admit_frame(struct net_port *port, struct glue_frame *frame,
 		return false;
 	if (flags & GLUE_FRAME_ICMP)
 		return input_icmp(port, frame);
+	if (flags & GLUE_FRAME_IGMP)
+		return net_group_message(port, frame);
 	return (flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)) != 0;
+}
+
+/* Delivers a datagram to a group, whatever its headers look like. */
+static void input_group(struct net_port *port, struct glue_frame *frame)
+{
+	unsigned l3_off = frame->l3_off, l4_off = frame->l4_off;
+	struct pbuf *p = frame->next ? wrap_chain(port, frame)
+				     : wrap_one(port, frame, frame->seg_len);
+
+	net_udp_group_input((unsigned)(port - net_here()->ports), p, l3_off,
+			    l4_off);
 }
 
 /* Handles all but plain segments for the port's first address. */
@@ -291,6 +306,11 @@ static void input_other(struct net_port *port, struct glue_frame *frame)
 	if (__builtin_expect(port->exception != NULL, 0) &&
 	    net_exception_input(port, frame)) {
 		glue_frame_free(frame);
+		return;
+	}
+	if (flags & GLUE_FRAME_UDP &&
+	    net_group_is_dest(frame->data + frame->l3_off)) {
+		input_group(port, frame);
 		return;
 	}
 	if (!admit_frame(port, frame, &netif)) {

@@ -48,6 +48,23 @@ int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len);
 
+/*
+ * Queues a copy of a datagram that was sent to a group, to be received next, if
+ * sockets of this shard are members on its link.
+ */
+void net_link_loop_group(const struct net_udp_path *path,
+			 const struct iovec *iov, unsigned n, unsigned len);
+
+/* ---- group.c ---- */
+/*
+ * The address that datagrams to a group come from unless the program names one.
+ * Its link is that of the route to the group or, without one, the first that
+ * has an address of this family. NULL: none has.
+ */
+const struct net_ifaddr *net_group_source(const ip_addr_t *group);
+/* Announces the groups of a link again, which has its carrier back. */
+void net_group_announce(const struct net_port *port);
+
 /* ---- addrs.c ---- */
 /*
  * Adds an address to a link of this shard, with its prefix_len; it is announced
@@ -92,6 +109,8 @@ const struct net_ifaddr *net_route_source(const struct net_hop *hop,
 const struct net_ifaddr *net_route_near(const struct net_route_entry *route);
 /* The address that an interface of the stack has; NULL: none has it. */
 struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
+/* The same, whatever the zone of a link-local address is. */
+const struct net_ifaddr *net_ifaddr_named(const ip_addr_t *ip);
 
 /* ---- loop.c ---- */
 /*

@@ -13,6 +13,11 @@ static inline struct net_port *net_port_of(const struct netif *netif)
 	return netif->state;
 }
 
+static inline unsigned net_link_of(const struct netif *netif)
+{
+	return (unsigned)(net_port_of(netif) - net_here()->ports);
+}
+
 /* ---- output.c ---- */
 /* lwIP's linkoutput: p begins with the Ethernet header. */
 err_t net_link_output(struct netif *netif, struct pbuf *p);
@@ -90,6 +95,8 @@ bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip);
  * next. Returns ERR_OK, or ERR_MEM if the packet must be sent again later.
  */
 err_t net_loop_output(struct netif *netif, const struct pbuf *p);
+/* The same with a packet itself, which is in one piece. Owns p. */
+void net_loop_push(const struct netif *netif, struct pbuf *p);
 /* Receives at most a burst of queued packets. Returns how many. */
 unsigned net_loop_input(void);
 /* Frees the packets that are still queued. */
@@ -141,6 +148,17 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
 bool net_neighbour_nd(const struct net_port *port,
 		      const struct glue_frame *frame);
+
+/* ---- group.c ---- */
+/*
+ * Whether lwIP may see a query or report of IGMP or MLD, which dpdk_glue has
+ * checked; if not, the caller frees the frame.
+ */
+bool net_group_message(const struct net_port *port,
+		       const struct glue_frame *frame);
+/* Whether a packet goes to a group; ip: its header. */
+bool net_group_is_dest(const uint8_t *ip);
+
 /* ---- exception_set.c ---- */
 /* Opens the exception of a link from opts, after its port and addresses. */
 int net_exception_open(unsigned link, struct net_opts *opts);

@@ -1,6 +1,7 @@
 /*
  * Packets to the stack's own addresses are not sent: they are copied into a
- * ring of the shard, and received from there in the next round.
+ * ring of the shard, and received from there in the next round. Copies of
+ * datagrams to groups that own sockets have joined are received so, too.
  *
  * A flow belongs to the same shard in both directions, so both ends of such a
  * connection are on the shard that dialed. The copies are received as packets
@@ -60,31 +61,42 @@ bool net_link_owns(const struct netif *netif, const ip_addr_t *ip)
 			    : net_loop_owns4(ip_2_ip4(ip)->addr);
 }
 
-err_t net_loop_output(struct netif *netif, const struct pbuf *p)
+void net_loop_push(const struct netif *netif, struct pbuf *p)
 {
 	struct net_loop *loop = &net_here()->loop;
-	struct pbuf *copy;
 
 	if (loop->tail - loop->head == NET_LOOP_PKTS) {
-		net_here()->stats.loop_drops++;
-		return ERR_OK; /* lost, as on a wire */
+		net_here()->stats.loop_drops++; /* lost, as on a wire */
+		pbuf_free(p);
+		return;
 	}
-	copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
+	p->if_idx = netif_get_index(netif);
+	loop->ring[loop->tail++ % NET_LOOP_PKTS] = p;
+	net_here()->stats.looped++;
+}
+
+err_t net_loop_output(struct netif *netif, const struct pbuf *p)
+{
+	struct pbuf *copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
+
 	if (!copy)
 		return ERR_MEM;
 	pbuf_copy_partial(p, copy->payload, p->tot_len, 0);
-	copy->if_idx = netif_get_index(netif);
-	loop->ring[loop->tail++ % NET_LOOP_PKTS] = copy;
-	net_here()->stats.looped++;
+	net_loop_push(netif, copy);
 	return ERR_OK;
 }
 
 static void input_ip(struct pbuf *p)
 {
 	struct netif *netif = netif_get_by_index(p->if_idx);
+	const uint8_t *ip = p->payload;
 
 	if (!netif)
 		pbuf_free(p);
+	else if (net_group_is_dest(ip))
+		net_udp_group_input(net_link_of(netif), p, 0,
+				    ip[0] >> 4 == 6 ? (unsigned)IP6_HLEN
+						    : IP_HLEN);
 	else if (IPH_V((const struct ip_hdr *)p->payload) == 6)
 		ip6_input(p, netif);
 	else

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lwip/etharp.h"
+#include "lwip/igmp.h"
 #include "lwip/init.h"
 #include "lwip/ip.h"
 #include "lwip/mld6.h"
@@ -99,6 +100,7 @@ void net_link_tick(void)
 	if (stack->next_100ms_ns == 0)
 		net_announce_start();
 	stack->next_100ms_ns = stack->now_ns + 100 * INT64_C(1000000);
+	igmp_tmr();
 	mld6_tmr();
 	net_announce_tick();
 	net_dhcp_tick();

@@ -112,6 +112,13 @@ int net_route_find(const struct net_port *port, const ip_addr_t *to,
 
 /* ---- source addresses ---- */
 
+/* The scope of a destination: the link alone, or more (RFC 6724 3.1). */
+static bool has_link_scope(const ip_addr_t *to)
+{
+	return is_link_local(to) ||
+	       (IP_IS_V6(to) && ip6_addr_ismulticast_linklocal(ip_2_ip6(to)));
+}
+
 /* RFC 6724 2.1, what matters among addresses of one host. */
 static unsigned label_of(const ip_addr_t *ip)
 {
@@ -130,7 +137,8 @@ static unsigned source_rank(const struct net_ifaddr *addr,
 	unsigned bits = (unsigned)common_bits(&addr->ip, to);
 
 	return (unsigned)!!ip_addr_zoneless_eq(&addr->ip, to) << 12 |
-	       (unsigned)(is_link_local(&addr->ip) == is_link_local(to)) << 11 |
+	       (unsigned)(is_link_local(&addr->ip) == has_link_scope(to))
+		       << 11 |
 	       (unsigned)has_in_network(addr, &hop->ip) << 10 |
 	       (unsigned)(IP_IS_V6(to) ? label_of(&addr->ip) == label_of(to)
 				       : addr == hop->near)
@@ -163,6 +171,15 @@ struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip)
 	for (unsigned i = 0; i < net_here()->n_addrs; i++)
 		if (net_here()->addrs[i].active &&
 		    ip_addr_eq(&net_here()->addrs[i].ip, ip))
+			return &net_here()->addrs[i];
+	return NULL;
+}
+
+const struct net_ifaddr *net_ifaddr_named(const ip_addr_t *ip)
+{
+	for (unsigned i = 0; i < net_here()->n_addrs; i++)
+		if (net_here()->addrs[i].active &&
+		    ip_addr_zoneless_eq(&net_here()->addrs[i].ip, ip))
 			return &net_here()->addrs[i];
 	return NULL;
 }

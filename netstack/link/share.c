@@ -4,8 +4,9 @@
  * Frames that belong to no flow go to shard 0, which alone answers for the
  * program's addresses. Replies to requests of other shards arrive there as
  * well, so shard 0 posts ARP packets and IPv6 neighbour advertisements to the
- * others. Each shard accepts them by its own rules, as if they had come from
- * the link, but does not answer them.
+ * others, and the messages of IGMP and MLD (link/group.c). Each shard accepts
+ * them by its own rules, as if they had come from the link, but does not answer
+ * them.
  *
  * A flood must not reach every shard: a thousand packets a second are passed
  * on, and further ones count as refused neighbours.
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #include "lwip/ip6.h"
+#include "lwip/prot/icmp6.h"
 #include "netif/ethernet.h"
 
 #define SHARED_MAX	256u /* bytes of a frame; ARP has 42, ND little more */
@@ -42,6 +44,22 @@ static bool may_share(void)
 	return false;
 }
 
+static bool admit_shared(const struct net_port *port, struct glue_frame *frame,
+			 struct netif **netif)
+{
+	const uint8_t *icmp = frame->data + frame->l4_off;
+
+	if (frame->flags & GLUE_FRAME_ARP)
+		return net_neighbour_arp(port, frame, netif);
+	if (frame->flags & GLUE_FRAME_IGMP)
+		return net_group_message(port, frame);
+	if (!port->has_ip6)
+		return false;
+	if (icmp[0] == ICMP6_TYPE_MLQ || icmp[0] == ICMP6_TYPE_MLR)
+		return net_group_message(port, frame);
+	return net_neighbour_nd(port, frame);
+}
+
 /* Runs on another shard, and does what input_other() does with a frame. */
 static void take_shared(void *arg)
 {
@@ -52,13 +70,11 @@ static void take_shared(void *arg)
 				   .flags = shared->flags,
 				   .l3_off = shared->l3_off,
 				   .l4_off = shared->l4_off};
-	bool arp = shared->flags & GLUE_FRAME_ARP;
 	struct netif *netif = port->netif0;
 	struct pbuf *p = NULL;
 
 	if (shared->link < net_here()->n_ports &&
-	    (arp ? net_neighbour_arp(port, &frame, &netif)
-		 : port->has_ip6 && net_neighbour_nd(port, &frame)))
+	    admit_shared(port, &frame, &netif))
 		p = pbuf_alloc(PBUF_RAW, shared->len, PBUF_RAM);
 	if (p) {
 		memcpy(p->payload, shared->data, shared->len);

@@ -167,12 +167,31 @@ int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 					  : send4(path, iov, n, len, ext);
 }
 
+/* A datagram to a group leaves by the link of its source. */
+static struct netif *route_find(const struct net_udp_path *path)
+{
+	const struct net_ifaddr *own;
+
+	if (!ip_addr_ismulticast(&path->remote))
+		return ip_route(&path->local, &path->remote);
+	own = net_ifaddr_of(&path->local);
+	return own ? own->netif : NULL;
+}
+
+static void gather(uint8_t *to, const struct iovec *iov, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		if (iov[i].iov_len)
+			memcpy(to, iov[i].iov_base, iov[i].iov_len);
+		to += iov[i].iov_len;
+	}
+}
+
 int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len)
 {
-	struct netif *netif = ip_route(&path->local, &path->remote);
+	struct netif *netif = route_find(path);
 	struct pbuf *p;
-	uint8_t *to;
 	err_t err;
 
 	if (!netif)
@@ -183,16 +202,53 @@ int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
 	if (!p)
 		return -ENOMEM;
 	put_udp(p->payload, path, len);
-	to = (uint8_t *)p->payload + NET_UDP_HEADER;
-	for (unsigned i = 0; i < n; i++) {
-		if (iov[i].iov_len)
-			memcpy(to, iov[i].iov_base, iov[i].iov_len);
-		to += iov[i].iov_len;
-	}
+	gather((uint8_t *)p->payload + NET_UDP_HEADER, iov, n);
 	err = ip_output_if(p, &path->local, &path->remote, path->ttl, path->tos,
 			   IP_PROTO_UDP, netif);
 	pbuf_free(p);
 	if (err == ERR_OK)
 		return 0;
 	return err == ERR_MEM || err == ERR_BUF ? -ENOMEM : -EHOSTUNREACH;
+}
+
+/* ---- to groups that own sockets have joined ---- */
+
+static void put_ip4(struct ip_hdr *ip, const struct net_udp_path *path,
+		    unsigned len)
+{
+	memset(ip, 0, IP_HLEN);
+	IPH_VHL_SET(ip, 4, IP_HLEN / 4);
+	IPH_TOS_SET(ip, path->tos);
+	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + NET_UDP_HEADER + len)));
+	IPH_TTL_SET(ip, path->ttl);
+	IPH_PROTO_SET(ip, IP_PROTO_UDP);
+	ip->src.addr = ip_2_ip4(&path->local)->addr;
+	ip->dest.addr = ip_2_ip4(&path->remote)->addr;
+}
+
+void net_link_loop_group(const struct net_udp_path *path,
+			 const struct iovec *iov, unsigned n, unsigned len)
+{
+	const struct netif *netif = route_find(path);
+	bool is_v6 = IP_IS_V6_VAL(path->remote);
+	unsigned header = is_v6 ? (unsigned)IP6_HLEN : IP_HLEN;
+	struct pbuf *p;
+	uint8_t *to;
+
+	if (!netif || !net_udp_group_find(net_link_of(netif), &path->remote))
+		return;
+	p = pbuf_alloc(PBUF_RAW, (u16_t)(header + NET_UDP_HEADER + len),
+		       PBUF_RAM);
+	if (!p) {
+		net_here()->stats.loop_drops++;
+		return;
+	}
+	to = p->payload;
+	if (is_v6)
+		put_ip6((void *)to, path, len);
+	else
+		put_ip4((void *)to, path, len);
+	put_udp(to + header, path, len);
+	gather(to + header + NET_UDP_HEADER, iov, n);
+	net_loop_push(netif, p);
 }

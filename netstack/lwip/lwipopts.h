@@ -29,6 +29,8 @@ void net_mem_free(void *mem);
 #define PBUF_POOL_SIZE	     256
 #define MEMP_NUM_ARP_QUEUE   4096
 #define MEMP_NUM_ND6_QUEUE   1024
+#define MEMP_NUM_IGMP_GROUP  4096 /* udp/group.c bounds those of a link */
+#define MEMP_NUM_MLD6_GROUP  4096
 
 /* Layers. */
 #define LWIP_ARP		      1
@@ -41,7 +43,8 @@ void net_mem_free(void *mem);
 #define LWIP_RAW		      0
 #define LWIP_DHCP		      0
 #define LWIP_ACD		      0
-#define LWIP_IGMP		      0
+#define LWIP_IGMP		      1
+#define LWIP_MULTICAST_TX_OPTIONS     1 /* igmp.c wants it */
 #define IP_REASSEMBLY		      0 /* fragments are an attacker's tool */
 #define IP_FRAG			      0
 #define LWIP_IPV6_REASS		      0

@@ -5,6 +5,7 @@
 
 #include "lwip/memp.h"
 #include "lwip/etharp.h"
+#include "lwip/igmp.h"
 #include "lwip/udp.h"
 #include "lwip/mld6.h"
 #include "lwip/nd6.h"

@@ -69,6 +69,7 @@ void net_carrier_tick(void)
 		if (port->no_carrier && !none) {
 			begin_sweep();
 			net_announce_port(port);
+			net_group_announce(port);
 		}
 		port->no_carrier = none;
 	}

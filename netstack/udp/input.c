@@ -236,6 +236,145 @@ static void input_current(struct pbuf *p, const struct netif *netif)
 	net_here()->stats.rx_no_memory++;
 }
 
+/* ---- groups ---- */
+
+/* A datagram to a group, as net_udp_group_input() has found it. */
+struct group_datagram {
+	const struct pbuf *p;
+	unsigned l3_off, l4_off, len;
+	bool is_v6;
+	ip_addr_t local, remote;
+	u16_t local_port, remote_port;
+};
+
+/* False: it is malformed, or no other host may send it (RFC 4291 2.7). */
+static bool read_group(unsigned link, struct group_datagram *d)
+{
+	const struct netif *netif = net_here()->ports[link].netif0;
+	const uint8_t *ip = (const uint8_t *)d->p->payload + d->l3_off;
+	const struct udp_hdr *udp =
+		(const void *)((const uint8_t *)d->p->payload + d->l4_off);
+	const struct ip_hdr *ip4 = (const void *)ip;
+	const struct ip6_hdr *ip6 = (const void *)ip;
+	unsigned header = d->l4_off - d->l3_off, room;
+
+	d->is_v6 = ip[0] >> 4 == 6;
+	d->local_port = lwip_ntohs(udp->dest);
+	d->remote_port = lwip_ntohs(udp->src);
+	if (d->is_v6) {
+		room = (unsigned)IP6_HLEN + IP6H_PLEN(ip6) - header;
+		addr6(&d->local, &ip6->dest, netif);
+		addr6(&d->remote, &ip6->src, netif);
+	} else {
+		room = lwip_ntohs(IPH_LEN(ip4)) - header;
+		addr4(&d->local, ip4->dest.addr);
+		addr4(&d->remote, ip4->src.addr);
+	}
+	if (!read_header(udp, room, d->is_v6, &d->len))
+		return false;
+	if (net_here()->loop.receiving)
+		return true;
+	if (!d->is_v6)
+		return source_ok4(netif, ip4->src.addr);
+	return source_ok6(ip_2_ip6(&d->remote)) &&
+	       ip6_addr_multicast_scope(ip_2_ip6(&d->local)) >
+		       IP6_MULTICAST_SCOPE_INTERFACE_LOCAL;
+}
+
+/* Does a member's socket get it? RFC 1112 7.1; the socket's own addresses. */
+static bool is_receiver(const struct net_udp_member *m,
+			const struct group_datagram *d)
+{
+	const struct net_udp *udp = m->udp;
+
+	if (udp->local_port != d->local_port ||
+	    (!IP_IS_ANY_TYPE_VAL(m->source) &&
+	     !ip_addr_zoneless_eq(&m->source, &d->remote)))
+		return false;
+	if (udp->remote_port)
+		return udp->remote_port == d->remote_port &&
+		       ip_addr_eq(&udp->remote, &d->remote);
+	return IP_IS_ANY_TYPE_VAL(udp->local) ||
+	       (IP_GET_TYPE(&udp->local) == IP_GET_TYPE(&d->local) &&
+		ip_addr_isany_val(udp->local));
+}
+
+/* A copy of it, as a queue has them; NULL: no memory. */
+static struct pbuf *copy_group(const struct group_datagram *d)
+{
+	unsigned header = d->is_v6 ? (unsigned)IP6_HLEN : IP_HLEN;
+	unsigned headers = header + NET_UDP_HEADER;
+	struct pbuf *copy =
+		pbuf_alloc(PBUF_RAW, (u16_t)(headers + d->len), PBUF_RAM);
+	const uint8_t *from = d->p->payload;
+	uint8_t *to;
+
+	if (!copy)
+		return NULL;
+	to = copy->payload;
+	memcpy(to, from + d->l3_off, header);
+	memcpy(to + header, from + d->l4_off, NET_UDP_HEADER);
+	copy->payload = to + headers;
+	copy->len = copy->tot_len = (u16_t)d->len;
+	pbuf_copy_partial(d->p, copy->payload, (u16_t)d->len,
+			  (u16_t)(d->l4_off + NET_UDP_HEADER));
+	if (d->is_v6)
+		copy->flags |= NET_UDP_IS_V6;
+	return copy;
+}
+
+static void deliver_group(struct net_udp *udp, const struct group_datagram *d)
+{
+	struct pbuf *copy = net_budget_is_short() ? NULL : copy_group(d);
+
+	if (copy) {
+		net_udp_queue(udp, copy);
+		return;
+	}
+	udp->stats.rx_no_memory++;
+	net_here()->stats.rx_no_memory++;
+}
+
+/*
+ * A socket's watch may join, leave and close: then the members are looked at
+ * from the first one again, and those that have got the datagram are skipped.
+ */
+static unsigned deliver_all(unsigned link, const struct group_datagram *d)
+{
+	struct net_udp_group *group = net_udp_group_find(link, &d->local);
+	struct net_udp_member *m = group ? group->members : NULL;
+	uint64_t number = ++net_udps.group_datagrams;
+	unsigned n = 0;
+
+	while (m) {
+		unsigned changes = net_udps.group_changes;
+		struct net_udp_member *next = m->next;
+
+		if (m->delivered != number && is_receiver(m, d)) {
+			m->delivered = number;
+			deliver_group(m->udp, d);
+			n++;
+		}
+		if (changes != net_udps.group_changes) {
+			group = net_udp_group_find(link, &d->local);
+			next = group ? group->members : NULL;
+		}
+		m = next;
+	}
+	return n;
+}
+
+void net_udp_group_input(unsigned link, struct pbuf *p, unsigned l3_off,
+			 unsigned l4_off)
+{
+	struct group_datagram d = {.p = p, .l3_off = l3_off, .l4_off = l4_off};
+
+	if (!net_udps.n_groups[link] || !read_group(link, &d) ||
+	    !deliver_all(link, &d))
+		net_here()->stats.rx_refused++;
+	pbuf_free(p);
+}
+
 void net_udp_input(struct pbuf *p, struct netif *netif)
 {
 	input_current(p, netif);

@@ -10,6 +10,9 @@ void net_udp_configure(struct net_udp *udp, const struct net_udp_opts *opts)
 {
 	udp->ttl = opts && opts->ttl ? opts->ttl : IP_DEFAULT_TTL;
 	udp->tos = opts ? opts->tos : 0;
+	udp->group_ttl = opts && opts->group_ttl ? opts->group_ttl : 1;
+	udp->group_quiet = opts && opts->group_quiet;
+	udp->group_local = opts ? opts->group_local : (struct net_addr){0};
 	udp->rx_max = opts && opts->rx_datagrams ? opts->rx_datagrams
 						 : NET_UDP_DATAGRAMS;
 	udp->rx_max_bytes =
@@ -76,6 +79,7 @@ void net_udp_disown(struct net_udp *udp)
 	if (held && net_here()->sched)
 		report_held(udp, held);
 	net_udp_queue_clear(udp);
+	net_udp_group_leave_all(udp);
 	net_udp_unhash(udp);
 	*udp->pprev = udp->next;
 	if (udp->next)

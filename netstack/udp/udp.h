@@ -1,6 +1,6 @@
 /*
  * UDP's sockets: how a datagram finds its socket, the queue in which it waits,
- * the datagrams that a program holds, ICMP errors.
+ * the datagrams that a program holds, ICMP errors, groups.
  *
  * A queued datagram is one pbuf whose payload is the datagram's. An IP header
  * without options and UDP's header lie right before it, in the frame or in a
@@ -14,6 +14,11 @@
 
 #define NET_UDP_HEADER 8u
 
+/* Limits of a shard: groups of a link, memberships of a group. */
+#define NET_UDP_LINK_GROUPS   256u
+#define NET_UDP_GROUP_MEMBERS 256u
+#define NET_UDP_GROUP_BUCKETS 256u
+
 /* A flag of a queued pbuf, of those that lwIP does not use: it is IPv6's. */
 #define NET_UDP_IS_V6 0x80u
 
@@ -24,18 +29,38 @@ struct net_udp_held {
 	uint32_t next;	 /* the next free one, plus 1 */
 };
 
+/* A group that sockets have joined on a link. */
+struct net_udp_group {
+	struct net_udp_group *next; /* in its bucket */
+	struct net_udp_member *members;
+	unsigned n;
+	uint8_t link;
+	ip_addr_t ip; /* without a zone */
+};
+
+/* A socket's membership. */
+struct net_udp_member {
+	struct net_udp_member *next;	 /* in the group */
+	struct net_udp_member *udp_next; /* of the socket */
+	struct net_udp_group *group;
+	struct net_udp *udp;
+	ip_addr_t source;   /* of no type: any */
+	uint64_t delivered; /* the number of the last datagram that it got */
+};
+
 struct net_udp {
 	struct net_udp *hash_next; /* at its port, or of its 4-tuple's bucket */
 	ip_addr_t local;  /* of no type: every address; zero: of a family */
 	ip_addr_t remote; /* if remote_port */
 	u16_t local_port, remote_port; /* remote_port 0: not connected */
-	uint8_t shard, ttl, tos;
+	uint8_t shard, ttl, tos, group_ttl;
 	bool port_chosen : 1; /* by the stack */
 	bool owned : 1;	      /* the program has its handle */
 	bool cancelled : 1;
 	bool loaded : 1; /* in the shard's list of sockets with datagrams */
 	bool shared : 1; /* others may have the same address and port */
-	int err;	 /* for the next call that finds no datagram; or 0 */
+	bool group_quiet : 1; /* own sockets do not get what it sends there */
+	int err; /* for the next call that finds no datagram; or 0 */
 	struct pbuf *rx_head, *rx_tail;
 	unsigned rx_queued, rx_queued_bytes, rx_max, rx_max_bytes;
 	struct coro *reader;
@@ -48,6 +73,9 @@ struct net_udp {
 	uint32_t held_free; /* plus 1 */
 	struct net_udp *next, **pprev;
 	struct net_udp *loaded_next, **loaded_pprev;
+	struct net_udp_member *members; /* its memberships */
+	unsigned n_members;
+	struct net_addr group_local; /* of the link of groups; or family 0 */
 	struct net_udp_stats stats;
 };
 
@@ -65,6 +93,10 @@ struct net_udp_sockets {
 	struct net_udp **tuples; /* connected ones, by the 4-tuple's hash */
 	struct net_udp *all, *loaded;
 	unsigned n, n_connected;
+	struct net_udp_group *groups[NET_UDP_GROUP_BUCKETS];
+	unsigned n_groups[NET_MAX_LINKS];
+	uint64_t group_datagrams; /* delivered to groups: their numbers */
+	unsigned group_changes;	  /* of memberships */
 	struct net_udp_sent sent[NET_UDP_SENT];
 };
 extern NET_SHARD_VAR struct net_udp_sockets net_udps
@@ -154,6 +186,34 @@ struct net_udp *net_udp_find_plain(const struct netif *netif,
 				   unsigned *len);
 /* Whether a socket takes a frame of UDP, whatever its IP header has. */
 bool net_udp_wants(const struct glue_frame *frame);
+
+/*
+ * Delivers a datagram to the members of its group on a link: each of them gets
+ * a copy. Owns p, which has IP's header at l3_off and UDP's at l4_off, all of
+ * them in its first piece.
+ */
+void net_udp_group_input(unsigned link, struct pbuf *p, unsigned l3_off,
+			 unsigned l4_off);
+
+/* ---- group.c ---- */
+/* The group of an address on a link; NULL: no socket has joined it. */
+struct net_udp_group *net_udp_group_find(unsigned link, const ip_addr_t *ip);
+/*
+ * Makes the socket a member, and reports the first one of a group by IGMP or
+ * MLD. source: the only one whose datagrams it gets; or NULL. Returns 0,
+ * -EADDRINUSE, -ENOBUFS or -ENOMEM.
+ */
+int net_udp_group_join(struct net_udp *udp, unsigned link, const ip_addr_t *ip,
+		       const ip_addr_t *source);
+/*
+ * Ends that membership; on NET_UDP_ANY_LINK, the last one of such a group.
+ * Returns 0 or -EADDRNOTAVAIL: there is none.
+ */
+#define NET_UDP_ANY_LINK (-1)
+int net_udp_group_leave(struct net_udp *udp, int link, const ip_addr_t *ip,
+			const ip_addr_t *source);
+/* Ends all memberships of a socket. */
+void net_udp_group_leave_all(struct net_udp *udp);
 
 /* ---- icmp.c ---- */
 /* Whether a message of ICMP is an error that quotes a datagram of UDP. */

@@ -263,6 +263,9 @@ static void test_unknown_protocols_are_refused(void **state)
 	for (unsigned proto = 0; proto < 256; proto++) {
 		bool known = proto == 1 || proto == 6 || proto == 17;
 
+		if (proto == 2)
+			continue; /* IGMP, below */
+
 		write_ip4(proto, 0, 40)[0] = 8;
 		assert_int_equal(judge_frame(),
 				 known ? GLUE_KEEP : GLUE_REFUSED);
@@ -270,6 +273,66 @@ static void test_unknown_protocols_are_refused(void **state)
 	write_ip4(17, 0, 8);
 	expect_whole_only();
 	assert_int_equal(frame.flags, GLUE_FRAME_IP4 | GLUE_FRAME_UDP);
+}
+
+/* A message of IGMP to a group, with a router alert; returns where it is. */
+static uint8_t *write_igmp(unsigned type, unsigned max_response)
+{
+	uint8_t *message = write_ip4(2, 4, 8);
+
+	bytes[L3 + 8] = 1;
+	memcpy(bytes + L3 + 16, "\340\0\0\1", 4);
+	memcpy(bytes + L3 + 20, "\224\4\0\0", 4);
+	message[0] = (uint8_t)type;
+	message[1] = (uint8_t)max_response;
+	return message;
+}
+
+static void test_igmp_queries_and_reports_pass(void **state)
+{
+	for (unsigned type = 0; type < 256; type++) {
+		write_igmp(type, 0);
+		assert_int_equal(judge_frame(), type == 0x11 || type == 0x16
+							? GLUE_KEEP
+							: GLUE_REFUSED);
+	}
+	write_igmp(0x11, 100);
+	expect_whole_only();
+	assert_int_equal(frame.flags, GLUE_FRAME_IP4 | GLUE_FRAME_IGMP);
+	put16(bytes + L3 + 2, 31);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+}
+
+static void test_igmp_from_beyond_the_link_is_refused(void **state)
+{
+	write_igmp(0x11, 100);
+	bytes[L3 + 8] = 2;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_igmp(0x11, 100);
+	bytes[L3 + 16] = 10; /* not to a group */
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+}
+
+static void test_igmp_messages_need_a_router_alert(void **state)
+{
+	write_igmp(0x11, 100);
+	memset(bytes + L3 + 20, 1, 4);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	memcpy(bytes + L3 + 20, "\0\224\4\0", 4); /* behind the end */
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	memcpy(bytes + L3 + 20, "\224\5\0\0", 4);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_igmp(0x16, 0); /* a report */
+	memset(bytes + L3 + 20, 1, 4);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_igmp(0x11, 0); /* version 1 */
+	memset(bytes + L3 + 20, 1, 4);
+	assert_int_equal(judge_frame(), GLUE_KEEP);
+	write_ip4(2, 4, 12)[0] = 0x11; /* version 3, with no response time */
+	bytes[L3 + 8] = 1;
+	memcpy(bytes + L3 + 16, "\340\0\0\1", 4);
+	memset(bytes + L3 + 20, 1, 4);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 /* ---- IPv6 ---- */
@@ -396,18 +459,53 @@ static void test_only_needed_icmp6_types_pass(void **state)
 	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
 }
 
-static void test_multicast_listener_queries_must_be_link_local(void **state)
+/* A message of MLD to a group, with a router alert. */
+static void write_mld(unsigned type, unsigned size)
 {
-	write_ip6(58, 24)[0] = 130;
-	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	uint8_t *options = write_ip6(0, 8 + size);
+
+	memcpy(options, "\72\0\5\2\0\0\1\0", 8);
+	options[8] = (uint8_t)type;
 	bytes[L3 + 7] = 1;
-	assert_int_equal(judge_frame(), GLUE_REFUSED);
 	bytes[L3 + 8] = 0xfe;
 	bytes[L3 + 9] = 0x80;
-	assert_int_equal(judge_frame(), GLUE_KEEP);
-	expect_whole_only();
-	write_ip6(58, 23)[0] = 130;
-	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	bytes[L3 + 24] = 0xff;
+}
+
+static void test_multicast_listener_messages_must_be_link_local(void **state)
+{
+	for (unsigned type = 130; type <= 131; type++) {
+		write_mld(type, 24);
+		expect_whole_only();
+		bytes[L3 + 7] = 2;
+		assert_int_equal(judge_frame(), GLUE_REFUSED);
+		write_mld(type, 24);
+		bytes[L3 + 8] = 0xfd;
+		assert_int_equal(judge_frame(), GLUE_REFUSED);
+		write_mld(type, 24);
+		bytes[L3 + 24] = 0xfd; /* not to a group */
+		assert_int_equal(judge_frame(), GLUE_REFUSED);
+		write_mld(type, 23);
+		assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	}
+	write_mld(132, 24);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+}
+
+static void test_multicast_listener_messages_need_a_router_alert(void **state)
+{
+	write_mld(130, 24);
+	bytes[L3 + 40 + 5] = 1; /* for RSVP */
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_mld(130, 24);
+	memset(bytes + L3 + 40 + 2, 0, 6);
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_ip6(58, 24)[0] = 130;
+	bytes[L3 + 7] = 1;
+	bytes[L3 + 8] = 0xfe;
+	bytes[L3 + 9] = 0x80;
+	bytes[L3 + 24] = 0xff;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
 }
 
 /* ---- neighbour discovery ---- */
@@ -522,6 +620,9 @@ int main(void)
 		cmocka_unit_test(test_fragments4_are_refused),
 		cmocka_unit_test(test_only_icmp4_echo_and_too_big_pass),
 		cmocka_unit_test(test_unknown_protocols_are_refused),
+		cmocka_unit_test(test_igmp_queries_and_reports_pass),
+		cmocka_unit_test(test_igmp_from_beyond_the_link_is_refused),
+		cmocka_unit_test(test_igmp_messages_need_a_router_alert),
 		cmocka_unit_test(test_tcp6_lengths_agree),
 		cmocka_unit_test(test_tcp_behind_options_is_described),
 		cmocka_unit_test(test_only_atomic_fragments_pass),
@@ -530,7 +631,9 @@ int main(void)
 		cmocka_unit_test(test_extensions_are_few_and_in_order),
 		cmocka_unit_test(test_only_needed_icmp6_types_pass),
 		cmocka_unit_test(
-			test_multicast_listener_queries_must_be_link_local),
+			test_multicast_listener_messages_must_be_link_local),
+		cmocka_unit_test(
+			test_multicast_listener_messages_need_a_router_alert),
 		cmocka_unit_test(test_solicitations_bring_their_mac_first),
 		cmocka_unit_test(
 			test_solicitations_without_source_have_no_mac_option),

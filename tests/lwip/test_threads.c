@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "lwip/etharp.h"
+#include "lwip/igmp.h"
 #include "lwip/init.h"
 #include "lwip/ip.h"
 #include "lwip/memp.h"

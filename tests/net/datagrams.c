@@ -105,6 +105,8 @@ bool datagram_send(const struct datagram *d)
 	frame_ethernet(frame, d->from.family == 6 ? 0x86dd : 0x0800);
 	if (d->to_all)
 		memset(frame, 0xff, 6);
+	else if (d->to_group)
+		frame[0] |= 1;
 	udp = ip + put_ip(ip, &d->from, &d->to, 17, len, d->options);
 	put16(udp, d->from.port);
 	put16(udp + 2, d->to.port);

@@ -26,6 +26,7 @@ struct datagram {
 	bool no_sum;	    /* the checksum's field is 0 */
 	bool bad_sum;	    /* it is wrong */
 	bool to_all;	    /* an Ethernet broadcast */
+	bool to_group;	    /* a multicast frame */
 	unsigned options;   /* bytes of IPv4 options */
 	unsigned icmp_type; /* as read: 0: it is UDP */
 	unsigned icmp_code, icmp_mtu;

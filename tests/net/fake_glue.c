@@ -148,7 +148,7 @@ static bool sums_ok(const struct glue_frame *f, const struct glue_l4 *l4)
 	if (l4->addr_len == 4 && l4->proto == GLUE_PROTO_UDP &&
 	    glue_get16(f->data + f->l4_off + 6) == 0)
 		return true;
-	if (l4->proto != GLUE_PROTO_ICMP)
+	if (l4->proto != GLUE_PROTO_ICMP && l4->proto != GLUE_PROTO_IGMP)
 		sum = glue_sum_pseudo(l4->addrs, l4->addr_len, l4->proto,
 				      l4->len);
 	return glue_sum_fold(glue_sum_add(sum, f->data + f->l4_off, l4->len)) ==

@@ -12,7 +12,7 @@
  * (net_udp_connect()): the stack then chooses a port whose answers come to this
  * shard.
  *
- * Limits: no IP fragments in either direction, no broadcast, and no multicast.
+ * Limits: no IP fragments in either direction, and no broadcast.
  */
 #pragma once
 
@@ -38,6 +38,20 @@ struct net_udp_opts {
 	uint8_t ttl;	       /* IPv4's TTL, IPv6's hop limit; default 64 */
 	uint8_t tos;	       /* IPv4's TOS, IPv6's traffic class */
 	bool shared;	       /* see net_udp_open() */
+	/*
+	 * Of datagrams to multicast groups, see net_udp_join(). group_ttl is
+	 * used in place of ttl; default 1: they stay on the link. group_quiet:
+	 * members of this shard do not receive them.
+	 */
+	uint8_t group_ttl;
+	bool group_quiet;
+	/*
+	 * An address of the stack. It is the source of datagrams to groups, and
+	 * its link is the one that they leave by and that groups are joined on,
+	 * unless a call names another. Family 0: the link of the route to the
+	 * group or, without one, the first that has an address of its family.
+	 */
+	struct net_addr group_local;
 };
 
 /* A socket's default limits. */
@@ -80,7 +94,7 @@ int net_udp_open(struct net_stack *stack, const struct net_addr *local,
  *   -EADDRNOTAVAIL  the local address is of the other family, or answers to
  *                   this port would arrive at another shard; or no port is left
  *   -EADDRINUSE     another socket has these addresses and ports
- *   -EACCES         peer is a broadcast or multicast address
+ *   -EACCES         peer is a broadcast address
  *   -EINVAL         peer is NULL or has no address or no port
  *   -EISCONN        the socket is connected
  */
@@ -94,6 +108,59 @@ int net_udp_connect(struct net_udp *udp, const struct net_addr *peer);
  * left when the stack closes are closed by net_stack_close(). NULL is ignored.
  */
 void net_udp_close(struct net_udp *udp);
+
+/* The most memberships that a socket may have. */
+#define NET_UDP_GROUPS_MAX 64u
+
+/*
+ * Joins a multicast group on a link: the socket receives the datagrams to the
+ * group that arrive there at its port. It must be open at every address, or at
+ * every one of the group's family; if it is connected, it receives those of its
+ * peer alone. Each member of a group gets a copy of each datagram, also of
+ * those that this shard's sockets send there (group_quiet). A datagram for
+ * which there is no memory is dropped, and counted for its socket.
+ *
+ * group: its port is ignored. local: an address of the stack on the link; NULL
+ * or family 0: group_local of struct net_udp_opts. source: the only host whose
+ * datagrams the socket receives; NULL or family 0: every host. A socket may
+ * join a group with several sources, one call each.
+ *
+ * The stack announces groups by IGMPv2 (RFC 2236) and MLDv1 (RFC 2710): it
+ * sends a report at once and another within half a second, answers queries
+ * after a random delay unless another host does so first, and sends a message
+ * after the last member has left. These protocols carry no sources, so routers
+ * forward those of every source. With several shards, each announces its own
+ * groups, and the datagrams of a group are spread over the shards by their
+ * addresses and ports, as all others are: a program that wants all of them
+ * joins on each shard.
+ *
+ * Does not block. Returns 0 or
+ *   -EADDRINUSE     the socket has joined the group already: of this source, or
+ *                   of every source, or this call is for every source
+ *   -EADDRNOTAVAIL  local is not the stack's or of the other family, or no link
+ *                   has an address of this family
+ *   -EINVAL         group is NULL or not a multicast address, or source is of
+ *                   the other family or not the address of a host
+ *   -ENOBUFS        the socket has NET_UDP_GROUPS_MAX memberships, or the shard
+ *                   has 256 groups on the link or 256 members of the group
+ *   -ENOMEM         no memory
+ *   -EBADF, -ECANCELED
+ */
+int net_udp_join(struct net_udp *udp, const struct net_addr *group,
+		 const struct net_addr *local, const struct net_addr *source);
+
+/*
+ * Ends the membership that net_udp_join() began with the same group, link and
+ * source. If neither local nor group_local names the link, it ends the latest
+ * one of this group and source, on any link. Datagrams that wait to be read
+ * stay. net_udp_close() ends all memberships of a socket. Does not block.
+ * Returns 0,
+ *   -EADDRNOTAVAIL  there is no such membership, or as above
+ *   -EINVAL         as above
+ *   -EBADF, -ECANCELED
+ */
+int net_udp_leave(struct net_udp *udp, const struct net_addr *group,
+		  const struct net_addr *local, const struct net_addr *source);
 
 /* A datagram that was received, or is to be sent. */
 struct net_datagram {
@@ -182,7 +249,7 @@ int net_udp_error(struct net_udp *udp, bool take);
  *   -EISCONN        another peer than the one the socket is connected to
  *   -EHOSTUNREACH   there is no route to the peer, or it is a loopback address
  *   -EADDRNOTAVAIL  local is not the stack's or of the other family
- *   -EACCES         the peer is a broadcast or multicast address
+ *   -EACCES         the peer is a broadcast address
  *   -EINVAL         a pointer is NULL, n is 0, or a peer's port is 0
  *   -ENOMEM         no memory for a datagram that waits for its neighbour
  *   -EAGAIN         outside a coroutine: the link has no room

@@ -40,6 +40,7 @@ WINDOW_IS_NEWS = (
 # tests/lwip/test_globals.py finds those that an option adds.
 GLOBALS = {
     "src/core/ipv4/etharp.c": ["arp_table", "etharp_cached_entry"],
+    "src/core/ipv4/igmp.c": ["allsystems", "allrouters"],
     "src/core/ipv4/ip4.c": ["ip_id", "ip4_default_multicast_netif"],
     "src/core/ipv6/nd6.c": [
         "neighbor_cache", "destination_cache", "prefix_list",
@@ -174,6 +175,17 @@ LAYOUT = ("Six cache lines of a connection were touched where four do, and a "
           "sixth of its bytes were never used.")
 
 EDITS = [
+    Edit(
+        file="src/core/ipv6/mld6.c",
+        within="mld6_send",
+        find=r"&\(group->group_address\)",
+        replace="(type == ICMP6_TYPE_MLD "
+                "? &(const ip6_addr_t){{PP_HTONL(0xff020000u), 0, 0, "
+                "PP_HTONL(2)}, 0} : &(group->group_address))",
+        times=2,
+        why="A Done message goes to all routers (RFC 2710 4); lwIP sends it "
+            "to the group, where no router needs to listen.",
+    ),
     Edit(
         file="src/core/tcp_out.c",
         within="tcp_split_unsent_seg",
