@@ -1,6 +1,6 @@
 /*
  * The DHCP client: its states and times, leases that begin, change and end, and
- * servers that lie. The clock moves in steps of 100 ms.
+ * servers that lie.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -12,254 +12,7 @@
 
 #include "netstack/link/leased.h"
 #include "netstack/link/link.h"
-#include "netstack/resolve/resolve_priv.h"
-#include "tests/net/dhcp_bytes.h"
-#include "tests/net/fake_glue.h"
-#include "tests/net/frames.h"
-#include "tests/net/peer.h"
-
-#define NS_PER_S INT64_C(1000000000)
-
-static const uint8_t other_mac[6] = {2, 0, 0, 0, 0, 9};
-
-/* ---- what the client sends ---- */
-
-struct sent {
-	unsigned type;
-	uint32_t xid;
-	uint8_t ciaddr[4], wanted[4], server[4]; /* zero: not there */
-	uint8_t from[4], to[4];			 /* of IP */
-	bool broadcast;				 /* of Ethernet */
-	int64_t ns;
-};
-
-static struct sent sent[64];
-static unsigned n_sent;
-
-static void see_options(struct sent *s, const uint8_t *at, const uint8_t *end)
-{
-	for (; at < end && *at != 255; at += 2 + at[1])
-		if (*at == 53)
-			s->type = at[2];
-		else if (*at == 50)
-			memcpy(s->wanted, at + 2, 4);
-		else if (*at == 54)
-			memcpy(s->server, at + 2, 4);
-}
-
-static void see_dhcp(const uint8_t *frame, unsigned len)
-{
-	const uint8_t *ip = frame + 14, *msg = ip + 28;
-	struct sent s = {.broadcast = frame[0] == 0xff, .ns = fake_now_ns};
-
-	assert_int_equal(len, 14 + 28 + 300);
-	assert_int_equal(get16(ip + 2), 28 + 300);
-	assert_int_equal(get16(ip + 24), 8 + 300);
-	assert_int_equal(msg[0], 1);
-	assert_memory_equal(msg + 28, fake_mac, 6);
-	s.xid = get32(msg + 4);
-	memcpy(s.ciaddr, msg + 12, 4);
-	memcpy(s.from, ip + 12, 4);
-	memcpy(s.to, ip + 16, 4);
-	see_options(&s, msg + 240, msg + 300);
-	if (n_sent < 64)
-		sent[n_sent++] = s;
-}
-
-static void answer_arp(const uint8_t *frame);
-
-static void look(void)
-{
-	static uint8_t frame[9216];
-	unsigned len;
-
-	while ((len = fake_sent(frame, sizeof(frame))))
-		if (get16(frame + 12) == 0x0806)
-			answer_arp(frame);
-		else if (frame[23] == 17 && get16(frame + 14 + 22) == 67)
-			see_dhcp(frame, len);
-}
-
-static void pass_ms(int64_t ms)
-{
-	for (; ms > 0; ms -= 100) {
-		fake_now_ns += 100 * INT64_C(1000000);
-		run_rounds(1);
-		look();
-	}
-}
-
-/* Waits for the next message; the time it took in seconds. */
-static struct sent *next_sent(unsigned type)
-{
-	unsigned before = n_sent;
-
-	for (unsigned i = 0; i < 100000 && n_sent == before; i++)
-		pass_ms(100);
-	assert_int_equal(n_sent, before + 1);
-	assert_int_equal(sent[before].type, type);
-	return &sent[before];
-}
-
-/* ---- what servers and hosts send ---- */
-
-static void receive_arp(unsigned op, const uint8_t mac[6], const char sender[4],
-			const uint8_t target[4])
-{
-	uint8_t frame[42] = {0}, *arp = frame + 14;
-
-	frame_ethernet(frame, 0x0806);
-	memcpy(frame + 6, mac, 6);
-	memcpy(arp, "\0\1\10\0\6\4", 6);
-	put16(arp + 6, op);
-	memcpy(arp + 8, mac, 6);
-	memcpy(arp + 14, sender, 4);
-	memcpy(arp + 24, target, 4);
-	fake_receive(frame, sizeof(frame), 0, 0);
-	run_rounds(1);
-}
-
-/* The server's host answers for 10.0.0.1. */
-static void answer_arp(const uint8_t *frame)
-{
-	if (get16(frame + 20) == 1 && memcmp(frame + 38, stack_ip, 4) == 0)
-		receive_arp(2, fake_peer_mac, "\12\0\0\1", frame + 28);
-}
-
-/* An answer of the server 10.0.0.1, which leases 10.0.0.5 for 600 seconds. */
-struct reply {
-	unsigned type;
-	const char *ip, *server, *mask; /* NULL: as above, /24 */
-	uint32_t lease_s;		/* 0: 600 */
-	uint32_t xid_xor;
-	bool no_lease, broadcast, foreign;
-	const char *more; /* options */
-	unsigned more_len;
-};
-
-static void receive_bytes(const struct dhcp_bytes *b, bool broadcast)
-{
-	static uint8_t frame[2048];
-	uint8_t *ip = frame + 14, *udp = ip + 20;
-
-	memset(frame, 0, sizeof(frame));
-	frame_ethernet(frame, 0x0800);
-	if (broadcast)
-		memset(frame, 0xff, 6);
-	ip[0] = 0x45;
-	put16(ip + 2, 28 + b->len);
-	ip[8] = 64;
-	ip[9] = 17;
-	memcpy(ip + 12, "\12\0\0\1", 4);
-	memcpy(ip + 16, broadcast ? "\xff\xff\xff\xff" : "\12\0\0\5", 4);
-	put16(udp, 67);
-	put16(udp + 2, 68);
-	put16(udp + 4, 8 + b->len);
-	memcpy(udp + 8, b->data, b->len);
-	fake_receive(frame, 14 + 28 + b->len, 0, 0);
-	run_rounds(1);
-	look();
-}
-
-static void receive_reply(struct reply r)
-{
-	const struct sent *s = &sent[n_sent - 1];
-	struct dhcp_bytes b;
-
-	dhcp_begin(&b, s->xid ^ r.xid_xor, r.foreign ? other_mac : fake_mac,
-		   r.ip ? r.ip : "\12\0\0\5");
-	dhcp_add(&b, 53, (const char[]){(char)r.type}, 1);
-	dhcp_add(&b, 54, r.server ? r.server : "\12\0\0\1", 4);
-	dhcp_add(&b, 1, r.mask ? r.mask : "\xff\xff\xff\0", 4);
-	if (!r.no_lease)
-		dhcp_add32(&b, 51, r.lease_s ? r.lease_s : 600);
-	if (r.more_len) {
-		memcpy(b.data + b.len, r.more, r.more_len);
-		b.len += r.more_len;
-	}
-	dhcp_end(&b);
-	receive_bytes(&b, r.broadcast);
-}
-
-#define REPLY(...) receive_reply((struct reply){__VA_ARGS__})
-
-/* ---- the stack ---- */
-
-static struct net_opts opts;
-
-static void init_opts(void)
-{
-	fake_now_ns = NS_PER_S;
-	n_sent = 0;
-	peer_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	opts.addrs[opts.n_addrs++] = (struct net_addr){.family = 4};
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
-}
-
-static int setup(void **state)
-{
-	init_opts();
-	return net_stack_open(&opts, &stack);
-}
-
-static int teardown(void **state)
-{
-	fake_no_carrier = false;
-	return peer_teardown(state);
-}
-
-static bool stack_has(const char *text)
-{
-	struct net_addr addr;
-
-	net_addr_parse(text, 0, &addr);
-	return net_is_local(stack, &addr);
-}
-
-/* The neighbour of a destination, "" without a route. */
-static const char *hop_of(const char *text)
-{
-	static char out[NET_ADDR_TEXT_MAX];
-	struct net_addr addr;
-	struct net_hop hop;
-	ip_addr_t ip;
-
-	net_addr_parse(text, 0, &addr);
-	net_addr_to_lwip(&addr, &ip);
-	out[0] = '\0';
-	if (net_route_find(NULL, &ip, &hop) == 0) {
-		net_addr_from_lwip(&hop.ip, 0, &addr);
-		net_ip_format(&addr, out);
-	}
-	return out;
-}
-
-static unsigned refused(void)
-{
-	return (unsigned)net_here()->stats.rx_refused;
-}
-
-static void bind_lease(uint32_t lease_s, const char *more, unsigned more_len)
-{
-	next_sent(NET_DHCP_DISCOVER);
-	REPLY(.type = NET_DHCP_OFFER, .lease_s = lease_s);
-	assert_int_equal(sent[n_sent - 1].type, NET_DHCP_REQUEST);
-	REPLY(.type = NET_DHCP_ACK, .lease_s = lease_s, .more = more,
-	      .more_len = more_len);
-	assert_true(stack_has("10.0.0.5"));
-	pass_ms(1500); /* no other host has it */
-	n_sent = 0;
-}
-
-static void assert_secs(int64_t from_ns, int64_t to_ns, double least,
-			double most)
-{
-	double s = (double)(to_ns - from_ns) / 1e9;
-
-	assert_true(s >= least - 0.2 && s <= most + 0.2);
-}
+#include "tests/net/dhcp_server.h"
 
 /* ---- a lease ---- */
 
@@ -458,9 +211,9 @@ static void test_lease_without_an_end_is_not_renewed(void **state)
 static void test_expired_address_is_leased_again(void **state)
 {
 	bind_lease(60, NULL, 0);
-	while (stack_has("10.0.0.5"))
-		pass_ms(100);
-	while (sent[n_sent - 1].type != NET_DHCP_DISCOVER)
+	await_end();
+	for (unsigned i = 0;
+	     i < 100 && sent[n_sent - 1].type != NET_DHCP_DISCOVER; i++)
 		pass_ms(100);
 	REPLY(.type = NET_DHCP_OFFER);
 	REPLY(.type = NET_DHCP_ACK);
@@ -569,8 +322,7 @@ static void test_routes_end_with_the_lease(void **state)
 {
 	bind_lease(60, "\3\4\12\0\0\xfe", 6);
 	assert_int_equal(net_here()->n_routes, 1);
-	while (stack_has("10.0.0.5"))
-		pass_ms(100);
+	await_end();
 	assert_int_equal(net_here()->n_routes, 0);
 }
 
@@ -585,8 +337,7 @@ static void test_name_servers_are_those_of_the_lease(void **state)
 	assert_int_not_equal(turn, before);
 	assert_memory_equal(servers[0].ip, "\12\0\0\x35", 4);
 	assert_int_equal(servers[0].port, 53);
-	while (stack_has("10.0.0.5"))
-		pass_ms(100);
+	await_end();
 	assert_int_equal(net_leased_servers(servers, &turn), 0);
 }
 
