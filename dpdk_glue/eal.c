@@ -120,6 +120,42 @@ static bool names_card(const char *word)
 	return strncmp(word, "-a", 2) == 0 || strncmp(word, "--allow", 7) == 0;
 }
 
+/* The card of such a word, from which keys follow; next: the word after it. */
+static const char *card_of(const char *word, const char *next)
+{
+	size_t option = word[1] == '-' ? strlen("--allow") : strlen("-a");
+
+	if (!names_card(word))
+		return NULL;
+	return word[option] ? word + option + (word[option] == '=') : next;
+}
+
+/* Locks the cards of UIO among the links and among the words after --. */
+static int claim_cards(const struct glue_eal_conf *conf, char *err,
+		       size_t err_len)
+{
+	int rc = 0;
+
+	for (unsigned i = 0; i < eal.n_parts && rc == 0; i++)
+		if (eal.parts[i].kind == GLUE_LINK_PCI)
+			rc = glue_pci_claim("", eal.parts[i].name, err,
+					    err_len);
+	for (unsigned i = 0; i < conf->n_extra && rc == 0; i++) {
+		const char *last =
+			i + 1 < conf->n_extra ? conf->extra[i + 1] : NULL;
+		const char *card = card_of(conf->extra[i], last);
+		char address[32];
+
+		if (!card)
+			continue;
+		snprintf(address, sizeof(address), "%s%.*s",
+			 strchr(card, ':') == strrchr(card, ':') ? "0000:" : "",
+			 (int)strcspn(card, ","), card);
+		rc = glue_pci_claim("", address, err, err_len);
+	}
+	return rc;
+}
+
 static void build_args(struct args *args, const struct glue_eal_conf *conf)
 {
 	bool pci = false;
@@ -481,9 +517,13 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 			"hugepages alone, and %u MiB of 2 MiB pages "
 			"are not free or of no use; see docs/deploy.md",
 			conf->prefix, conf->mem_mib);
-	rc = start_eal(conf, err, err_len);
-	if (rc < 0)
+	rc = claim_cards(conf, err, err_len);
+	if (rc == 0)
+		rc = start_eal(conf, err, err_len);
+	if (rc < 0) {
+		glue_pci_release();
 		return rc;
+	}
 	eal.started = true;
 	glue_log_settle();
 	start_clock();

@@ -105,7 +105,7 @@ static void find_interface(const char *root, const char *path, char *out,
 void glue_pci_read(const char *root, const char *address,
 		   struct glue_pci_device *out)
 {
-	char path[64], node[16];
+	char path[64], folder[80], node[16];
 
 	memset(out, 0, sizeof(*out));
 	copy_text(address, out->address, sizeof(out->address));
@@ -118,6 +118,8 @@ void glue_pci_read(const char *root, const char *address,
 	read_link_name(root, path, "iommu_group", out->group,
 		       sizeof(out->group));
 	find_interface(root, path, out->interface, sizeof(out->interface));
+	snprintf(folder, sizeof(folder), "%s/uio", path);
+	find_name(root, folder, "uio", out->uio, sizeof(out->uio));
 	out->node = read_line(root, path, "numa_node", node, sizeof(node))
 			    ? atoi(node)
 			    : -1;
@@ -328,9 +330,19 @@ int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 				 "lists the network cards",
 				 address);
 	rc = check_bound(root, &device, err, err_len);
-	if (rc == 0 && glue_pci_driver_use(device.driver) == GLUE_PCI_VFIO)
-		rc = check_vfio(root, &device, mem_mib, err, err_len);
-	return rc;
+	if (rc < 0)
+		return rc;
+	switch (glue_pci_driver_use(device.driver)) {
+	case GLUE_PCI_VFIO:
+		return check_vfio(root, &device, mem_mib, err, err_len);
+	case GLUE_PCI_UIO:
+		return glue_pci_check_uio(root, &device, err, err_len);
+	case GLUE_PCI_SHARED:
+	case GLUE_PCI_KERNEL:
+	case GLUE_PCI_UNBOUND:
+		break;
+	}
+	return 0;
 }
 
 /* ---- after DPDK has looked for it ---- */

@@ -24,6 +24,7 @@ struct glue_pci_device {
 	char driver[32];			/* bound to the card */
 	char group[16];				/* number of its IOMMU group */
 	char interface[32];			/* the kernel's name for it */
+	char uio[16];				/* "uio0", if bound to UIO */
 	int node;				/* NUMA node; -1: none */
 };
 
@@ -38,10 +39,26 @@ bool glue_pci_has_iommu(const char *root);
 /*
  * Whether DPDK can take a card: it is there, has the right driver, nobody else
  * uses it, and this process may open it and lock mem_mib MiB of memory. Returns
- * 0 or -errno with one clear line in err.
+ * 0 or -errno with one clear line in err. Opens no card of UIO.
  */
 int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 		   char *err, size_t err_len);
+
+/*
+ * Locks a card that is bound to UIO, before DPDK probes it, so that programs of
+ * ours that start at the same time do not take the same card: the kernel
+ * excludes nobody there. The lock lasts until glue_pci_release() or the end of
+ * the process; a second call for the card changes nothing. Cards of other
+ * drivers are ignored. Not thread-safe. Returns 0 or -errno with one clear line
+ * in err: -EBUSY if another process has the card.
+ */
+int glue_pci_claim(const char *root, const char *address, char *err,
+		   size_t err_len);
+void glue_pci_release(void);
+
+/* The part of glue_pci_check() for a card that is bound to UIO. */
+int glue_pci_check_uio(const char *root, const struct glue_pci_device *device,
+		       char *err, size_t err_len);
 
 /*
  * Writes to err why DPDK has no port for a card that passed the check. reason:

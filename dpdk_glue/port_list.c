@@ -60,7 +60,8 @@ static void check_card(const char *root, struct card *card)
 	size_t skip = 0;
 
 	if (glue_pci_check(root, address, LIST_MIB, card->why,
-			   sizeof(card->why)) == 0) {
+			   sizeof(card->why)) == 0 &&
+	    glue_pci_claim(root, address, card->why, sizeof(card->why)) == 0) {
 		card->why[0] = '\0';
 		return;
 	}
@@ -284,6 +285,7 @@ int glue_port_list(const char *root, FILE *out)
 		print_there(out, root, cards, n);
 	fputs("anywhere, without root: --link memif:/tmp/e.sock,role=server\n",
 	      out);
+	glue_pci_release();
 	free(cards);
 	return 0;
 }

@@ -3,6 +3,7 @@
  * a machine.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -92,6 +94,21 @@ static void is_refused(int code, const char *word, const char *remedy)
 		fail_msg("expected '%s' and '%s' in: %s", word, remedy, text);
 }
 
+/* Checks that the output of glue_port_list() has a text. */
+static void list_has(const char *wanted)
+{
+	char *written = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&written, &len);
+
+	assert_non_null(out);
+	assert_int_equal(glue_port_list(root, out), 0);
+	fclose(out);
+	if (!strstr(written, wanted))
+		fail_msg("expected '%s' in: %s", wanted, written);
+	free(written);
+}
+
 static void test_card_with_vfio_is_accepted(void **state)
 {
 	bind_driver(CARD, "vfio-pci");
@@ -126,6 +143,52 @@ static void test_card_without_a_driver_is_refused(void **state)
 	is_refused(-ENODEV, "needs an IOMMU", "intel_iommu=on");
 	is_refused(-ENODEV, "can write to any memory",
 		   "--bind=uio_pci_generic " CARD);
+}
+
+/* UIO would let a second process reset the card. */
+static void test_card_of_uio_in_use_is_refused(void **state)
+{
+	bind_driver(CARD, "uio_pci_generic");
+	run_shell("mkdir -p sys/bus/pci/devices/" CARD "/uio/uio3 proc/12/fd "
+		  "proc/4711/fd proc/self && ln -s /dev/uio2 proc/12/fd/9 && "
+		  ": >dev/uio3");
+	is_taken();
+	run_shell("ln -s /dev/uio3 proc/4711/fd/9");
+	is_refused(-EBUSY, "another process has the card",
+		   "process 4711 has /dev/uio3 open");
+	list_has(CARD " 0x8086:0x10d3, driver uio_pci_generic\n"
+		      "    another process has the card");
+}
+
+static int claim_card(void)
+{
+	return glue_pci_claim(root, CARD, text, sizeof(text));
+}
+
+static void test_card_of_uio_is_claimed_by_one_process(void **state)
+{
+	char path[128];
+	int other;
+
+	bind_driver(CARD, "uio_pci_generic");
+	run_shell("mkdir -p sys/bus/pci/devices/" CARD "/uio/uio3 && "
+		  ": >dev/uio3");
+	snprintf(path, sizeof(path), "%s/sys/bus/pci/devices/" CARD, root);
+	other = open(path, O_RDONLY | O_DIRECTORY);
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+	assert_int_equal(claim_card(), -EBUSY);
+	assert_non_null(strstr(text, "another process has the card"));
+	list_has("    another process has the card");
+	bind_driver(CARD, "vfio-pci"); /* which excludes others itself */
+	assert_int_equal(claim_card(), 0);
+	bind_driver(CARD, "uio_pci_generic");
+	flock(other, LOCK_UN);
+	assert_int_equal(claim_card(), 0);
+	assert_int_equal(claim_card(), 0);
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
+	glue_pci_release();
+	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+	close(other);
 }
 
 static void test_other_dpdk_drivers_are_accepted(void **state)
@@ -213,21 +276,6 @@ static void test_missing_dpdk_port_is_explained(void **state)
 	assert_non_null(strstr(text, "could not use it: EAL: it is on fire"));
 }
 
-/* Checks that the output of glue_port_list() has a text. */
-static void list_has(const char *wanted)
-{
-	char *written = NULL;
-	size_t len = 0;
-	FILE *out = open_memstream(&written, &len);
-
-	assert_non_null(out);
-	assert_int_equal(glue_port_list(root, out), 0);
-	fclose(out);
-	if (!strstr(written, wanted))
-		fail_msg("expected '%s' in: %s", wanted, written);
-	free(written);
-}
-
 /* A user's limit is often 8 MiB, and the list then says so. */
 static bool may_lock_64_mib(void)
 {
@@ -313,6 +361,8 @@ int main(void)
 		ON_CARD(test_card_of_a_kernel_driver_is_refused),
 		ON_CARD(test_card_without_a_driver_is_refused),
 		ON_CARD(test_other_dpdk_drivers_are_accepted),
+		ON_CARD(test_card_of_uio_in_use_is_refused),
+		ON_CARD(test_card_of_uio_is_claimed_by_one_process),
 		ON_CARD(test_card_is_refused_while_its_iommu_group_is_in_use),
 		ON_CARD(test_user_without_vfio_files_is_refused),
 		ON_CARD(test_user_without_locked_memory_is_refused),
