@@ -238,11 +238,23 @@ static void describe_owner(const char *path, char *out, size_t out_len)
 			 st.st_uid, st.st_gid, st.st_mode & 07777u);
 }
 
+int glue_pci_refuse_user(const struct glue_pci_device *device, const char *path,
+			 char *err, size_t err_len)
+{
+	char owner[128];
+
+	describe_owner(path, owner, sizeof(owner));
+	return glue_fail(err, err_len, -EACCES,
+			 "link pci:%s: user %u may not open %s%s: run as "
+			 "root, or give the file to a group of the user's; "
+			 "see docs/deploy.md",
+			 device->address, (unsigned)geteuid(), path, owner);
+}
+
 /* Opens a file and closes it again: only one process may have a group open. */
 static int check_device_file(const struct glue_pci_device *device,
 			     const char *path, char *err, size_t err_len)
 {
-	char owner[128];
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 
 	if (fd >= 0) {
@@ -257,22 +269,17 @@ static int check_device_file(const struct glue_pci_device *device,
 	if (errno != EACCES && errno != EPERM)
 		return glue_fail(err, err_len, -errno, "link pci:%s: %s: %s",
 				 device->address, path, strerror(errno));
-	describe_owner(path, owner, sizeof(owner));
-	return glue_fail(err, err_len, -EACCES,
-			 "link pci:%s: user %u may not open %s%s: run as "
-			 "root, or give the file to a group of the user's; "
-			 "see docs/deploy.md",
-			 device->address, (unsigned)geteuid(), path, owner);
+	return glue_pci_refuse_user(device, path, err, err_len);
 }
 
-static bool may_lock_memory(void)
+bool glue_pci_has_capability(unsigned capability)
 {
 	struct __user_cap_header_struct header = {
 		.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct caps[2] = {{0}};
 
 	return syscall(SYS_capget, &header, caps) == 0 &&
-	       (caps[0].effective & (1u << CAP_IPC_LOCK)) != 0;
+	       (caps[0].effective & (1u << capability)) != 0;
 }
 
 /* VFIO locks all memory that the card may write to. */
@@ -281,7 +288,8 @@ static int check_memlock(const struct glue_pci_device *device, unsigned mem_mib,
 {
 	struct rlimit limit;
 
-	if (may_lock_memory() || getrlimit(RLIMIT_MEMLOCK, &limit) < 0 ||
+	if (glue_pci_has_capability(CAP_IPC_LOCK) ||
+	    getrlimit(RLIMIT_MEMLOCK, &limit) < 0 ||
 	    limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur / MIB >= mem_mib)
 		return 0;
 	return glue_fail(err, err_len, -ENOMEM,
@@ -336,7 +344,10 @@ int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 	case GLUE_PCI_VFIO:
 		return check_vfio(root, &device, mem_mib, err, err_len);
 	case GLUE_PCI_UIO:
-		return glue_pci_check_uio(root, &device, err, err_len);
+		rc = glue_pci_check_uio(root, &device, err, err_len);
+		return rc < 0 ? rc
+			      : glue_pci_check_uio_user(root, &device, err,
+							err_len);
 	case GLUE_PCI_SHARED:
 	case GLUE_PCI_KERNEL:
 	case GLUE_PCI_UNBOUND:

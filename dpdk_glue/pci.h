@@ -56,9 +56,22 @@ int glue_pci_claim(const char *root, const char *address, char *err,
 		   size_t err_len);
 void glue_pci_release(void);
 
-/* The part of glue_pci_check() for a card that is bound to UIO. */
+/*
+ * The parts of glue_pci_check() for a card that is bound to UIO: whether
+ * another process has it, and whether this one has the rights to use it.
+ */
 int glue_pci_check_uio(const char *root, const struct glue_pci_device *device,
 		       char *err, size_t err_len);
+int glue_pci_check_uio_user(const char *root,
+			    const struct glue_pci_device *device, char *err,
+			    size_t err_len);
+
+/* Writes to err that this user may not open a file, and returns -EACCES. */
+int glue_pci_refuse_user(const struct glue_pci_device *device, const char *path,
+			 char *err, size_t err_len);
+
+/* Whether this process has a capability, one of the first 32 (CAP_...). */
+bool glue_pci_has_capability(unsigned capability);
 
 /*
  * Writes to err why DPDK has no port for a card that passed the check. reason:

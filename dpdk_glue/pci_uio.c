@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -79,6 +80,33 @@ int glue_pci_check_uio(const char *root, const struct glue_pci_device *device,
 				 "process %s has %s open; a second program "
 				 "would reset the card",
 				 device->address, pid, file);
+	return 0;
+}
+
+/* Only processes with CAP_SYS_ADMIN see physical addresses in /proc. */
+int glue_pci_check_uio_user(const char *root,
+			    const struct glue_pci_device *device, char *err,
+			    size_t err_len)
+{
+	char path[PATH_MAX];
+
+	if (!device->uio[0])
+		return 0;
+	snprintf(path, sizeof(path), "%s/dev/%s", root, device->uio);
+	if (faccessat(AT_FDCWD, path, R_OK | W_OK, AT_EACCESS) < 0)
+		return errno == EACCES ? glue_pci_refuse_user(device, path, err,
+							      err_len)
+				       : glue_fail(err, err_len, -errno,
+						   "link pci:%s: %s: %s",
+						   device->address, path,
+						   strerror(errno));
+	if (!glue_pci_has_capability(CAP_SYS_ADMIN))
+		return glue_fail(err, err_len, -EPERM,
+				 "link pci:%s: without an IOMMU the card needs "
+				 "physical addresses, which only root sees "
+				 "(CAP_SYS_ADMIN): run as root, or bind the "
+				 "card to vfio-pci behind an IOMMU",
+				 device->address);
 	return 0;
 }
 
