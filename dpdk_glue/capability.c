@@ -231,15 +231,18 @@ int glue_choose_queues(struct glue_device *device,
  * queue nevertheless are handed over like any other. net_vmxnet3 has no RETA
  * until RSS is configured.
  */
-void glue_ask_for_rss(const struct glue_device *device,
-		      const struct rte_eth_dev_info *info,
-		      struct rte_eth_conf *conf, uint8_t *key)
+const char *glue_ask_for_rss(const struct glue_device *device,
+			     const struct rte_eth_dev_info *info,
+			     struct rte_eth_conf *conf, uint8_t *key)
 {
 	uint64_t can = info->flow_type_rss_offloads & (RSS_TCP | RSS_UDP);
 
-	if (device->n_queues == 1 || !(can & RSS_TCP) ||
-	    (info->reta_size == 0 && !has_driver(info, "net_vmxnet3")))
-		return;
+	if (device->n_queues == 1)
+		return "one queue pair";
+	if (!(can & RSS_TCP))
+		return "no hash of TCP's ports";
+	if (info->reta_size == 0 && !has_driver(info, "net_vmxnet3"))
+		return "no redirection table";
 	glue_flow_key(key, GLUE_RSS_KEY_MAX);
 	conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 	conf->rx_adv_conf.rss_conf = (struct rte_eth_rss_conf){
@@ -247,6 +250,7 @@ void glue_ask_for_rss(const struct glue_device *device,
 		.rss_key_len = info->hash_key_size ? info->hash_key_size : 40,
 		.rss_hf = can,
 	};
+	return NULL;
 }
 
 /*
@@ -292,21 +296,29 @@ static bool set_reta(const struct glue_device *device)
 	return is_own;
 }
 
-/* Read back: a port may take a key and keep its own. */
+/*
+ * Reads the key back, since a port may take one and keep its own. Drivers that
+ * cannot report it, such as net_vmxnet3, are believed: they use the key that
+ * they were configured with.
+ */
 static bool has_key(const struct glue_device *device,
 		    const struct rte_eth_rss_conf *asked)
 {
 	uint8_t got[GLUE_RSS_KEY_MAX] = {0};
 	struct rte_eth_rss_conf conf = {.rss_key = got,
 					.rss_key_len = asked->rss_key_len};
+	int rc = rte_eth_dev_rss_hash_conf_get(device->id, &conf);
 
-	return rte_eth_dev_rss_hash_conf_get(device->id, &conf) == 0 &&
-	       memcmp(got, asked->rss_key, asked->rss_key_len) == 0;
+	return rc == -ENOTSUP || (rc == 0 && memcmp(got, asked->rss_key,
+						    asked->rss_key_len) == 0);
 }
 
-bool glue_set_rss(const struct glue_device *device,
-		  const struct rte_eth_conf *conf)
+const char *glue_set_rss(const struct glue_device *device,
+			 const struct rte_eth_conf *conf)
 {
-	return conf->rxmode.mq_mode == RTE_ETH_MQ_RX_RSS && set_reta(device) &&
-	       has_key(device, &conf->rx_adv_conf.rss_conf);
+	if (!set_reta(device))
+		return "a redirection table that cannot be set";
+	if (!has_key(device, &conf->rx_adv_conf.rss_conf))
+		return "a hash key of its own";
+	return NULL;
 }

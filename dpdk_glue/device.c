@@ -363,7 +363,7 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 					 device->n_queues);
 	device->can_lend = copies_frames(device->link);
 	glue_offloads(device, &info, &conf);
-	glue_ask_for_rss(device, &info, &conf, key);
+	device->no_rss = glue_ask_for_rss(device, &info, &conf, key);
 	rc = rte_eth_dev_configure(device->id, device->n_queues,
 				   device->n_queues, &conf);
 	if (rc < 0)
@@ -386,7 +386,9 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 		return glue_fail(err, err_len, rc, "vlan=%u: %s",
 				 device->link->vlan, rte_strerror(-rc));
 	}
-	device->rss = glue_set_rss(device, &conf);
+	if (!device->no_rss)
+		device->no_rss = glue_set_rss(device, &conf);
+	device->rss = !device->no_rss;
 	rte_eth_allmulticast_enable(device->id); /* not every port can */
 	return 0;
 }
@@ -521,6 +523,18 @@ static void warn_of_far_cpus(const struct glue_device *device)
 	}
 }
 
+/* Virtual links never spread flows, and a user may have asked for one queue. */
+static void explain_sharing(const struct glue_device *device)
+{
+	if (!device->no_rss || device->n_shards == 1 || device->link->queues ||
+	    !glue_link_is_port(device->link))
+		return;
+	glue_log_line("link %s:%s: the shards share frames by software: the "
+		      "port has %s",
+		      glue_link_kind_name(device->link->kind),
+		      device->link->name, device->no_rss);
+}
+
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
@@ -551,6 +565,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 		glue_bond_start(device);
 	glue_link_watch(device);
 	warn_of_far_cpus(device);
+	explain_sharing(device);
 	return 0;
 }
 

@@ -62,6 +62,7 @@ struct glue_device {
 	uint16_t tso_mbufs; /* at most in one TSO frame */
 	bool can_lend;	    /* frames may refer to any memory */
 	bool rss;	    /* spreads flows by our rule, read back */
+	const char *no_rss; /* why not; NULL: it does */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned asked_frames; /* in each pool that is received into; or 0 */
 	unsigned n_ring;       /* frames that the rings of a queue may hold */
@@ -261,13 +262,16 @@ int glue_choose_offloads(struct glue_device *device,
 void glue_offloads(const struct glue_device *device,
 		   const struct rte_eth_dev_info *info,
 		   struct rte_eth_conf *conf);
-void glue_ask_for_rss(const struct glue_device *device,
-		      const struct rte_eth_dev_info *info,
-		      struct rte_eth_conf *conf, uint8_t *key);
+/* Returns NULL, or which part of RSS the port lacks; conf then asks for none.
+ */
+const char *glue_ask_for_rss(const struct glue_device *device,
+			     const struct rte_eth_dev_info *info,
+			     struct rte_eth_conf *conf, uint8_t *key);
 
 /*
- * After the start: returns whether the port spreads flows by the rule of
- * glue_flow_shard(), by reading its settings back.
+ * After the start of a port that was asked for RSS: returns NULL if it spreads
+ * flows by the rule of glue_flow_shard(), or what it has not accepted, which is
+ * found by reading its settings back.
  */
-bool glue_set_rss(const struct glue_device *device,
-		  const struct rte_eth_conf *conf);
+const char *glue_set_rss(const struct glue_device *device,
+			 const struct rte_eth_conf *conf);
