@@ -10,6 +10,7 @@
 
 #include "dpdk_glue/bond.h"
 #include "dpdk_glue/check.h"
+#include "dpdk_glue/partial_sum.h"
 
 void glue_port_keep_refused(struct glue_port *port, bool keeps)
 {
@@ -312,29 +313,6 @@ static void drop_frame(struct glue_port *port, struct rte_mbuf *m,
 	rte_pktmbuf_free(m);
 }
 
-/*
- * A peer whose interface has "tx checksum offload" leaves TCP's and UDP's sums
- * to a NIC, which a virtual link lacks: the field has the pseudo header's sum,
- * as with Linux's CHECKSUM_PARTIAL.
- */
-static bool has_partial_sum(const struct glue_frame *f,
-			    const struct glue_l4 *l4)
-{
-	unsigned at = f->flags & GLUE_FRAME_TCP	  ? 16
-		      : f->flags & GLUE_FRAME_UDP ? 6
-						  : 0;
-	unsigned header = (unsigned)(f->l4_off - f->l3_off);
-	uint16_t sum;
-
-	if (!at || (l4->addr_len == 4 &&
-		    glue_sum_fold(glue_sum_add(0, f->data + f->l3_off,
-					       header)) != 0xffff))
-		return false;
-	memcpy(&sum, f->data + f->l4_off + at, sizeof(sum));
-	return sum == glue_sum_fold(glue_sum_pseudo(l4->addrs, l4->addr_len,
-						    l4->proto, l4->len));
-}
-
 /* Decides whether a frame is kept nevertheless, and marks it. */
 __attribute__((cold, noinline)) static bool
 keep_after_all(struct glue_port *port, struct glue_frame *f, struct glue_l4 *l4,
@@ -347,7 +325,7 @@ keep_after_all(struct glue_port *port, struct glue_frame *f, struct glue_l4 *l4,
 		glue_check_other(f, l4);
 		return true;
 	case GLUE_BAD_CSUM:
-		if (!has_partial_sum(f, l4))
+		if (!glue_has_partial_sum(f, l4))
 			return false;
 		port->stats.rx_partial_csum++;
 		if (port->trusts_csum)

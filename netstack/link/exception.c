@@ -8,6 +8,7 @@
 
 #include "dpdk_glue/check.h"
 #include "dpdk_glue/kernel_tap.h"
+#include "dpdk_glue/partial_sum.h"
 
 #include "lwip/ip.h"
 #include "lwip/prot/icmp.h"
@@ -193,6 +194,7 @@ static void give_frame(struct net_exception *exception,
 	struct iovec pieces[PIECES_MAX];
 	unsigned n = 0;
 
+	glue_complete_sum(frame); /* the kernel would drop the frame */
 	for (; frame && n < PIECES_MAX; frame = frame->next)
 		pieces[n++] = (struct iovec){frame->data, frame->seg_len};
 	write_tap(exception, pieces, frame ? 0 : n);
@@ -235,6 +237,7 @@ bool net_exception_stranger(struct pbuf *p)
 			       offsetof(struct glue_frame, user));
 	if (frame->flags & GLUE_FRAME_MCAST)
 		return false;
+	glue_complete_sum(frame);
 	pieces[n++] = (struct iovec){
 		frame->data,
 		(size_t)((uint8_t *)p->payload - frame->data) + p->len};

@@ -328,6 +328,75 @@ static void test_segmented_frame_reaches_the_kernel_whole(void **state)
 	assert_true(kernel_has());
 }
 
+/* Leaves a packet's sum to a NIC, as a virtual peer does. */
+static void make_partial(uint8_t proto)
+{
+	put16(frame + 34 + (proto == 6 ? 16 : 6),
+	      __builtin_bswap16(glue_sum_fold(
+		      glue_sum_pseudo(frame + 26, 4, proto, len - 34))));
+}
+
+/* The kernel drops packets with a wrong sum, and believes none of a TAP. */
+static void test_partial_sums_are_completed_for_the_kernel(void **state)
+{
+	static const struct {
+		uint8_t proto;
+		uint16_t flag;
+		unsigned segment;
+	} cases[] = {
+		{6, GLUE_FRAME_TCP, 0},
+		{6, GLUE_FRAME_TCP, 55}, /* an odd number of bytes */
+		{17, GLUE_FRAME_UDP, 0},
+		{17, GLUE_FRAME_UDP, 45},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		uint8_t proto = cases[i].proto, given[4096];
+		unsigned n;
+
+		fake_segment_bytes = cases[i].segment;
+		ip4(fake_mac, proto, US, 0, 1000, 22);
+		make_partial(proto);
+		memset(frame + len, 0xff, 6); /* Ethernet's padding */
+		fake_receive(frame, len + 6,
+			     GLUE_FRAME_IP4 | GLUE_FRAME_CSUM_OK |
+				     cases[i].flag,
+			     34);
+		run_rounds(1);
+		n = fake_kernel_got(given, sizeof(given));
+		assert_in_range(n, len, len + 6);
+		assert_int_equal(glue_sum_fold(glue_sum_pseudo(given + 26, 4,
+							       proto, 20) +
+					       glue_sum_add(0, given + 34, 20)),
+				 0xffff);
+	}
+}
+
+static void test_partial_sum_over_ipv6_is_completed(void **state)
+{
+	uint8_t *ip = frame + 14, given[4096];
+
+	ethernet(fake_mac, 0x86dd);
+	len = 14 + 40 + 8;
+	ip[0] = 0x60;
+	put16(ip + 4, 8);
+	ip[6] = 17;
+	ip[7] = 64;
+	memcpy(ip + 8, "\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\2", 16);
+	memcpy(ip + 24, "\xfd\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1", 16);
+	put16(ip + 42, 22);
+	put16(ip + 44, 8);
+	put16(ip + 46, __builtin_bswap16(glue_sum_fold(
+			       glue_sum_pseudo(ip + 8, 16, 17, 8))));
+	fake_receive(frame, len,
+		     GLUE_FRAME_IP6 | GLUE_FRAME_UDP | GLUE_FRAME_CSUM_OK, 54);
+	run_rounds(1);
+	assert_int_equal(fake_kernel_got(given, sizeof(given)), len);
+	assert_int_equal(glue_sum_fold(glue_sum_pseudo(given + 22, 16, 17, 8) +
+				       glue_sum_add(0, given + 54, 8)),
+			 0xffff);
+}
+
 static void test_only_listed_ports_go_to_the_kernel(void **state)
 {
 	ip4(fake_mac, 6, US, 0, 1000, 22);
@@ -641,6 +710,8 @@ int main(void)
 		CASE(test_fragments_of_our_segments_do_not_reach_the_kernel),
 		CASE(test_segments_of_our_connections_do_not_reach_the_kernel),
 		CASE(test_segmented_frame_reaches_the_kernel_whole),
+		CASE(test_partial_sums_are_completed_for_the_kernel),
+		CASE(test_partial_sum_over_ipv6_is_completed),
 		WITH(setup_listed, test_only_listed_ports_go_to_the_kernel),
 		WITH(setup_without,
 		     test_without_exception_nothing_reaches_the_kernel),
