@@ -1,3 +1,4 @@
+/* Reads the stack's queries and forges the responses of a DNS server. */
 #include "tests/net/name_server.h"
 
 #include <arpa/inet.h>
