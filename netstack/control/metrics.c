@@ -117,7 +117,7 @@ struct counter {
 
 struct family {
 	const char *name, *help, *label; /* label NULL: none but the shard */
-	struct counter counters[24];	 /* up to one without `named` */
+	struct counter counters[24]; /* the first n */
 	unsigned n;
 };
 
@@ -141,9 +141,10 @@ static const struct family counters[] = {
 	 SEVERAL({"bad_frame", AT(rx_bad_frame)},
 		 {"bad_checksum", AT(rx_bad_csum)}, {"refused", AT(rx_refused)},
 		 {"other_vlan", AT(rx_other_vlan)}, {"missed", AT(rx_missed)},
-		 {"hand_over_full", AT(hand_over_full)},
+		 {"hand_over_full", AT(rx_hand_over_full)},
 		 {"transmit_queue_full", AT(tx_dropped)},
-		 {"no_frame", AT(rx_no_memory)},
+		 {"transmit_no_frame", AT(tx_no_frame)},
+		 {"no_memory", AT(rx_no_memory)},
 		 {"out_of_order_budget", AT(ooseq_drops)},
 		 {"unacceptable", AT(rx_unacceptable)},
 		 {"backlog_full", AT(backlog_drops)},

@@ -30,11 +30,12 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		out->rx_bad_csum += s.rx_bad_csum;
 		out->rx_missed += s.rx_missed;
 		out->handed_over += s.rx_handed_over;
-		out->hand_over_full += s.rx_hand_over_full;
+		out->rx_hand_over_full += s.rx_hand_over_full;
 		out->taken_over += s.rx_taken_over;
 		out->tx_frames += s.tx_frames;
 		out->tx_bytes += s.tx_bytes;
-		out->tx_dropped += s.tx_dropped + s.tx_no_frame;
+		out->tx_dropped += s.tx_dropped;
+		out->tx_no_frame += s.tx_no_frame;
 		out->frames_free += glue_port_frames_free(stack->ports[i].glue);
 		out->frames += glue_port_frames(stack->ports[i].glue);
 	}
@@ -156,7 +157,7 @@ static void log_totals(const struct net_stack *stack,
 		   (double)(now->rx_bytes - was->rx_bytes) * 8e-9 / s,
 		   (double)(now->tx_bytes - was->tx_bytes) * 8e-9 / s,
 		   now->conns, half, now->accepted - was->accepted,
-		   now->tx_dropped + now->rx_missed,
+		   now->tx_dropped + now->tx_no_frame + now->rx_missed,
 		   now->rx_bad_csum + now->rx_bad_frame, vlan, kernel,
 		   now->frames_free, now->frames, memory);
 }
@@ -175,7 +176,7 @@ static void log_shard(unsigned shard, const struct net_stats *now,
 		(double)(now->tx_frames - was->tx_frames) / s, now->conns,
 		now->accepted - was->accepted,
 		(double)(now->handed_over - was->handed_over) / s,
-		now->hand_over_full,
+		now->rx_hand_over_full,
 		(double)(now->taken_over - was->taken_over) / s);
 }
 
