@@ -82,8 +82,8 @@ unsigned coro_sched_live(const struct coro_sched *s)
 
 /* Write a line, or a piece of one. Unlike dprintf() it allocates nothing, so
  * that a signal handler may call it in the midst of malloc(). */
-__attribute__((format(printf, 2, 3))) static void say(int fd,
-						      const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void
+print_line(int fd, const char *format, ...)
 {
 	char text[256];
 	va_list args;
@@ -127,30 +127,32 @@ static void dump_one(const struct coro_sched *s, const struct coro *co, int fd)
 	bool blocked = co->ctx.state == CORO_ST_PARKED ||
 		       co->ctx.state == CORO_ST_WAITING;
 
-	say(fd, "  %-18p %-20s %-10s %-24s %8zu", (const void *)co,
-	    coro_name(co), state_name(co), blocked ? co->where : "-",
-	    coro_stack_high_water(co));
+	print_line(fd, "  %-18p %-20s %-10s %-24s %8zu", (const void *)co,
+		   coro_name(co), state_name(co), blocked ? co->where : "-",
+		   coro_stack_high_water(co));
 	if (co->ctx.flags2 & CORO_F2_TIMED)
-		say(fd, "  for %.3f s more",
-		    (double)(co->timer.expires_ns - s->now) / 1e9);
-	say(fd, "%s\n",
-	    co->ctx.flags2 & CORO_F2_CANCELLED ? "  cancelled" : "");
+		print_line(fd, "  for %.3f s more",
+			   (double)(co->timer.expires_ns - s->now) / 1e9);
+	print_line(fd, "%s\n",
+		   co->ctx.flags2 & CORO_F2_CANCELLED ? "  cancelled" : "");
 }
 
 void coro_sched_dump(struct coro_sched *s, int fd)
 {
-	say(fd, "coronet: %u coroutines, %u ready, %llu timers\n", s->live,
-	    s->tail - s->head, (unsigned long long)s->wheel.armed);
-	say(fd, "  %-18s %-20s %-10s %-24s %8s\n", "coroutine", "name", "state",
-	    "waits in", "stack");
+	print_line(fd, "coronet: %u coroutines, %u ready, %llu timers\n",
+		   s->live, s->tail - s->head,
+		   (unsigned long long)s->wheel.armed);
+	print_line(fd, "  %-18s %-20s %-10s %-24s %8s\n", "coroutine", "name",
+		   "state", "waits in", "stack");
 	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			if (c->coros[i].ctx.state != CORO_ST_DEAD)
 				dump_one(s, &c->coros[i], fd);
 	for (uint32_t i = 0; i < s->nnames; i++)
-		say(fd, "  name %-20s high-water mark of its stacks %zu\n",
-		    s->names[i].name,
-		    coro_name_high_water(s, s->names[i].name));
+		print_line(fd,
+			   "  name %-20s high-water mark of its stacks %zu\n",
+			   s->names[i].name,
+			   coro_name_high_water(s, s->names[i].name));
 }
 
 /* ---- the walk ---- */

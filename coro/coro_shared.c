@@ -124,7 +124,7 @@ static struct chan_node *take_first(struct coro_chan *ch, enum coro_op op)
 
 /* Ends a wait that we have taken, with the lock; select_wake() comes after
  * chan_unlock(). */
-static struct coro_select *done(struct chan_node *node, int err)
+static struct coro_select *complete_wait(struct chan_node *node, int err)
 {
 	struct shared_wait *w = node->sel->shared;
 
@@ -272,7 +272,7 @@ static int send_locked(struct coro_chan *ch, const void *value,
 	receiver = take_first(ch, CORO_RECV);
 	if (receiver != NULL) {
 		chan_copy(ch, receiver->slot, value);
-		*woken = done(receiver, 0);
+		*woken = complete_wait(receiver, 0);
 		return 0;
 	}
 	if (ch->count == ch->capacity)
@@ -297,7 +297,7 @@ static int recv_locked(struct coro_chan *ch, void *value,
 		return ch->closed ? -EPIPE : -EAGAIN;
 	}
 	if (sender != NULL)
-		*woken = done(sender, 0);
+		*woken = complete_wait(sender, 0);
 	delegates_notify(ch);
 	return 0;
 }
@@ -340,7 +340,7 @@ static void close_waiters(struct coro_chan *ch, enum coro_op op,
 	struct chan_node *node;
 
 	while ((node = take_first(ch, op)) != NULL) {
-		struct coro_select *sel = done(node, -EPIPE);
+		struct coro_select *sel = complete_wait(node, -EPIPE);
 
 		sel->shared->next_woken = *list;
 		*list = sel;

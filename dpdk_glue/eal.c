@@ -73,8 +73,8 @@ struct args {
 	int n;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct args *args,
-						      const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void
+args_add(struct args *args, const char *format, ...)
 {
 	va_list ap;
 
@@ -105,13 +105,13 @@ static void add_cpus(struct args *args, int lcore)
 	cpu_set_t set;
 
 	if (lcore >= 0) {
-		add(args, "--lcores=0@%d", lcore);
+		args_add(args, "--lcores=0@%d", lcore);
 		return;
 	}
 	CPU_ZERO(&set);
 	sched_getaffinity(0, sizeof(set), &set);
 	format_cpus(&set, list, sizeof(list));
-	add(args, "--lcores=0@(%s)", list);
+	args_add(args, "--lcores=0@(%s)", list);
 }
 
 /* Is a word after -- EAL's option for a card? */
@@ -160,39 +160,39 @@ static void build_args(struct args *args, const struct glue_eal_conf *conf)
 {
 	bool pci = false;
 
-	add(args, "coronet");
+	args_add(args, "coronet");
 	add_cpus(args, eal.lcores[0]);
-	add(args, "--no-telemetry");
+	args_add(args, "--no-telemetry");
 	for (unsigned i = 0; i < eal.n_parts; i++)
 		if (eal.parts[i].kind == GLUE_LINK_PCI) {
-			add(args, "-a");
-			add(args, "%s", eal.parts[i].name);
+			args_add(args, "-a");
+			args_add(args, "%s", eal.parts[i].name);
 			pci = true;
 		}
 	for (unsigned i = 0; i < conf->n_extra; i++)
 		pci |= names_card(conf->extra[i]);
 	if (!pci) {
-		add(args, "--no-pci");
-		add(args, "--iova-mode=va");
+		args_add(args, "--no-pci");
+		args_add(args, "--iova-mode=va");
 	}
 	if (conf->prefix) {
-		add(args, "--proc-type=primary");
-		add(args, "--file-prefix=%s", conf->prefix);
+		args_add(args, "--proc-type=primary");
+		args_add(args, "--file-prefix=%s", conf->prefix);
 	} else if (eal.huge) {
-		add(args, "--in-memory");
-		add(args, "--single-file-segments");
+		args_add(args, "--in-memory");
+		args_add(args, "--single-file-segments");
 		/* EAL would open any mounted hugetlbfs, which it does not need,
 		 * and stop if it may not: this folder is none. */
-		add(args, "--huge-dir=/proc");
+		args_add(args, "--huge-dir=/proc");
 	} else {
 		/* what --in-memory does for hugepages */
-		add(args, "--no-huge");
-		add(args, "--no-shconf");
-		add(args, "-m");
-		add(args, "%u", conf->mem_mib);
+		args_add(args, "--no-huge");
+		args_add(args, "--no-shconf");
+		args_add(args, "-m");
+		args_add(args, "%u", conf->mem_mib);
 	}
 	for (unsigned i = 0; i < conf->n_extra; i++)
-		add(args, "%s", conf->extra[i]);
+		args_add(args, "%s", conf->extra[i]);
 }
 
 /*

@@ -17,8 +17,8 @@
 #define ANSWER_MAX   (16u << 20)
 #define REQUEST_MAX  1024
 
-__attribute__((format(printf, 2, 3))) static int fail(struct ctl_client *client,
-						      const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int
+report_failure(struct ctl_client *client, const char *format, ...)
 {
 	va_list ap;
 
@@ -35,28 +35,33 @@ static int refused(struct ctl_client *client, int err)
 
 	switch (err) {
 	case ENOENT:
-		return fail(client,
-			    "%s: no such socket; start the program with "
-			    "--control %s, or name its socket with --control",
-			    path, path);
+		return report_failure(
+			client,
+			"%s: no such socket; start the program with "
+			"--control %s, or name its socket with --control",
+			path, path);
 	case EACCES:
 	case EPERM:
-		return fail(client,
-			    "%s: permission denied; the socket is its "
-			    "program's user's alone: be that user, or root",
-			    path);
+		return report_failure(
+			client,
+			"%s: permission denied; the socket is its "
+			"program's user's alone: be that user, or root",
+			path);
 	case ECONNREFUSED:
 		if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-			return fail(client, "%s: no socket, but another file",
-				    path);
-		return fail(client,
-			    "%s: nobody listens; the program has ended without "
-			    "removing it",
-			    path);
+			return report_failure(client,
+					      "%s: no socket, but another file",
+					      path);
+		return report_failure(
+			client,
+			"%s: nobody listens; the program has ended without "
+			"removing it",
+			path);
 	case EPROTOTYPE:
-		return fail(client, "%s: a socket of another program", path);
+		return report_failure(client, "%s: a socket of another program",
+				      path);
 	default:
-		return fail(client, "%s: %s", path, strerror(err));
+		return report_failure(client, "%s: %s", path, strerror(err));
 	}
 }
 
@@ -67,7 +72,7 @@ static char *receive(struct ctl_client *client, size_t most)
 	ssize_t n;
 
 	if (!text) {
-		fail(client, "out of memory");
+		report_failure(client, "out of memory");
 		return NULL;
 	}
 	do
@@ -78,13 +83,17 @@ static char *receive(struct ctl_client *client, size_t most)
 		return text;
 	}
 	if (n < 0 && errno == EAGAIN)
-		fail(client, "%s: no answer for %d s", client->path, TIMEOUT_S);
+		report_failure(client, "%s: no answer for %d s", client->path,
+			       TIMEOUT_S);
 	else if (n > 0)
-		fail(client, "%s: an answer of %zd bytes, more than announced",
-		     client->path, n);
+		report_failure(
+			client,
+			"%s: an answer of %zd bytes, more than announced",
+			client->path, n);
 	else
-		fail(client, "%s: the program has closed the connection",
-		     client->path);
+		report_failure(client,
+			       "%s: the program has closed the connection",
+			       client->path);
 	free(text);
 	return NULL;
 }
@@ -105,15 +114,16 @@ static int read_greeting(struct ctl_client *client)
 	if (!cJSON_IsString(version) || !cJSON_IsNumber(bytes) ||
 	    bytes->valuedouble < GREETING_MAX ||
 	    bytes->valuedouble > ANSWER_MAX) {
-		rc = fail(client,
-			  "%s: what answers does not speak DPDK's "
-			  "telemetry protocol",
-			  client->path);
+		rc = report_failure(client,
+				    "%s: what answers does not speak DPDK's "
+				    "telemetry protocol",
+				    client->path);
 	} else if (strncmp(version->valuestring, "coronet ", 8) != 0) {
-		rc = fail(client,
-			  "%s: what answers is '%s' and not coronet; name "
-			  "coronet's socket with --control",
-			  client->path, version->valuestring);
+		rc = report_failure(
+			client,
+			"%s: what answers is '%s' and not coronet; name "
+			"coronet's socket with --control",
+			client->path, version->valuestring);
 	} else {
 		snprintf(client->version, sizeof(client->version), "%s",
 			 version->valuestring);
@@ -130,8 +140,9 @@ int ctl_open(struct ctl_client *client, const char *path)
 
 	*client = (struct ctl_client){.path = path};
 	if (strlen(path) >= sizeof(addr.sun_path))
-		return fail(client, "%s: a socket's path has %zu bytes at most",
-			    path, sizeof(addr.sun_path) - 1);
+		return report_failure(
+			client, "%s: a socket's path has %zu bytes at most",
+			path, sizeof(addr.sun_path) - 1);
 	strcpy(addr.sun_path, path);
 	client->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (client->fd < 0)
@@ -163,19 +174,21 @@ static cJSON *unwrap(struct ctl_client *client, const char *name, cJSON *answer)
 	const cJSON *error = cJSON_GetObjectItem(value, "error");
 
 	if (value && cJSON_IsString(error))
-		fail(client, "%s", error->valuestring);
+		report_failure(client, "%s", error->valuestring);
 	else if (cJSON_IsNull(value) && strncmp(name, "/proxy/", 7) == 0)
-		fail(client,
-		     "the program (%s) does not know %s: is it coronet-proxy?",
-		     client->version, name);
+		report_failure(client,
+			       "the program (%s) does not know %s: is it "
+			       "coronet-proxy?",
+			       client->version, name);
 	else if (cJSON_IsNull(value))
-		fail(client,
-		     "the program (%s) does not know %s; this coronet-ctl is "
-		     "of coronet %s",
-		     client->version, name, CORONET_VERSION);
+		report_failure(client,
+			       "the program (%s) does not know %s; this "
+			       "coronet-ctl is "
+			       "of coronet %s",
+			       client->version, name, CORONET_VERSION);
 	else if (!value)
-		fail(client, "%s: the answer is not the one to %s",
-		     client->path, name);
+		report_failure(client, "%s: the answer is not the one to %s",
+			       client->path, name);
 	else
 		return value;
 	cJSON_Delete(value);
@@ -190,12 +203,12 @@ cJSON *ctl_ask(struct ctl_client *client, const char *name, const char *params)
 	cJSON *answer, *value;
 
 	if (n < 0 || (size_t)n >= sizeof(request)) {
-		fail(client, "the request is longer than %d bytes",
-		     REQUEST_MAX - 1);
+		report_failure(client, "the request is longer than %d bytes",
+			       REQUEST_MAX - 1);
 		return NULL;
 	}
 	if (send(client->fd, request, (size_t)n, MSG_NOSIGNAL) < 0) {
-		fail(client, "%s: %s", client->path, strerror(errno));
+		report_failure(client, "%s: %s", client->path, strerror(errno));
 		return NULL;
 	}
 	text = receive(client, client->max_bytes);
@@ -204,7 +217,8 @@ cJSON *ctl_ask(struct ctl_client *client, const char *name, const char *params)
 	answer = cJSON_Parse(text);
 	free(text);
 	if (!answer) {
-		fail(client, "%s: the answer is no JSON", client->path);
+		report_failure(client, "%s: the answer is no JSON",
+			       client->path);
 		return NULL;
 	}
 	value = unwrap(client, name, answer);

@@ -11,8 +11,8 @@
 /* Time that a client has for its last answer. */
 #define CLOSE_NS INT64_C(5000000000)
 
-static void count(struct dns_shard *shard, const struct dns_outcome *outcome,
-		  bool slipped)
+static void count_answer(struct dns_shard *shard,
+			 const struct dns_outcome *outcome, bool slipped)
 {
 	struct dns_counters *counters = &shard->counters;
 
@@ -64,7 +64,7 @@ static size_t answer_datagram(struct dns_shard *shard,
 		carriage = DNS_TRUNCATED_UDP;
 	len = dns_answer(shard->zones, got->data, got->len, carriage, answer,
 			 DNS_UDP_EDNS, &outcome);
-	count(shard, &outcome, carriage == DNS_TRUNCATED_UDP);
+	count_answer(shard, &outcome, carriage == DNS_TRUNCATED_UDP);
 	return len;
 }
 
@@ -187,7 +187,7 @@ static bool answer_message(struct dns_client *client, const uint8_t *msg,
 		return false;
 	}
 	counters_add(&shard->counters.tcp_queries, 1);
-	count(shard, &outcome, false);
+	count_answer(shard, &outcome, false);
 	dns_put16(answer, (unsigned)answer_len);
 	return send_answer(client, answer, DNS_TCP_LENGTH + answer_len) > 0;
 }

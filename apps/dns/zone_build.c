@@ -98,7 +98,7 @@ static void put_bytes(struct layout *l, const void *bytes, size_t n)
 	l->len += n;
 }
 
-static void put16(struct layout *l, unsigned value)
+static void layout_put16(struct layout *l, unsigned value)
 {
 	uint8_t bytes[2];
 
@@ -106,10 +106,10 @@ static void put16(struct layout *l, unsigned value)
 	put_bytes(l, bytes, 2);
 }
 
-static void put32(struct layout *l, uint32_t value)
+static void layout_put32(struct layout *l, uint32_t value)
 {
-	put16(l, value >> 16);
-	put16(l, value & 0xffff);
+	layout_put16(l, value >> 16);
+	layout_put16(l, value & 0xffff);
 }
 
 /* A question may be longer than the base by the length of a name. */
@@ -137,7 +137,7 @@ static void put_name(struct layout *l, const uint8_t *name)
 		if (may_point(l, at)) {
 			if (!l->exact)
 				l->fixups[l->n_fixups++] = (uint16_t)l->len;
-			put16(l, POINTER | at);
+			layout_put16(l, POINTER | at);
 			return;
 		}
 		note_label(l, name);
@@ -179,12 +179,12 @@ static void put_set(struct layout *l, enum section section,
 		if (owner)
 			put_name(l, owner);
 		else
-			put16(l, POINTER | DNS_HEADER_BYTES);
-		put16(l, set->type);
-		put16(l, DNS_IN);
-		put32(l, set->ttl);
+			layout_put16(l, POINTER | DNS_HEADER_BYTES);
+		layout_put16(l, set->type);
+		layout_put16(l, DNS_IN);
+		layout_put32(l, set->ttl);
 		len_at = l->len;
-		put16(l, 0);
+		layout_put16(l, 0);
 		put_rdata(l, set->type, r);
 		if (l->overflow)
 			return;
@@ -270,7 +270,8 @@ static void put_addresses(struct layout *l, const struct zone_set *set,
 
 /* ---- answers ---- */
 
-static void begin(struct layout *l, const struct zone_node *base, bool exact)
+static void layout_begin(struct layout *l, const struct zone_node *base,
+			 bool exact)
 {
 	l->base = base;
 	l->exact = exact;
@@ -468,13 +469,13 @@ static int build_types(struct zone_builder *b, struct layout *l,
 	if (!node->answers)
 		return -ENOMEM;
 	if (cname) {
-		begin(l, node, exact);
+		layout_begin(l, node, exact);
 		put_records(l, cname, NULL);
 		err = finish(b, l, DNS_CNAME, &node->answers[0]);
 		node->n_answers = 1;
 	}
 	for (; err == 0 && set; set = set->next) {
-		begin(l, node, exact);
+		layout_begin(l, node, exact);
 		put_answer(l, chain, set);
 		err = finish(b, l, set->type, &node->answers[node->n_answers]);
 		node->n_answers++;
@@ -489,7 +490,7 @@ static int build_node(struct zone_builder *b, struct layout *l,
 	int err;
 
 	if (node->cut == node) {
-		begin(l, node, false);
+		layout_begin(l, node, false);
 		l->flags = 0;
 		put_referral(l, node, node->name);
 		err = finish(b, l, DNS_NS, &node->referral);
@@ -505,7 +506,7 @@ static int build_node(struct zone_builder *b, struct layout *l,
 	node->otherwise = b->zone->no_data;
 	if (chain.n == 0)
 		return 0;
-	begin(l, node, !is_wildcard(node->name));
+	layout_begin(l, node, !is_wildcard(node->name));
 	put_answer(l, &chain, NULL);
 	return finish(b, l, 0, &node->otherwise);
 }
@@ -515,12 +516,12 @@ static int build_negative(struct zone_builder *b, struct layout *l)
 	const struct zone_node *apex = apex_of(b->zone);
 	int err;
 
-	begin(l, apex, false);
+	layout_begin(l, apex, false);
 	put_negative(l, DNS_NXDOMAIN);
 	err = finish(b, l, 0, &b->zone->missing);
 	if (err < 0)
 		return err;
-	begin(l, apex, false);
+	layout_begin(l, apex, false);
 	put_negative(l, DNS_NOERROR);
 	return finish(b, l, 0, &b->zone->no_data);
 }

@@ -272,7 +272,7 @@ static int check_zone(struct zone_builder *b)
 	return err;
 }
 
-static int load(struct zone_builder *b, FILE *file, ldns_rdf *apex)
+static int load_records(struct zone_builder *b, FILE *file, ldns_rdf *apex)
 {
 	int err = read_records(b, file, apex);
 
@@ -299,7 +299,7 @@ struct zone *zone_load(const char *name, FILE *file, char error[ZONE_ERROR_MAX])
 			       &b.zone->apex) == 0)
 		err = refuse(&b, "'%.200s' is not a domain name", name);
 	else
-		err = load(&b, file, apex);
+		err = load_records(&b, file, apex);
 	ldns_rdf_deep_free(apex);
 	arena_free(&b.arena);
 	if (err == 0)

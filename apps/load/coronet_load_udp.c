@@ -33,7 +33,8 @@ static long wait_answer(struct net_udp *udp, request_number number)
 	return n;
 }
 
-static long ask(struct slot *slot, struct net_udp *udp, request_number number)
+static long exchange_datagram(struct slot *slot, struct net_udp *udp,
+			      request_number number)
 {
 	const struct iovec iov[] = {
 		{&number, sizeof(number)},
@@ -60,7 +61,7 @@ static void ask_until_over(struct slot *slot, struct net_udp *udp)
 	request_number number = 1;
 
 	for (; load_running(slot->shard); number++) {
-		long n = ask(slot, udp, number);
+		long n = exchange_datagram(slot, udp, number);
 
 		if (n == -ECANCELED)
 			return;

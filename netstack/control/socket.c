@@ -20,7 +20,7 @@
 #define LOCK_TRIES 200 /* 10 ms apart */
 
 __attribute__((format(printf, 4, 5))) static int
-fail(int rc, char *err, size_t err_len, const char *format, ...)
+report_failure(int rc, char *err, size_t err_len, const char *format, ...)
 {
 	va_list ap;
 
@@ -71,10 +71,11 @@ static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 	if (lstat(addr->sun_path, &st) < 0)
 		return 0; /* there is none, or bind() says why */
 	if (!S_ISSOCK(st.st_mode))
-		return fail(-EEXIST, err, err_len,
-			    "--control %s: a file that is no socket lies "
-			    "there; remove it or name another path",
-			    addr->sun_path);
+		return report_failure(
+			-EEXIST, err, err_len,
+			"--control %s: a file that is no socket lies "
+			"there; remove it or name another path",
+			addr->sun_path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
@@ -83,10 +84,11 @@ static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 		     : 0;
 	close(fd);
 	if (rc != ECONNREFUSED)
-		return fail(-EADDRINUSE, err, err_len,
-			    "--control %s: another program has this socket; "
-			    "name another path for one of them",
-			    addr->sun_path);
+		return report_failure(
+			-EADDRINUSE, err, err_len,
+			"--control %s: another program has this socket; "
+			"name another path for one of them",
+			addr->sun_path);
 	unlink(addr->sun_path); /* if it cannot, bind() says EADDRINUSE */
 	return 0;
 }
@@ -121,9 +123,10 @@ static int bind_and_listen(const struct sockaddr_un *addr,
 	    bind(out->fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
 	    listen(out->fd, BACKLOG) < 0 ||
 	    !identify(addr->sun_path, &out->file))
-		return fail(-errno, err, err_len, "--control %s: %s%s",
-			    addr->sun_path, strerror(errno),
-			    errno == ENOENT ? " (is there the folder?)" : "");
+		return report_failure(
+			-errno, err, err_len, "--control %s: %s%s",
+			addr->sun_path, strerror(errno),
+			errno == ENOENT ? " (is there the folder?)" : "");
 	return 0;
 }
 
@@ -135,17 +138,18 @@ int net_socket_open(const char *path, struct net_socket *out, char *err,
 
 	out->fd = -1;
 	if (strlen(path) >= sizeof(addr.sun_path))
-		return fail(-ENAMETOOLONG, err, err_len,
-			    "--control %s: a socket's path has %zu bytes at "
-			    "most",
-			    path, sizeof(addr.sun_path) - 1);
+		return report_failure(
+			-ENAMETOOLONG, err, err_len,
+			"--control %s: a socket's path has %zu bytes at "
+			"most",
+			path, sizeof(addr.sun_path) - 1);
 	strcpy(addr.sun_path, path);
 	strcpy(out->path, path);
 	out->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
 			 0);
 	if (out->fd < 0)
-		return fail(-errno, err, err_len, "--control %s: %s", path,
-			    strerror(errno));
+		return report_failure(-errno, err, err_len, "--control %s: %s",
+				      path, strerror(errno));
 	lock = lock_folder(path);
 	rc = bind_and_listen(&addr, out, err, err_len);
 	if (lock >= 0)

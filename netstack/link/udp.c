@@ -82,8 +82,8 @@ static inline void put_udp(void *at, const struct net_udp_path *path,
 	udp->chksum = 0;
 }
 
-static int send4(struct net_udp_path *path, const struct iovec *iov, unsigned n,
-		 unsigned len, struct net_extbuf *ext)
+static int send_packet4(struct net_udp_path *path, const struct iovec *iov,
+			unsigned n, unsigned len, struct net_extbuf *ext)
 {
 	const ip4_addr_t *dest = ip_2_ip4(&path->remote);
 	const struct net_neighbour *slot = net_neighbour_known(dest);
@@ -129,8 +129,9 @@ static void put_ip6(struct ip6_hdr *ip, const struct net_udp_path *path,
 	ip6_addr_copy_to_packed(ip->dest, *ip_2_ip6(&path->remote));
 }
 
-static int send6(const struct net_udp_path *path, const struct iovec *iov,
-		 unsigned n, unsigned len, struct net_extbuf *ext)
+static int send_packet6(const struct net_udp_path *path,
+			const struct iovec *iov, unsigned n, unsigned len,
+			struct net_extbuf *ext)
 {
 	const struct nd6_neighbor_cache_entry *entry =
 		net_neighbour_known6(ip_2_ip6(&path->remote));
@@ -163,8 +164,9 @@ static int send6(const struct net_udp_path *path, const struct iovec *iov,
 int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 		      unsigned n, unsigned len, struct net_extbuf *ext)
 {
-	return IP_IS_V6_VAL(path->remote) ? send6(path, iov, n, len, ext)
-					  : send4(path, iov, n, len, ext);
+	return IP_IS_V6_VAL(path->remote)
+		       ? send_packet6(path, iov, n, len, ext)
+		       : send_packet4(path, iov, n, len, ext);
 }
 
 /* A datagram to a group leaves by the link of its source. */

@@ -32,7 +32,7 @@ static const struct kind {
 
 /* ---- errors ---- */
 
-static void clean(char *text)
+static void clean_text(char *text)
 {
 	for (; *text; text++)
 		if (iscntrl((unsigned char)*text))
@@ -56,7 +56,7 @@ int opt_fail(struct opt_error *error, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(error->text, sizeof(error->text), format, ap);
 	va_end(ap);
-	clean(error->text);
+	clean_text(error->text);
 	return -EINVAL;
 }
 
@@ -158,7 +158,7 @@ static const char *format_example(const struct opt *opt, char *text, size_t len)
 
 /* ---- values ---- */
 
-static void store(const struct opt *opt, uint64_t value, void *base)
+static void store_value(const struct opt *opt, uint64_t value, void *base)
 {
 	void *member = (char *)base + opt->at.offset;
 
@@ -191,10 +191,10 @@ static int read_decimal(const struct opt *opt, const char *text, uint64_t min,
 		*(double *)((char *)base + opt->at.offset) =
 			(double)value / 1e9;
 	else
-		store(opt,
-		      (uint64_t)((unsigned __int128)value * kind->stored /
-				 kind->per),
-		      base);
+		store_value(opt,
+			    (uint64_t)((unsigned __int128)value * kind->stored /
+				       kind->per),
+			    base);
 	return 0;
 }
 
@@ -208,7 +208,7 @@ static int read_number(const struct opt *opt, const char *text, uint64_t min,
 					   opt->max, &value);
 
 	if (err == 0)
-		store(opt, value, base);
+		store_value(opt, value, base);
 	return err;
 }
 
@@ -234,7 +234,7 @@ static int read_word(const struct opt *opt, const char *text, void *base)
 	if (opt->kind == OPT_WORD)
 		*(const char **)((char *)base + opt->at.offset) = text;
 	else
-		store(opt, opt->min + (uint64_t)at, base);
+		store_value(opt, opt->min + (uint64_t)at, base);
 	return 0;
 }
 
@@ -269,7 +269,7 @@ static int read_value(const struct opt *opt, const char *text, void *base,
 	case OPT_FLAG:
 		if (text)
 			return -EINVAL;
-		store(opt, true, base);
+		store_value(opt, true, base);
 		return 0;
 	case OPT_CHOICE:
 	case OPT_WORD:

@@ -110,7 +110,8 @@ static void *attempt(void *arg)
 	return NULL;
 }
 
-static int spawn(struct race *race, coro_fn fn, void *arg, struct coro **out)
+static int race_spawn(struct race *race, coro_fn fn, void *arg,
+		      struct coro **out)
 {
 	const struct coro_attr attr = {.name = "dial-name"};
 	int err = coro_spawn(net_here()->sched, &attr, fn, arg, out);
@@ -175,7 +176,7 @@ static int begin_attempt(struct race *race, struct lookup *l)
 	int err;
 
 	*a = (struct attempt){.race = race, .addr = l->addrs[l->next++]};
-	err = spawn(race, attempt, a, &a->co);
+	err = race_spawn(race, attempt, a, &a->co);
 	if (err < 0)
 		return err;
 	race->n_attempts++;
@@ -266,8 +267,8 @@ static int begin_lookups(struct race *race)
 		race->lookups[i].race = race;
 		race->lookups[i].family = i ? 4 : 6;
 		if (wanted[i])
-			err = spawn(race, look_up, &race->lookups[i],
-				    &race->lookups[i].co);
+			err = race_spawn(race, look_up, &race->lookups[i],
+					 &race->lookups[i].co);
 	}
 	return err;
 }

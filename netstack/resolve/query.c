@@ -40,14 +40,14 @@ static void init_library(void)
 
 /* ---- responses ---- */
 
-static unsigned get16(const uint8_t *at)
+static unsigned read_be16(const uint8_t *at)
 {
 	return (unsigned)at[0] << 8 | at[1];
 }
 
-static int32_t get32(const uint8_t *at)
+static int32_t read_be32(const uint8_t *at)
 {
-	return (int32_t)((uint32_t)get16(at) << 16 | get16(at + 2));
+	return (int32_t)((uint32_t)read_be16(at) << 16 | read_be16(at + 2));
 }
 
 static int64_t clamp_ttl(int64_t ttl_s, int64_t max_s)
@@ -83,7 +83,7 @@ static bool skip_record(struct reader *r, size_t *data)
 	if (!skip_name(r) || r->len - r->at < NS_RRFIXEDSZ)
 		return false;
 	*data = r->at + NS_RRFIXEDSZ;
-	r->at = *data + get16(r->bytes + *data - 2);
+	r->at = *data + read_be16(r->bytes + *data - 2);
 	return r->at <= r->len;
 }
 
@@ -95,21 +95,21 @@ int64_t net_negative_ttl_s(const uint8_t *bytes, size_t len)
 
 	if (len < NS_HFIXEDSZ)
 		return 0;
-	for (unsigned i = get16(bytes + 4); i > 0; i--) {
+	for (unsigned i = read_be16(bytes + 4); i > 0; i--) {
 		if (!skip_name(&r) || r.len - r.at < NS_QFIXEDSZ)
 			return 0;
 		r.at += NS_QFIXEDSZ;
 	}
-	answers = get16(bytes + 6);
-	all = answers + get16(bytes + 8);
+	answers = read_be16(bytes + 6);
+	all = answers + read_be16(bytes + 8);
 	for (unsigned i = 0; i < all && skip_record(&r, &data); i++) {
 		int64_t ttl, minimum;
 
-		if (i < answers || get16(bytes + data - 10) != ns_t_soa ||
+		if (i < answers || read_be16(bytes + data - 10) != ns_t_soa ||
 		    r.at - data < SOA_BYTES_MIN)
 			continue;
-		ttl = get32(bytes + data - 6);
-		minimum = get32(bytes + r.at - 4);
+		ttl = read_be32(bytes + data - 6);
+		minimum = read_be32(bytes + r.at - 4);
 		return clamp_ttl(minimum < ttl ? minimum : ttl,
 				 NEGATIVE_TTL_MAX_S);
 	}
@@ -241,7 +241,7 @@ static int wait_for_event(struct net_resolver *resolver)
 	return err < 0 ? err : 0;
 }
 
-static void *drive(void *arg)
+static void *drive_queries(void *arg)
 {
 	struct net_resolver *resolver = arg;
 	int err = 0;
@@ -268,8 +268,8 @@ static int start_driver(struct net_resolver *resolver)
 	int err = 0;
 
 	if (!resolver->driven)
-		err = coro_spawn(net_here()->sched, &attr, drive, resolver,
-				 NULL);
+		err = coro_spawn(net_here()->sched, &attr, drive_queries,
+				 resolver, NULL);
 	else
 		net_query_wake(resolver);
 	resolver->driven = err == 0;

@@ -27,7 +27,7 @@ static struct net_dns_socket *socket_of(void *data, ares_socket_t fd)
 	return &resolver->sockets[fd - 1];
 }
 
-static int fail(int err)
+static int set_errno(int err)
 {
 	errno = err < 0 ? -err : err;
 	return -1;
@@ -48,14 +48,14 @@ static ares_socket_t open_socket(int domain, int type, int protocol, void *data)
 	while (s < resolver->sockets + NET_DNS_SOCKETS && s->used)
 		s++;
 	if (s == resolver->sockets + NET_DNS_SOCKETS)
-		return fail(EMFILE);
+		return set_errno(EMFILE);
 	*s = (struct net_dns_socket){.resolver = resolver,
 				     .watch.fn = on_datagram,
 				     .stream = type == SOCK_STREAM};
 	if (!s->stream) {
 		err = net_udp_open(net_here(), &any, &udp_opts, &s->udp);
 		if (err < 0)
-			return fail(err);
+			return set_errno(err);
 		net_udp_set_watch(s->udp, &s->watch);
 	}
 	s->used = true;
@@ -127,13 +127,13 @@ static int connect_socket(ares_socket_t fd, const struct sockaddr *sa,
 	int err;
 
 	if (!read_sockaddr(sa, &s->server))
-		return fail(EAFNOSUPPORT);
+		return set_errno(EAFNOSUPPORT);
 	if (!s->stream) {
 		err = net_udp_connect(s->udp, &s->server);
-		return err < 0 ? fail(err) : 0;
+		return err < 0 ? set_errno(err) : 0;
 	}
 	err = coro_spawn(net_here()->sched, &attr, dial_server, s, &s->dialer);
-	return fail(err < 0 ? err : EINPROGRESS);
+	return set_errno(err < 0 ? err : EINPROGRESS);
 }
 
 static void write_sockaddr(const struct net_addr *addr, struct sockaddr *sa,
@@ -168,14 +168,14 @@ static ares_ssize_t receive_datagram(struct net_udp *udp, void *buf, size_t len,
 		long n = net_udp_recv(udp, buf, len, &info);
 
 		if (n < 0)
-			return fail((int)n);
+			return set_errno((int)n);
 		if (n < NS_HFIXEDSZ || info.len > len)
 			continue;
 		if (sa)
 			write_sockaddr(&info.peer, sa, sa_len);
 		return n;
 	}
-	return fail(EAGAIN);
+	return set_errno(EAGAIN);
 }
 
 static ares_ssize_t receive(ares_socket_t fd, void *buf, size_t len, int flags,
@@ -188,11 +188,11 @@ static ares_ssize_t receive(ares_socket_t fd, void *buf, size_t len, int flags,
 	if (!s->stream)
 		return receive_datagram(s->udp, buf, len, sa, sa_len);
 	if (!s->conn)
-		return fail(s->err ? s->err : EAGAIN);
+		return set_errno(s->err ? s->err : EAGAIN);
 	if (!net_ready(s->conn, NET_READABLE))
-		return fail(EAGAIN);
+		return set_errno(EAGAIN);
 	n = net_recv(s->conn, buf, len);
-	return n < 0 ? fail((int)n) : n;
+	return n < 0 ? set_errno((int)n) : n;
 }
 
 /* A datagram for which the link has no room is lost, as on any path. */
@@ -204,7 +204,7 @@ static ares_ssize_t send_datagram(struct net_udp *udp, const struct iovec *iov,
 	if (sent == -EAGAIN)
 		for (sent = 0; n > 0; n--)
 			sent += (long)iov[n - 1].iov_len;
-	return sent < 0 ? fail((int)sent) : sent;
+	return sent < 0 ? set_errno((int)sent) : sent;
 }
 
 static ares_ssize_t send_vectors(ares_socket_t fd, const struct iovec *iov,
@@ -216,11 +216,11 @@ static ares_ssize_t send_vectors(ares_socket_t fd, const struct iovec *iov,
 	if (!s->stream)
 		return send_datagram(s->udp, iov, (unsigned)n);
 	if (!s->conn)
-		return fail(s->err ? s->err : EAGAIN);
+		return set_errno(s->err ? s->err : EAGAIN);
 	if (!net_ready(s->conn, NET_WRITABLE))
-		return fail(EAGAIN);
+		return set_errno(EAGAIN);
 	sent = net_sendv(s->conn, iov, (unsigned)n);
-	return sent < 0 ? fail((int)sent) : sent;
+	return sent < 0 ? set_errno((int)sent) : sent;
 }
 
 const struct ares_socket_functions net_dns_functions = {

@@ -25,8 +25,8 @@ struct control {
 	size_t room;
 };
 
-static void put(struct control *c, int level, int type, const void *data,
-		size_t size)
+static void control_put(struct control *c, int level, int type,
+			const void *data, size_t size)
 {
 	struct cmsghdr head = {
 		.cmsg_len = CMSG_LEN(size),
@@ -52,7 +52,7 @@ static void put(struct control *c, int level, int type, const void *data,
 
 static void put_int(struct control *c, int level, int type, int value)
 {
-	put(c, level, type, &value, sizeof(value));
+	control_put(c, level, type, &value, sizeof(value));
 }
 
 static void put_pktinfo(struct control *c, const struct net_addr *local)
@@ -61,7 +61,7 @@ static void put_pktinfo(struct control *c, const struct net_addr *local)
 
 	memcpy(&info.ipi_spec_dst, local->ip, 4);
 	memcpy(&info.ipi_addr, local->ip, 4);
-	put(c, IPPROTO_IP, IP_PKTINFO, &info, sizeof(info));
+	control_put(c, IPPROTO_IP, IP_PKTINFO, &info, sizeof(info));
 }
 
 static void put_pktinfo6(struct control *c, const struct net_addr *local)
@@ -74,10 +74,10 @@ static void put_pktinfo6(struct control *c, const struct net_addr *local)
 	} else {
 		memcpy(&info.ipi6_addr, local->ip, 16);
 	}
-	put(c, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof(info));
+	control_put(c, IPPROTO_IPV6, IPV6_PKTINFO, &info, sizeof(info));
 }
 
-static struct control begin(struct msghdr *msg)
+static struct control control_begin(struct msghdr *msg)
 {
 	struct control c = {.msg = msg, .at = msg->msg_control};
 
@@ -86,7 +86,7 @@ static struct control begin(struct msghdr *msg)
 	return c;
 }
 
-static void end(struct control *c)
+static void control_end(struct control *c)
 {
 	c->msg->msg_controllen =
 		c->at ? (size_t)(c->at - (uint8_t *)c->msg->msg_control) : 0;
@@ -98,7 +98,7 @@ void net_dgram_put_control(const struct net_sock *sock,
 {
 	const struct net_dgram *d = sock->dgram;
 	bool is4 = datagram->local.family == 4;
-	struct control c = begin(msg);
+	struct control c = control_begin(msg);
 
 	if (d->pktinfo6 && sock->v6)
 		put_pktinfo6(&c, &datagram->local);
@@ -107,12 +107,12 @@ void net_dgram_put_control(const struct net_sock *sock,
 	if (is4 && d->recv_ttl)
 		put_int(&c, IPPROTO_IP, IP_TTL, datagram->ttl);
 	if (is4 && d->recv_tos)
-		put(&c, IPPROTO_IP, IP_TOS, &datagram->tos, 1);
+		control_put(&c, IPPROTO_IP, IP_TOS, &datagram->tos, 1);
 	if (!is4 && d->recv_hops)
 		put_int(&c, IPPROTO_IPV6, IPV6_HOPLIMIT, datagram->ttl);
 	if (!is4 && d->recv_tclass)
 		put_int(&c, IPPROTO_IPV6, IPV6_TCLASS, datagram->tos);
-	end(&c);
+	control_end(&c);
 }
 
 /* "Port unreachable", the only error that reaches a socket. */
@@ -132,7 +132,7 @@ void net_dgram_put_error(const struct net_sock *sock, int err,
 				      : ICMP6_DST_UNREACH_NOPORT},
 	};
 	struct net_addr offender = *peer;
-	struct control c = begin(msg);
+	struct control c = control_begin(msg);
 	socklen_t len = sizeof(error.offender);
 
 	msg->msg_flags = MSG_ERRQUEUE;
@@ -142,9 +142,10 @@ void net_dgram_put_error(const struct net_sock *sock, int err,
 	offender.port = 0;
 	net_addr_to_sockaddr(&offender, !is4,
 			     (struct sockaddr *)&error.offender, &len);
-	put(&c, is4 ? IPPROTO_IP : IPPROTO_IPV6,
-	    is4 ? IP_RECVERR : IPV6_RECVERR, &error, sizeof(error.ee) + len);
-	end(&c);
+	control_put(&c, is4 ? IPPROTO_IP : IPPROTO_IPV6,
+		    is4 ? IP_RECVERR : IPV6_RECVERR, &error,
+		    sizeof(error.ee) + len);
+	control_end(&c);
 }
 
 /* ---- to be sent ---- */

@@ -60,12 +60,12 @@ static inline bool source_ok6(const ip6_addr_t *ip)
 	       !ip6_addr_isloopback(ip);
 }
 
-static void addr4(ip_addr_t *to, uint32_t ip)
+static void set_addr4(ip_addr_t *to, uint32_t ip)
 {
 	ip_addr_set_ip4_u32_val(*to, ip);
 }
 
-static void addr6(ip_addr_t *to, const void *ip, const struct netif *netif)
+static void set_addr6(ip_addr_t *to, const void *ip, const struct netif *netif)
 {
 	memset(to, 0, sizeof(*to));
 	memcpy(ip_2_ip6(to)->addr, ip, 16);
@@ -84,8 +84,8 @@ static struct net_udp *find_plain4(const struct netif *netif, const uint8_t *at,
 			 false, len) ||
 	    !source_ok4(netif, ip->src.addr))
 		return NULL;
-	addr4(&local, ip->dest.addr);
-	addr4(&remote, ip->src.addr);
+	set_addr4(&local, ip->dest.addr);
+	set_addr4(&remote, ip->src.addr);
 	return net_udp_find(&local, lwip_ntohs(udp->dest), &remote,
 			    lwip_ntohs(udp->src));
 }
@@ -99,8 +99,8 @@ static struct net_udp *find_plain6(const struct netif *netif, const uint8_t *at,
 
 	if (!read_header(udp, IP6H_PLEN(ip), true, len))
 		return NULL;
-	addr6(&local, &ip->dest, netif);
-	addr6(&remote, &ip->src, netif);
+	set_addr6(&local, &ip->dest, netif);
+	set_addr6(&remote, &ip->src, netif);
 	if (!source_ok6(ip_2_ip6(&remote)) ||
 	    netif_get_ip6_addr_match((struct netif *)(uintptr_t)netif,
 				     ip_2_ip6(&local)) < 0)
@@ -134,11 +134,11 @@ bool net_udp_wants(const struct glue_frame *frame)
 		return false;
 	if (frame->flags & GLUE_FRAME_IP4) {
 		memcpy(ip4, ip + 12, sizeof(ip4));
-		addr4(&remote, ip4[0]);
-		addr4(&local, ip4[1]);
+		set_addr4(&remote, ip4[0]);
+		set_addr4(&local, ip4[1]);
 	} else {
-		addr6(&remote, ip + 8, net_here()->netifs);
-		addr6(&local, ip + 24, net_here()->netifs);
+		set_addr6(&remote, ip + 8, net_here()->netifs);
+		set_addr6(&local, ip + 24, net_here()->netifs);
 	}
 	return net_udp_find(&local, lwip_ntohs(udp->dest), &remote,
 			    lwip_ntohs(udp->src)) != NULL;
@@ -263,12 +263,12 @@ static bool read_group(unsigned link, struct group_datagram *d)
 	d->remote_port = lwip_ntohs(udp->src);
 	if (d->is_v6) {
 		room = (unsigned)IP6_HLEN + IP6H_PLEN(ip6) - header;
-		addr6(&d->local, &ip6->dest, netif);
-		addr6(&d->remote, &ip6->src, netif);
+		set_addr6(&d->local, &ip6->dest, netif);
+		set_addr6(&d->remote, &ip6->src, netif);
 	} else {
 		room = lwip_ntohs(IPH_LEN(ip4)) - header;
-		addr4(&d->local, ip4->dest.addr);
-		addr4(&d->remote, ip4->src.addr);
+		set_addr4(&d->local, ip4->dest.addr);
+		set_addr4(&d->remote, ip4->src.addr);
 	}
 	if (!read_header(udp, room, d->is_v6, &d->len))
 		return false;

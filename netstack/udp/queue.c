@@ -43,7 +43,7 @@ struct pbuf *net_udp_copy(const struct pbuf *p)
 
 /* ---- the list of sockets with datagrams ---- */
 
-static void load(struct net_udp *udp)
+static void loaded_push(struct net_udp *udp)
 {
 	udp->loaded = true;
 	udp->loaded_next = net_udps.loaded;
@@ -53,7 +53,7 @@ static void load(struct net_udp *udp)
 	net_udps.loaded = udp;
 }
 
-static void unload(struct net_udp *udp)
+static void loaded_remove(struct net_udp *udp)
 {
 	udp->loaded = false;
 	*udp->loaded_pprev = udp->loaded_next;
@@ -104,7 +104,7 @@ void net_udp_queue(struct net_udp *udp, struct pbuf *p)
 		return;
 	}
 	udp->rx_head = udp->rx_tail = p;
-	load(udp);
+	loaded_push(udp);
 	net_udp_wake(udp, NET_READABLE);
 }
 
@@ -117,7 +117,7 @@ struct pbuf *net_udp_unqueue(struct net_udp *udp)
 	udp->rx_queued--;
 	udp->rx_queued_bytes -= p->len;
 	if (!udp->rx_head)
-		unload(udp);
+		loaded_remove(udp);
 	return p;
 }
 
@@ -126,7 +126,7 @@ void net_udp_unqueue_undo(struct net_udp *udp, struct pbuf *p)
 	p->next = udp->rx_head;
 	if (!udp->rx_head) {
 		udp->rx_tail = p;
-		load(udp);
+		loaded_push(udp);
 	}
 	udp->rx_head = p;
 	udp->rx_queued++;
