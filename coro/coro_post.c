@@ -30,7 +30,7 @@ struct coro_post {
 	void *arg;
 };
 
-/* ---- who is posting ---- */
+/* ---- the count of posting threads ---- */
 
 static bool poster_enter(struct coro_sched *s, enum coro_phase last)
 {

@@ -37,7 +37,7 @@ enum glue_relay_state {
 	GLUE_RELAY_FREE,
 	GLUE_RELAY_GREETED,  /* our greeting was sent, its INIT is awaited */
 	GLUE_RELAY_JOINING,  /* DPDK's greeting is awaited, and dropped */
-	GLUE_RELAY_JOINED,   /* messages pass both ways */
+	GLUE_RELAY_JOINED,   /* messages pass in both directions */
 	GLUE_RELAY_LEAVING,  /* as JOINING, but the client is gone */
 	GLUE_RELAY_DRAINING, /* left after JOINED; its frames are being read */
 };

@@ -356,8 +356,8 @@ static int open_file(struct glue_pcap *pcap, const char *path, char *err,
 				 strerror((int)-bytes));
 	if ((uint64_t)bytes > pcap->max_bytes)
 		return glue_fail(err, err_len, -EINVAL,
-				 "capture: %llu bytes do not hold the file's "
-				 "header, which has %lld",
+				 "capture: %llu bytes are too few for the "
+				 "file's header, which has %lld",
 				 (unsigned long long)pcap->max_bytes,
 				 (long long)bytes);
 	pcap->bytes = (uint64_t)bytes;

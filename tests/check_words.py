@@ -38,6 +38,8 @@ PROSE = (
     ("short way", "fast path", ""),
     ("slow way", "slow path", ""),
     ("puts? aside", "save, keep", ""),
+    ("each way", "in each direction", ""),
+    ("both ways", "in both directions", ""),
     # Stand-ins for a value or an event.
     ("anew", "again", ""),
     ("at times", "sometimes, or the event", ""),
@@ -66,11 +68,20 @@ PROSE = (
     ("is what \\w+ \\w+ fails with", "the ... fails with ...", ""),
     ("is no [a-z]+ of ours", "is not a ... of the stack", ""),
     ("where no \\w+ is left", "the ... are exhausted", ""),
-    ("the last is \\d", "is out of range", ""),
+    ("the last is \\d+", "is out of range", ""),
+    ("who (?:may|is|can|asks|dials|gets|holds|listens|sends|waits|wants)",
+     "name the subject: clients, callers, the thread that",
+     r"(?:every(?:body|one)|those|people|readers|users|a user|client|peer|,) who"),
+    ("how (?:it|they) stands?", "its state, its progress", ""),
+    ("what is wanted of", "the state requested for", ""),
+    ("say what", "list, name, state", "not say what"),
+    ("then for \\d+", "state what lasts that long", ""),
+    ("then the next \\w+ is tried", "try the next", ""),
     # Verbs that have another meaning for a native reader.
     ("bears? (?:a|beside|the|its)", "has, carries", ""),
     ("takes? for (?:unset|granted)", "treats as, assumes", ""),
     ("takes no lines", "cannot be written", ""),
+    ("bytes do not hold", "bytes are too few for", ""),
     ("sums (?:it|them)", "verifies the checksum, adds up", ""),
     ("has begun and is not", "is partial", ""),
 )
@@ -87,14 +98,18 @@ NAMES = (
     ("theirs", r".+_theirs", "peer, remote, or the object: kernel"),
     ("rest", r"(?!net_stack_rest|test_).+_rest", "remaining, tail"),
     ("most", r"(?!test_).+_most", "max, limit"),
+    ("who", r"(?:test_)?who_.*", "name the subject: blocked_sender, caller"),
+    ("none", r".+_(?:are|is)_none", "state what happens: is_not_marked"),
 )
 
 # As the whole name of a function: it needs a noun.
-FUNCTIONS = frozenset("due mine most news owed rest tell tells theirs told".split())
+FUNCTIONS = frozenset("add begin done drive due make makes mine most news ours owed put rest say says "
+                      "store take takes tell tells theirs told".split())
 FUNCTIONS_CURE = "a noun and a verb: what does it act on?"
 DEFINITION = {
     # The braces of a function stand in the first column.
-    "c": re.compile(r"^(?!\t)[\w* \t]*\b(\w+)\([^;{}]*\)\n\{", re.M),
+    "c": re.compile(r"^(?!\t)(?:__attribute__\(\(.*?\)\) ?)?[\w* \t]*\b(?!__attribute__)(\w+)"
+                    r"\([^;{}]*\)\n\{", re.M),
     "py": re.compile(r"^[ \t]*def (\w+)\(", re.M),
     "sh": re.compile(r"^(\w+)\(\) \{", re.M),
 }

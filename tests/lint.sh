@@ -22,4 +22,4 @@ git ls-files -z '*.py' | xargs -0r pyflakes3
 tests/check_layers.sh .
 python3 -B tests/check_words.py .
 check_tree
-say "lint: ok"
+report "lint: ok"

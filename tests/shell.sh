@@ -3,7 +3,7 @@
 
 CACHE=subprojects/packagecache
 
-say() {
+report() {
 	echo "dev: $*"
 }
 
@@ -50,13 +50,13 @@ install_packages() {
 			die "neither root nor sudo; ask an administrator to run: $install"
 		as_root=sudo
 	fi
-	say "installing Debian packages${as_root:+ with sudo}: $*"
+	report "installing Debian packages${as_root:+ with sudo}: $*"
 	mkdir -p "$CACHE"
 	apt="$as_root env DEBIAN_FRONTEND=noninteractive apt-get -q"
 	# A stale or unreachable list may still do: the install decides.
 	# shellcheck disable=SC2086 # a command, one word each
 	quietly "$CACHE/apt.log" $apt update ||
-		say "apt-get update failed; going on with the lists there are"
+		report "apt-get update failed; going on with the lists there are"
 	# shellcheck disable=SC2086
 	quietly "$CACHE/apt.log" $apt install -y --no-install-recommends "$@" ||
 		die "packages are missing; mend what apt says above, or run: $install"

@@ -18,6 +18,16 @@ REFUSED = (
     ("a.c", "x = snd_most + their_way;\n", ["a.c:1: 'snd_most'", "a.c:1: 'their_way'"]),
     ("a.sh", "# made anew\n", ["a.sh:1: 'anew'"]),
     ("a.md", "This happens\nat times.\n", ["a.md:2: 'at times'"]),
+    ("a.c", "__attribute__((cold)) static int\nsay(int a)\n{\n}\n", ["a.c:2: 'say'"]),
+    ("a.c", "__attribute__((format(printf, 1, 2))) static int say(int a)\n{\n}\n",
+     ["a.c:1: 'say'"]),
+    ("a.c", "/* ---- who may come in ---- */\n", ["a.c:1: 'who may'"]),
+    ("a.c", "T(test_who_waits_sleeps, half_sacked_is_none);\n",
+     ["a.c:1: 'test_who_waits_sleeps'", "a.c:1: 'half_sacked_is_none'"]),
+    ("a.md", "The rest is left: then for 50 ms. Then the next backend is tried.\n",
+     ["a.md:1: 'then for 50'", "a.md:1: 'then the next backend is tried'"]),
+    ("a.md", "CPU 2000: the last is 1023. These bytes do not hold it, each way.\n",
+     ["a.md:1: 'the last is 1023'", "a.md:1: 'bytes do not hold'", "a.md:1: 'each way'"]),
 )
 ACCEPTED = (
     ("a.c", "/* On the way out, either way; a memory block. At most two, in place. */\n"),
@@ -26,6 +36,7 @@ ACCEPTED = (
     ("a.c", "#define WAYS 4\nint indoors, bellows, foretold;\n"),
     ("a.py", "at = file.tell()\n"),
     ("a.md", "It is cancelled, as every call is.\n"),
+    ("a.md", "Everybody who may read it sees routers that do not say what fits.\n"),
 )
 
 

@@ -117,7 +117,7 @@ static inline void slot_is_free(struct slot *slot, int64_t now_ns)
 	slot_go_on(slot, now_ns);
 }
 
-/* Bulk mode: streams both ways, a bounded number of rounds. */
+/* Bulk mode: streams in both directions for a bounded number of rounds. */
 void slot_stream(struct slot *slot, int64_t now_ns);
 
 /* Counts the error and closes the slot's socket. */

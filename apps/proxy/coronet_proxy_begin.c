@@ -25,7 +25,7 @@ static void set_end(struct session *s, enum access_end end)
 		s->end = end;
 }
 
-/* ---- who may come in ---- */
+/* ---- admission ---- */
 
 void proxy_addrs_of(const struct net_conn *conn, struct proxy_addrs *out)
 {

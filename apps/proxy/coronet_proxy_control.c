@@ -1,7 +1,7 @@
 /*
- * What coronet-ctl asks of coronet-proxy: its backends, what is wanted of one,
- * and reloads. On the control thread, which touches nothing of a shard's but
- * what is atomic.
+ * coronet-ctl's requests to coronet-proxy: its backends, the state requested
+ * for one, and reloads. They run on the control thread, which touches nothing
+ * of a shard's but what is atomic.
  *
  * A reload is asked for and answered at once: reading files may take long, and
  * others wait for the control thread. The answer is a number. To learn the

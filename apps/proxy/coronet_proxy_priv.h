@@ -7,7 +7,7 @@
  *   coronet_proxy_health.c  the backends' checks
  *   coronet_proxy_control.c what coronet-ctl asks of it
  *   coronet_proxy_metrics.c what Prometheus does
- *   coronet_proxy_begin.c   a session up to where bytes flow both ways
+ *   coronet_proxy_begin.c   a session until bytes flow in both directions
  *   coronet_proxy_session.c from there to its last byte
  *
  * Both connections of a session belong to one shard. The state of a shard is in

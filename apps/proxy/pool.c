@@ -222,7 +222,7 @@ uint64_t pool_for_name(const struct pool *pool, const char *name)
 	return best ? best : unnamed;
 }
 
-/* ---- who may be chosen ---- */
+/* ---- eligible backends ---- */
 
 static bool is_alive(const struct pool_entry *entry)
 {

@@ -180,9 +180,10 @@ const char *backend_failure_name(enum backend_failure failure);
 void backend_count_time(struct backend_times *times, int64_t ns);
 
 /*
- * Counts a session's bytes one way, which were `before` and are `now`: so much
- * of them as makes whole MiB, which few calls do, for a call after each piece.
- * The rest when `ends`. So a counter is a MiB behind a session at most.
+ * Counts a session's bytes of one direction, which were `before` and are `now`,
+ * in whole MiB, so that a call after each piece rarely has something to add,
+ * and the remainder when it `ends`. A counter is at most a MiB behind a
+ * session.
  */
 #define BACKEND_STEP (UINT64_C(1) << 20)
 static inline void backend_carried(_Atomic uint64_t *counter, uint64_t before,

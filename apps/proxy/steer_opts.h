@@ -27,7 +27,7 @@ struct steer_opts {
 	int64_t hello_timeout_ns;
 	int64_t resolve_interval_ns;
 	struct access_list clients;    /* clients that are admitted */
-	struct access_list proxy_from; /* who sends a PROXY header */
+	struct access_list proxy_from; /* senders of a PROXY header */
 	unsigned source_rate; /* connections a second of a source; 0: any */
 	bool unique_id;
 	const char *access_log; /* NULL: none */

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define NET_EXCEPTION_TEXT     1024u  /* bytes of a rule, with the NUL */
-#define NET_EXCEPTION_RATE     10000u /* frames a second each way */
+#define NET_EXCEPTION_RATE     10000u /* frames a second in each direction */
 #define NET_EXCEPTION_RATE_MAX 1000000u
 
 /* A set of ports. */
@@ -25,7 +25,7 @@ struct net_exception_rule {
 	bool echo;	/* the kernel answers pings */
 	bool other_off; /* the kernel gets ports and neighbours alone */
 	bool addr_off;	/* the user sets the interface's addresses */
-	unsigned rate;	/* frames a second each way */
+	unsigned rate;	/* frames a second in each direction */
 };
 
 /*

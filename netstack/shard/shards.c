@@ -46,7 +46,7 @@ static struct {
 	unsigned lcore; /* DPDK's number of the thread that has entered */
 } program;
 
-/* ---- who is who ---- */
+/* ---- the numbers of shards ---- */
 
 unsigned net_stack_shard(const struct net_stack *stack)
 {

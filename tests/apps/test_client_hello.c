@@ -19,7 +19,7 @@
 static uint8_t message[CLIENT_HELLO_MAX * 2];
 static size_t len;
 
-static void put(const void *bytes, size_t n)
+static void put_bytes(const void *bytes, size_t n)
 {
 	memcpy(message + len, bytes, n);
 	len += n;
@@ -53,9 +53,9 @@ static void build(const char *name, unsigned padding)
 	put8(0);
 	put16(0); /* its length, set below */
 	put16(0x0303);
-	put(random, 32);
+	put_bytes(random, 32);
 	put8(32);
-	put(random, 32);
+	put_bytes(random, 32);
 	put16(4);
 	put16(0x1301);
 	put16(0x1302);
@@ -81,7 +81,7 @@ static void build(const char *name, unsigned padding)
 		put16((unsigned)n + 3);
 		put8(0);
 		put16((unsigned)n);
-		put(name, n);
+		put_bytes(name, n);
 	}
 	put16(0x0017);
 	put16(0);

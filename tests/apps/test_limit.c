@@ -207,7 +207,7 @@ static void test_report_limited_reports_lower_bounds(void **state)
 	run = in_child_run(print_report, NULL);
 	assert_int_equal(run.status, 0);
 	assert_has(run.out, "requests    1,000, at least 250/s, at least 25.0 "
-			    "kB/s each way\n");
+			    "kB/s in each direction\n");
 	assert_has(run.out, "max 1.00 ms\n");
 	assert_has(run.out, "busy 99 % of one core: it was itself the limit");
 	assert_lacks(run.out, "no report");

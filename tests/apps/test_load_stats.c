@@ -389,7 +389,8 @@ static void test_text_has_rate_latency_errors_and_load(void **state)
 	measure_a_thousand();
 	run = in_child_run(print_report, NULL);
 	assert_int_equal(run.status, 1);
-	assert_non_null(strstr(run.out, "1,000, 250/s, 25.0 kB/s each way"));
+	assert_non_null(
+		strstr(run.out, "1,000, 250/s, 25.0 kB/s in each direction"));
 	assert_non_null(strstr(run.out, "max 1.00 ms"));
 	assert_non_null(strstr(run.out, "1 timeout\n"));
 	assert_non_null(strstr(run.out, "busy 75 % of one core\n"));

@@ -107,7 +107,7 @@ int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 
 /* ---- the appliance ---- */
 
-static void begin(void *arg)
+static void begin_session(void *arg)
 {
 	struct shard *shard = arg;
 
@@ -195,7 +195,7 @@ static int set_up(void **state)
 	plan = (struct shutdown_plan){.program = "test",
 				      .what = "sessions",
 				      .timeout_ns = HOUR_NS,
-				      .begin = begin,
+				      .begin = begin_session,
 				      .left = left,
 				      .total = total};
 	first_left = 2;

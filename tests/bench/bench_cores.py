@@ -101,7 +101,7 @@ def memif(children, shards, seconds, count):
     return used * 1e6 / requests
 
 
-def say(what, values, unit, goal, met):
+def print_row(what, values, unit, goal, met):
     middle = statistics.median(values)
     print(f"{what:<52}{middle:>8.3g} {unit:<3} ({min(values):.3g} - {max(values):.3g})"
           f"  {goal}  {'PASS' if met(middle) else 'MISS'}", flush=True)
@@ -120,16 +120,16 @@ def run():
         # One shard's rate is measured on either CPU, since they may differ.
         sets = [(loop(children, [0]), loop(children, [1]), loop(children, [0, 1]))
                 for _ in turns]
-        say("two shards over one, echoes a second", [2 * c / (a + b) for a, b, c in sets],
-            "x", ">= 1.9", lambda x: x >= 1.9)
+        print_row("two shards over one, echoes a second", [2 * c / (a + b) for a, b, c in sets],
+                  "x", ">= 1.9", lambda x: x >= 1.9)
         frames = [hand_over(children) for _ in turns]
         for where, on_top in zip(("one thread", "two threads"), zip(*frames)):
-            say(f"a frame handed over, on top, {where}", on_top, "ns", "<= 40",
-                lambda x: x <= 40)
+            print_row(f"a frame handed over, on top, {where}", on_top, "ns", "<= 40",
+                      lambda x: x <= 40)
         pairs = [(memif(children, 1, options.seconds, 2 * i),
                   memif(children, 2, options.seconds, 2 * i + 1)) for i in turns]
-        say("CPU time a request, two shards over one, memif", [b / a for a, b in pairs], "x",
-            "<= 1.1", lambda x: x <= 1.1)
+        print_row("CPU time a request, two shards over one, memif", [b / a for a, b in pairs], "x",
+                  "<= 1.1", lambda x: x <= 1.1)
     return 0
 
 

@@ -137,9 +137,9 @@ class Measure:
             sinks, begins = [first], [0]
             if trace.burst_at:
                 wait_for(first, trace.burst_at)
-                bottleneck.wire.say(f"both loss={rows_of.BURST_LOSS}")
+                bottleneck.wire.configure(f"both loss={rows_of.BURST_LOSS}")
                 time.sleep(rows_of.BURST_S)
-                bottleneck.wire.say("both loss=0")
+                bottleneck.wire.configure("both loss=0")
             for pair, (_, _, at) in zip(bottleneck.pairs[1:], trace.flows[1:]):
                 wait_for(first, at)
                 sinks.append(stack.enter_context(bottleneck.stream(pair)))
@@ -230,7 +230,7 @@ class Run(turns.Run):
             return
         self.results[point][turn] = found
         self.write()
-        self.say(f"{turn + 1}/{self.options.turns} {point.name()}: "
+        self.report(f"{turn + 1}/{self.options.turns} {point.name()}: "
                  + loss_report.brief(point.group, found))
 
     def trace(self, trace):
@@ -239,7 +239,7 @@ class Run(turns.Run):
                                    "burst_at": trace.burst_at, "reason": reason,
                                    "flows": flows or []})
         if flows:
-            self.say(f"{trace.plot}: "
+            self.report(f"{trace.plot}: "
                      + ", ".join(f"{flow['stack']} {flow['control']}" for flow in flows))
 
     def missing(self):

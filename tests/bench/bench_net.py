@@ -158,7 +158,7 @@ ROWS = [
     Row("cps", "connect + echo + close", ["cps"], of("cps"), "/s", None),
     Row("cps", "  over macswap", ["cps", "macswap"], over("cps", "macswap"),
         "x", 0.10),
-    Row("bulk", "one bulk stream, each way, both at once", ["bulk1"],
+    Row("bulk", "one bulk stream in each direction, both at once", ["bulk1"],
         of("bulk1", gbit), "Gbit/s", None),
     Row("bulk", "  over epoll on loopback", ["bulk1", "epollbulk"],
         over("bulk1", "epollbulk", gbit), "x", 2.5),

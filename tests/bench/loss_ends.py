@@ -111,7 +111,7 @@ class Kernels:
     def join(self):
         with Namespace(self.env) as space:
             self.inside = space.inside
-            space.take(self.interface)
+            space.take_interface(self.interface)
             space.command("ip", "addr", "add", f"{self.address}/16", "dev", self.interface)
             space.command("ip", "link", "set", self.interface, "txqueuelen", TAP_QUEUE, "up")
             # By route: a namespace may not select every control as its default.

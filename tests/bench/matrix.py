@@ -175,16 +175,16 @@ class Matrix(turns.Run):
         if reason:
             point["reason"] = reason.replace("failed", f"failed in turn {turn + 1}", 1)
             if turns.is_final(reason):
-                self.say(f"{name}: not measured: {reason}")
+                self.report(f"{name}: not measured: {reason}")
             return
         point["runs"].append(found)
-        self.say(f"{turn + 1}/{self.options.repeat} {name:<26} "
+        self.report(f"{turn + 1}/{self.options.repeat} {name:<26} "
                  + report.brief(point["table"], found))
 
     def turn(self, number):
         for point in self.out["points"]:
             if self.late():
-                self.say("the rest is left out, so that this ends in time")
+                self.report("the rest is left out, so that this ends in time")
                 return
             self.point(number, point)
 
@@ -196,7 +196,7 @@ class Matrix(turns.Run):
             ["--quick", *CORO_QUICK] if self.options.quick else [])], 600)
         self.out["coro"] = tables.load(path)
         os.unlink(path)
-        self.say("coroutines")
+        self.report("coroutines")
 
     def proxies(self, turn, bench):
         """Runs a round of every proxy on every path."""
@@ -207,7 +207,7 @@ class Matrix(turns.Run):
                 continue
             bench.turn += 1
             bench.note(name, measure())
-            self.say(f"{turn + 1}/{self.options.repeat} proxy {name}")
+            self.report(f"{turn + 1}/{self.options.repeat} proxy {name}")
         self.out["proxy"] = [dict(zip(("path", "proxy", "figures"), (*name.split(", "), found)))
                              for name, found in bench.results.items()]
 

@@ -19,7 +19,7 @@ MEMIF = (
     "addresses over the same memif is the ceiling for anything that answers every frame.",
     "It cannot show a NIC's rate or latency: descriptor rings, doorbells, PCIe round trips, RSS, "
     "offloads and the wire's serialisation are not there. A NIC takes over checksums and copies, "
-    "which would be less work than here, and adds a microsecond or more each way.",
+    "which would be less work than here, and adds a microsecond or more in each direction.",
     "Loopback is the kernel's TCP without a driver, twice on one machine: what its receive path "
     "does for the server is partly done on the load's core, in the load's `send()`. That favours "
     "the kernel.",
@@ -70,7 +70,7 @@ HEADLINES = (
 def brief(table, run):
     """Returns one run in a few words, for progress."""
     if table == "bulk":
-        return f"{gbit(run):.3g} Gbit/s each way"
+        return f"{gbit(run):.3g} Gbit/s in each direction"
     if table == "idle":
         return f"{run['server_kib'] / 1024:,.0f} MiB"
     p99 = run["latency_us"].get("p99")
@@ -113,7 +113,7 @@ def idle(points):
             for conns in points.conns("idle")
             for path, who in (("memif", "coronet-echo"), ("kerneltap", "epoll-echo and the kernel"))
             for run in points.runs("idle", path, conns)[:1]]
-    return ["connections", "who holds them", "the server in all", "the connections",
+    return ["connections", "held by", "the server in all", "the connections",
             "a connection", "opened"], rows
 
 
@@ -250,8 +250,8 @@ def blocks(found):
                 ("table", *grid(points, "cps", "at a time"))]
     if points.paths("bulk"):
         out += [("head", "Bulk"),
-                ("text", "Streams that are echoed, Gbit/s each way, both ways at once, MTU 1500 "
-                         "(loopback: 65536)."),
+                ("text", "Streams that are echoed, Gbit/s in each direction, both at once, "
+                         "MTU 1500 (loopback: 65536)."),
                 ("table", *grid(points, "bulk", "streams", gbit, "{:.3g}".format))]
     if points.paths("idle"):
         out += [("head", "Memory of idle connections"),

@@ -56,7 +56,7 @@ class Run:
     def late(self):
         return self.spent() > self.bound
 
-    def say(self, text, file=None):
+    def report(self, text, file=None):
         print(f"{self.spent():6.0f} s  {text}", file=file, flush=True)
 
     def clear(self):
@@ -72,7 +72,7 @@ class Run:
             return None, str(why)
         except (harness.Failure, OSError, subprocess.TimeoutExpired) as why:
             self.failed += 1
-            self.say(f"{name}: failed: {why}", sys.stderr)
+            self.report(f"{name}: failed: {why}", sys.stderr)
             # The failed program and its status, without its command line.
             return None, "failed: " + str(why).splitlines()[0].split(": /")[0]
         finally:
@@ -139,7 +139,7 @@ class Bench:
                      "--link", f"tap:{far}"], ready="forwarding.*"))
             else:
                 near, far = stack.enter_context(self.veth())
-            space.take(far)
+            space.take_interface(far)
             space.command("ip", "link", "set", "lo", "up")
             self.up(far, address, inside=space.inside())
             yield space, near

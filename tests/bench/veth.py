@@ -38,7 +38,7 @@ class Veth:
         self.space = Namespace(self.children)
         self.inside = self.space.inside()
         command("ip", "link", "add", self.near, "type", "veth", "peer", "name", self.far)
-        self.space.take(self.far)
+        self.space.take_interface(self.far)
         command("ip", "link", "set", self.near, "up")
         if self.address:
             self.space.command("ip", "addr", "add", self.address, "dev", self.far)

@@ -148,7 +148,7 @@ struct poster {
 
 static struct poster posters[POSTERS];
 
-static void takes(void *arg)
+static void take_message(void *arg)
 {
 	struct message *m = arg;
 
@@ -162,8 +162,8 @@ static void *posts_many(void *arg)
 
 	for (long i = 0; i < EACH; i++) {
 		p->messages[i] = (struct message){p, i};
-		while ((p->err = coro_post(p->s, takes, &p->messages[i])) ==
-		       -EAGAIN)
+		while ((p->err = coro_post(p->s, take_message,
+					   &p->messages[i])) == -EAGAIN)
 			sched_yield();
 		if (p->err < 0)
 			break;

@@ -36,7 +36,7 @@ fuzz() {
 	# shellcheck disable=SC2086
 	nice -n "${CORONET_BUILD_NICE:-0}" ninja -C build-fuzz --quiet $programs ||
 		die "a fuzz target does not build"
-	say "fuzzing each of$names for $seconds s"
+	report "fuzzing each of$names for $seconds s"
 	status=0
 	running=
 	for name in $names; do
@@ -52,7 +52,7 @@ fuzz() {
 	for pid in $running; do
 		wait "$pid" || status=1
 	done
-	[ $status = 0 ] && say "fuzz: nothing found"
+	[ $status = 0 ] && report "fuzz: nothing found"
 	return $status
 }
 

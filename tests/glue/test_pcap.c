@@ -450,7 +450,7 @@ static void test_wrong_configurations_are_refused(void **state)
 	assert_refused(&conf, -EINVAL, "a path has");
 	conf = conf_of(NULL);
 	conf.max_bytes = 10;
-	assert_refused(&conf, -EINVAL, "10 bytes do not hold");
+	assert_refused(&conf, -EINVAL, "10 bytes are too few for");
 	conf = conf_of(NULL);
 	conf.snap_bytes = 9217;
 	assert_refused(&conf, -EINVAL, "9217 bytes");

@@ -202,7 +202,7 @@ class Namespace:
     def command(self, *argv):
         return command(*self.inside(*argv))
 
-    def take(self, interface):
+    def take_interface(self, interface):
         """Moves an interface from the script's namespace into it."""
         command("ip", "link", "set", interface, "netns", self.holder.process.pid)
 

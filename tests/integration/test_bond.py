@@ -103,7 +103,7 @@ def elsewhere(env, *interfaces):
     with Namespace(env) as there:
         there.command("sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6")
         for interface in interfaces:
-            there.take(interface)
+            there.take_interface(interface)
             there.command("ip", "link", "set", interface, "up")
         yield there
 

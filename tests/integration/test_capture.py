@@ -80,7 +80,7 @@ def both_directions(env, family):
         check(begin - 5 <= float(when) <= time.time(), f"at {when}, now {time.time()}")
     check(len(found) == 4, f"directions and SYNs: {found}")
     one, other = ({direction for direction, _ in found})
-    check(found[one, "1"] == found[other, "1"] >= 4, f"SYNs each way: {found}")
+    check(found[one, "1"] == found[other, "1"] >= 4, f"SYNs in each direction: {found}")
     check(re.search(rf"stopped: \d\d+ packets, {path.stat().st_size} bytes, 0 dropped",
                     server.output("stderr")), server.story())
     check(path.stat().st_mode & 0o777 == 0o600, "others may read it")

@@ -205,17 +205,18 @@ def rate_limit(env):
             got = [0, 0]
             sock.setblocking(False)
 
-            def take():
+            def count_answers():
                 with contextlib.suppress(BlockingIOError):
                     while True:
                         got[sock.recv(512)[2] >> 1 & 1] += 1
             for i in range(1000):
                 sock.send(query("www.example.com", ident=i))
-                take()
+                count_answers()
             eventually(lambda: metric('coronet_dns_queries_total{transport="udp"}') - before >= 1000,
                        WAIT_MAX_S, "not all queries have come")
             slipped, limited = (metric(f"coronet_dns_{name}_total") for name in ("slipped", "limited"))
-            eventually(lambda: take() or got[1] == slipped, WAIT_MAX_S, "truncated answers are lost")
+            eventually(lambda: count_answers() or got[1] == slipped, WAIT_MAX_S,
+                       "truncated answers are lost")
         comment(f"{got[0]} answers, {got[1]} truncated, {limited:.0f} dropped")
         check(abs(limited - 3 * slipped) <= 4, f"{limited} dropped, {slipped} slipped")
         check(got[0] <= 1000 - slipped - limited + 1, f"{got}")

@@ -42,7 +42,7 @@ class Site:
         command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
         for interface in ("veth0", "veth1"):
             checksums_in_software(interface)
-        self.space.take("veth1")
+        self.space.take_interface("veth1")
         command("ip", "link", "set", "veth0", "up")
         for words in (["link", "set", "lo", "up"], ["addr", "add", "10.9.1.1/16", "dev", "veth1"],
                       ["addr", "add", "fd00:9::2/64", "dev", "veth1", "nodad"],

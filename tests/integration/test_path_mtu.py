@@ -71,7 +71,7 @@ def far_client(env, tap, number):
         command("ip", "addr", "add", "fd00:9::2/64", "dev", tap, "nodad")
         command("ip", "link", "set", tap, "up")
         command("ip", "link", "add", near, "type", "veth", "peer", "name", far)
-        space.take(far)
+        space.take_interface(far)
         command("ip", "addr", "add", "10.8.0.1/24", "dev", near, "noprefixroute")
         command("ip", "addr", "add", "fd00:8::1/64", "dev", near, "nodad", "noprefixroute")
         command("ip", "link", "set", near, "up")

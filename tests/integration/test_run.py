@@ -52,7 +52,7 @@ def bring_up(link, program, address=f"{KERNELS}/16"):
                WAIT_MAX_S, program.story)
     trouble = ""
 
-    def done(*words):
+    def try_command(*words):
         nonlocal trouble
         result = subprocess.run(["ip", *words], check=False, capture_output=True, text=True)
         trouble = f"ip {' '.join(words)}: {result.stderr}"
@@ -62,7 +62,7 @@ def bring_up(link, program, address=f"{KERNELS}/16"):
     for words in (["addr", "replace", address, "dev", link],
                   ["addr", "replace", f"{KERNELS6}/64", "dev", link, "nodad"],
                   ["link", "set", link, "up"]):
-        eventually(lambda w=words: done(*w), WAIT_MAX_S, lambda: trouble + program.story())
+        eventually(lambda w=words: try_command(*w), WAIT_MAX_S, lambda: trouble + program.story())
 
 
 def trouble_of(program):
@@ -373,13 +373,13 @@ def netcat(env):
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 15)  # nc has to wait for it
         got = bytearray()
 
-        def take():
+        def receive_all():
             sock = listener.accept()[0]
             while part := sock.recv(1 << 16):
                 got.extend(part)
             sock.sendall(b"thanks\n")
             sock.close()
-        thread = threading.Thread(target=take, daemon=True)
+        thread = threading.Thread(target=receive_all, daemon=True)
         thread.start()
         text = run.client("nc", "-N", KERNELS, 7000, stdin=big)
         thread.join(WAIT_MAX_S)

@@ -265,7 +265,7 @@ class Reader:
             raise Ended
         self.buffer += part
 
-    def take(self, count):
+    def take_bytes(self, count):
         got = bytes(self.buffer[:count])
         del self.buffer[:count]
         return got
@@ -273,12 +273,12 @@ class Reader:
     def exactly(self, count):
         while len(self.buffer) < count:
             self.more()
-        return self.take(count)
+        return self.take_bytes(count)
 
     def line(self):
         while b"\n" not in self.buffer:
             self.more()
-        return self.take(self.buffer.index(b"\n") + 1)
+        return self.take_bytes(self.buffer.index(b"\n") + 1)
 
     def answer(self, wanted):
         if callable(wanted):

@@ -256,7 +256,7 @@ def threads_at_once(env):
 
 ALL_SIGNALS = """
 import os, signal, socket, threading
-def take():
+def talk():
     s = socket.create_connection(("10.9.1.1", 7006), 60)
     s.settimeout(None)
     for _ in range(1000):
@@ -264,7 +264,7 @@ def take():
         assert s.recv(1) == b"y"
     os.kill(os.getpid(), signal.SIGUSR1)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-threading.Thread(target=take, daemon=True).start()
+threading.Thread(target=talk, daemon=True).start()
 got = signal.sigwait(range(1, signal.NSIG))
 assert got == signal.SIGUSR1, got
 """

@@ -131,7 +131,8 @@ def opens_and_ends(env, shards):
 
 
 def own_address(env, shards):
-    """Programs dial themselves, on every shard: 64 MiB each way, and no frame leaves."""
+    """Programs dial themselves, on every shard: 64 MiB in each direction, and no frame
+    leaves."""
     program = env.start([env.build / "tests/integration/own-address", shards, 64])
     check(program.wait(10 * WAIT_MAX_S) == 0, program.story())
 

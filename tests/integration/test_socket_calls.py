@@ -151,7 +151,7 @@ def results_of(program):
 def on_the_kernel(env, peer, groups):
     with Namespace(env) as there:
         command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
-        there.take("veth1")
+        there.take_interface("veth1")
         command("ip", "addr", "add", f"{KERNELS}/16", "dev", "veth0")
         command("ip", "addr", "add", f"{KERNELS6}/64", "dev", "veth0", "nodad")
         command("ip", "link", "set", "veth0", "up")

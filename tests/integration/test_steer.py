@@ -460,11 +460,11 @@ def access_log(env, kind):
         def lines():
             return [line for path in [*moved, log] for line in path.read_text().splitlines()]
 
-        def ours():
+        def own_lines():
             """wrk may have had the port before."""
             return [line for line in lines() if f":{port} " in line and " to=23 " in line]
-        eventually(ours, WAIT_MAX_S, "no line of it")
-        mine = fields(ours()[0])
+        eventually(own_lines, WAIT_MAX_S, "no line of it")
+        mine = fields(own_lines()[0])
         check(mine["backend"] == "web" and mine["end"] == "done", f"{mine}")
         check(mine["from"] == str(answer), f"{mine}")
         check(float(mine["connect_ms"]) > 0 and float(mine["duration_ms"]) > 0, f"{mine}")

@@ -62,7 +62,7 @@ def connected(env, number, options, loss):
                 socket.create_connection((OURS, PORT), WAIT_MAX_S) as sock:
             sock.settimeout(WAIT_MAX_S)
             if loss:  # the handshake has measured the round trip
-                wire.say(f"both loss={loss}")
+                wire.configure(f"both loss={loss}")
             yield program, wire, sock
 
 

@@ -201,7 +201,7 @@ def losses(env):
         follower = Follower(env, path, f"{KERNELS}:{port_of(sock)}", "--json")
         follower.await_kind("begin")
         echo(sock, b"c" * CHUNK)  # the handshake and this have measured the round trip
-        wire.say("both loss=4")
+        wire.configure("both loss=4")
         resent, cuts = [], []
         # both causes, since after an RTO RACK resends without another reduction
         while not (cuts and "RACK" in {event["resent"] for event in resent}):
@@ -210,7 +210,7 @@ def losses(env):
             cuts = [event for event in follower.events() if event["kind"] == "cwnd"
                     and event.get("why") == "loss"]
             check(follower.program.alive(), follower.program.story())
-        wire.say("both loss=0")
+        wire.configure("both loss=0")
         echo(sock, b"d" * 1000)
         check({event["resent"] for event in resent} <= CAUSES, f"{resent}")
         check(all(event["len"] > 0 or "F" in event["flags"] for event in resent), f"{resent}")

@@ -85,9 +85,9 @@ def vanished(env):
             client.thread.start()
             client.expect_more("at first")
         began = time.monotonic()
-        wire.say("both loss=100")
+        wire.configure("both loss=100")
         expect_given_up(program, began)
-        wire.say("both loss=0")
+        wire.configure("both loss=0")
         untimed.expect_more("when the path was back")
 
 

@@ -178,7 +178,7 @@ def wrong_lines_change_nothing(env):
     with wire.running():
         pipe = wire.program.process.stdin
         pipe.write(b"both loss=101\nfaster\n")
-        wire.say("a-to-b loss=1,rate=10")
+        wire.configure("a-to-b loss=1,rate=10")
         complaints = wire.program.output("stderr").strip().split("\n")
         check(len(complaints) == 2, wire.program.story())
         check("'loss=101'" in complaints[0] and "'faster'" in complaints[1], wire.program.story())
@@ -495,7 +495,7 @@ def echo_through_a_change(env, number, wire_options, change, holds, size=8 * MIB
                 eventually(lambda: wire.now()["b_to_a"]["out_bytes"] > number * size // 8,
                            WAIT_MAX_S,
                            lambda: f"nothing comes back: {client.story()}\n{server.story()}")
-                wire.say(line)
+                wire.configure(line)
             changed = wire.now()
             status = client.wait(WAIT_MAX_S)
             check(server.alive(), f"the server ended: {server.story()}")

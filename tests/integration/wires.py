@@ -19,7 +19,7 @@ class Wire:
     """A running wire and its counters."""
 
     def __init__(self, env, link_a, link_b, *options):
-        """With --control among the options, say() and now() work."""
+        """With --control among the options, configure() and now() work."""
         self.env = env
         self.json = env.scratch_for({}) / "wire.json"
         self.links = [link_a, link_b]
@@ -48,7 +48,7 @@ class Wire:
         check(found, f"'{line}' ended it: {self.program.story()}")
         return found[0]
 
-    def say(self, line):
+    def configure(self, line):
         """Changes the wire's settings; the change has taken effect on return."""
         self.ask(line, re.escape(f"changed: {line}"))
 
@@ -96,7 +96,7 @@ class Network:
     def join(self):
         for end, interface in enumerate(self.interfaces):
             self.spaces.append(Namespace(self.env))
-            self.spaces[end].take(interface)
+            self.spaces[end].take_interface(interface)
             command(*self.inside(end), "ip", "addr", "add", f"{HOSTS[end]}/24", "dev", interface)
             command(*self.inside(end), "ip", "link", "set", interface, "up")
         return self

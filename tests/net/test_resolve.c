@@ -297,7 +297,7 @@ static void test_changed_resolv_conf_is_followed(void **state)
 	lookup_check(&a, 1);
 }
 
-static void test_servers_at_loopback_addresses_are_none(void **state)
+static void test_servers_at_loopback_addresses_are_ignored(void **state)
 {
 	write_resolv_conf("nameserver 127.0.0.53\nnameserver ::1\n");
 	lookup_begin(&a, "a.test", 4);
@@ -655,7 +655,7 @@ int main(void)
 		TEST(test_hosts_come_before_servers),
 		TEST(test_search_list_completes_short_names),
 		TEST(test_changed_resolv_conf_is_followed),
-		TEST(test_servers_at_loopback_addresses_are_none),
+		TEST(test_servers_at_loopback_addresses_are_ignored),
 		TEST(test_servers_that_could_not_be_set_are_set_later),
 		TEST(test_second_server_answers_for_a_silent_one),
 		TEST(test_silent_servers_are_asked_twice),

@@ -18,7 +18,7 @@ static uint8_t data[65536];
 static uint64_t bytes;
 static bool sending;
 
-static void add(cJSON *object, const char *name, uint64_t value)
+static void add_number(cJSON *object, const char *name, uint64_t value)
 {
 	cJSON_AddNumberToObject(object, name, (double)value);
 }
@@ -28,7 +28,7 @@ static void print(const struct net_tcp_info *info)
 	cJSON *object = cJSON_CreateObject();
 	char *text;
 
-#define ADD(name) add(object, #name, info->name)
+#define ADD(name) add_number(object, #name, info->name)
 	ADD(absent), ADD(state), ADD(ca_state), ADD(retransmits), ADD(probes);
 	ADD(backoff), ADD(options), ADD(snd_wscale), ADD(rcv_wscale), ADD(rto);
 	ADD(snd_mss), ADD(rcv_mss), ADD(unacked), ADD(sacked), ADD(lost);

@@ -293,7 +293,7 @@ int coro_park_at(const char *where, int64_t deadline_ns);
  */
 const char *coro_name(const struct coro *co);
 
-/* ---- the asymmetric core: resuming by hand, values both ways ---- */
+/* ---- the asymmetric core: resuming by hand, values in both directions ---- */
 
 enum coro_status {
 	CORO_DEAD,	/* its body has returned */

@@ -537,7 +537,7 @@ enum net_poll_events {
 	NET_PEER_CLOSED = 4,
 	/* Reported whether asked for or not: */
 	NET_FAILED = 8, /* the connection is over: reset, timed out,
-			   cancelled, or closed both ways */
+			   cancelled, or closed in both directions */
 	NET_GONE = 16,	/* closed by another coroutine: don't use it again */
 };
 
