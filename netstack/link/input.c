@@ -17,9 +17,8 @@
 #define PLAIN_TCP (GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK)
 
 /* The first user words of a frame are lwIP's pbuf of its segment. */
-#define PORT_WORD 4 /* the word of the port: net_frame_port() */
 static_assert(sizeof(struct pbuf_custom) <=
-		      PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
+		      NET_PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
 	      "lwIP's pbuf fits into a frame");
 
 static inline struct pbuf_custom *pbuf_of(struct glue_frame *frame)
@@ -51,7 +50,7 @@ static inline struct pbuf *wrap_one(struct net_port *port,
 	p->flags = PBUF_FLAG_IS_CUSTOM;
 	p->ref = 1;
 	p->if_idx = NETIF_NO_INDEX;
-	frame->user[PORT_WORD] = (uintptr_t)port;
+	frame->user[NET_PORT_WORD] = (uintptr_t)port;
 	port->frames_in++;
 	return p;
 }

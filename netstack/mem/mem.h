@@ -83,11 +83,14 @@ static inline bool net_is_frame(const struct pbuf *p)
 	return p->flags & PBUF_FLAG_IS_CUSTOM;
 }
 
+/* The user word of a frame that is its port; lwIP's pbuf lies before it. */
+#define NET_PORT_WORD 4
+
 /* The port that a frame came from and returns to. */
 static inline struct net_port *net_frame_port(const struct pbuf *frame)
 {
 	return (struct net_port *)(uintptr_t)((
-		const uint64_t *)(const void *)frame)[4];
+		const uint64_t *)(const void *)frame)[NET_PORT_WORD];
 }
 
 /* Like pbuf_free(), fast for a single frame with one reference. */
