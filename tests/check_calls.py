@@ -35,6 +35,7 @@ ALLOWED = {
     "net_clock_ns": ("control", "the public call that reads the clock"),
     "net_addr_parse": ("program", "a public call, for the options of addresses"),
     "net_addr_parse_prefix": ("program", "the same"),
+    "net_listener_established": ("tcp", "a completed handshake is handed to its listener"),
     "net_predict_output": ("recovery", "the last step of output sends what prediction prepared"),
     "net_random": ("recovery", "BBR draws its phase from the generator of sequence numbers"),
     "net_link_send_tcp": ("tcp", "predicted output goes past lwIP's IP to the link"),

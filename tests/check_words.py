@@ -103,8 +103,8 @@ NAMES = (
 )
 
 # As the whole name of a function: it needs a noun.
-FUNCTIONS = frozenset("add begin done drive due make makes mine most news ours owed put rest say says "
-                      "store take takes tell tells theirs told".split())
+FUNCTIONS = frozenset("add begin done drive due make makes mine most news ours owed put rest say "
+                      "says store take takes tell tells theirs told".split())
 FUNCTIONS_CURE = "a noun and a verb: what does it act on?"
 DEFINITION = {
     # The braces of a function stand in the first column.

@@ -134,5 +134,4 @@ int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote);
 bool net_addr_is_own(const struct net_addr *addr);
 /* Like net_addr_to_lwip(), with the zone of a link-local address. */
 void net_addr_read(const struct net_addr *addr, ip_addr_t *ip);
-err_t net_listener_established(struct net_conn *conn);
 void net_listener_stop(struct net_listener *listener);

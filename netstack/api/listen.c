@@ -3,6 +3,7 @@
  */
 #include "netstack/api/api.h"
 #include "netstack/program/events.h"
+#include "netstack/tcp/tcp.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -214,10 +215,6 @@ static void wake_acceptors(struct net_listener *listener)
 	net_poll_wake(listener->pollers, ~0u);
 }
 
-/*
- * Called when the handshake is done. An error resets the connection and frees
- * it, and must not be reported to anybody then.
- */
 err_t net_listener_established(struct net_conn *conn)
 {
 	struct net_listener *listener = conn->listener;

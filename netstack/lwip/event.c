@@ -66,11 +66,6 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	struct net_conn *conn = arg;
 
 	switch (event) {
-	case LWIP_EVENT_ACCEPT:
-		if (!net_conn_of(pcb)->connecting)
-			return net_listener_established(net_conn_of(pcb));
-		dialed(conn); /* the peer has dialed, too */
-		break;
 	case LWIP_EVENT_RECV:
 		return on_recv(conn, p);
 	case LWIP_EVENT_SENT:
@@ -80,6 +75,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 		net_count_bytes(conn, 0, size);
 		net_conn_wake_writer(conn);
 		break;
+	case LWIP_EVENT_ACCEPT: /* of a dial that crossed the peer's */
 	case LWIP_EVENT_CONNECTED:
 		if (conn)
 			dialed(conn);

@@ -213,7 +213,6 @@ int net_handshake_open(const struct net_opening *opening,
 {
 	struct tcp_pcb *pcb = tcp_alloc(TCP_PRIO_NORMAL);
 	struct net_conn *conn = net_conn_of(pcb);
-	err_t err;
 
 	if (!pcb)
 		return -ENOMEM;
@@ -234,8 +233,7 @@ int net_handshake_open(const struct net_opening *opening,
 	count_answers(conn, opening);
 	join_listener(conn, opening->listener);
 	net_trace_begins(conn, "accepted");
-	TCP_EVENT_ACCEPT(NULL, pcb, NULL, ERR_OK, err);
-	if (err != ERR_OK) {
+	if (net_listener_established(conn) != ERR_OK) {
 		net_event_refused(tcp, opening->listener->stopped
 					       ? "stopped"
 					       : "no-coroutine");

@@ -172,6 +172,11 @@ struct net_opening {
 int net_handshake_open(const struct net_opening *opening,
 		       const struct tcp_hdr *tcp, struct net_conn **out);
 /*
+ * Hands an established connection to its listener (api/listen.c). On an error
+ * the caller resets the connection, and reports that to nobody.
+ */
+err_t net_listener_established(struct net_conn *conn);
+/*
  * After a handshake segment for a connection that was in state `before`: sets
  * the values that lwIP computes differently (MSS, window). The connection is on
  * lwIP's list if it is alive.
