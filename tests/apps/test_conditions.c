@@ -47,7 +47,7 @@ static void test_request_without_conditions_gets_the_whole_file(void **state)
 	assert_int_equal(http_choose_coding(head, &request, 3), HTTP_IDENTITY);
 }
 
-static void test_tags(void **state)
+static void test_tags_decide_between_200_304_and_412(void **state)
 {
 	assert_int_equal(check("If-None-Match: \"abc\"\r\n"), 304);
 	assert_int_equal(check("If-None-Match: W/\"abc\"\r\n"), 304);
@@ -72,7 +72,7 @@ static void test_tags(void **state)
 	assert_int_equal(check("If-Match:\r\n"), 412);
 }
 
-static void test_dates(void **state)
+static void test_dates_decide_between_200_304_and_412(void **state)
 {
 	assert_int_equal(check("If-Modified-Since: " SUNDAY "\r\n"), 304);
 	assert_int_equal(check("If-Modified-Since: " LATER "\r\n"), 304);
@@ -207,7 +207,7 @@ static void expect_ranges(const char *value, const char *expected)
 	assert_string_equal(ranges_of("GET", fields, 10), expected);
 }
 
-static void test_ranges(void **state)
+static void test_ranges_are_cut_to_the_file(void **state)
 {
 	expect_ranges("bytes=0-4", "0-4");
 	expect_ranges("Bytes=0-4", "0-4");
@@ -316,7 +316,7 @@ static void expect_coding(const char *value, unsigned there,
 	assert_int_equal(http_choose_coding(head, &request, there), expected);
 }
 
-static void test_codings(void **state)
+static void test_best_accepted_coding_is_chosen(void **state)
 {
 	const unsigned both = HTTP_GZIP | HTTP_BROTLI;
 
@@ -359,19 +359,19 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(
 			test_request_without_conditions_gets_the_whole_file),
-		cmocka_unit_test(test_tags),
-		cmocka_unit_test(test_dates),
+		cmocka_unit_test(test_tags_decide_between_200_304_and_412),
+		cmocka_unit_test(test_dates_decide_between_200_304_and_412),
 		cmocka_unit_test(test_tags_go_before_dates),
 		cmocka_unit_test(test_tags_may_come_in_several_lines),
 		cmocka_unit_test(test_repeated_fields_are_ignored),
 		cmocka_unit_test(test_three_date_formats_are_read),
-		cmocka_unit_test(test_ranges),
+		cmocka_unit_test(test_ranges_are_cut_to_the_file),
 		cmocka_unit_test(test_ranges_beyond_the_end),
 		cmocka_unit_test(test_wrong_ranges_are_ignored),
 		cmocka_unit_test(test_ranges_larger_than_the_file_are_ignored),
 		cmocka_unit_test(
 			test_if_range_applies_to_an_unchanged_file_only),
-		cmocka_unit_test(test_codings),
+		cmocka_unit_test(test_best_accepted_coding_is_chosen),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -310,7 +310,7 @@ static void set_time(const char *name, time_t time)
 	assert_int_equal(utimensat(AT_FDCWD, in_folder(name), times, 0), 0);
 }
 
-static void test_fields(void **state)
+static void test_file_has_validators_and_content_fields(void **state)
 {
 	const struct file *file;
 
@@ -338,7 +338,7 @@ static void test_fields(void **state)
 	assert_string_equal(find("/")->type, "text/html; charset=utf-8");
 }
 
-static void test_compressed_forms(void **state)
+static void test_compressed_forms_are_loaded(void **state)
 {
 	const struct file *file;
 
@@ -463,8 +463,8 @@ int main(void)
 		T(test_path_of_maximum_length_is_loaded),
 		T(test_location_of_a_folder_is_percent_encoded),
 		T(test_folder_named_as_an_index_is_a_folder),
-		T(test_fields),
-		T(test_compressed_forms),
+		T(test_file_has_validators_and_content_fields),
+		T(test_compressed_forms_are_loaded),
 		T(test_stale_compressed_form_is_not_used),
 		T(test_types_are_read_from_a_file),
 		T(test_unreadable_types_are_refused),

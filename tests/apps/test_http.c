@@ -144,7 +144,7 @@ static void test_target_forms_are_parsed(void **state)
 			 -400);
 }
 
-static void test_methods(void **state)
+static void test_methods_are_case_sensitive(void **state)
 {
 	assert_true(parse_text("HEAD / HTTP/1.1\r\n" H "\r\n") > 0);
 	assert_int_equal(r.method, HTTP_HEAD);
@@ -154,7 +154,7 @@ static void test_methods(void **state)
 	assert_int_equal(r.method, HTTP_UNKNOWN);
 }
 
-static void test_versions(void **state)
+static void test_only_versions_1_x_are_parsed(void **state)
 {
 	assert_true(parse_text("GET / HTTP/1.0\r\n\r\n") > 0);
 	assert_int_equal(r.minor, 0);
@@ -505,7 +505,7 @@ static void test_paths_are_decoded_once(void **state)
 	assert_int_equal(http_decode("abc", 3, out, 2), -414);
 }
 
-static void test_dot_segments(void **state)
+static void test_dot_segments_are_removed(void **state)
 {
 	static const struct {
 		const char *path, *normal; /* NULL: it leaves the folder */
@@ -562,8 +562,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_request_is_read_to_its_end),
 		cmocka_unit_test(test_target_forms_are_parsed),
-		cmocka_unit_test(test_methods),
-		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_methods_are_case_sensitive),
+		cmocka_unit_test(test_only_versions_1_x_are_parsed),
 		cmocka_unit_test(test_connection_field_decides_keep_alive),
 		cmocka_unit_test(
 			test_one_empty_line_before_a_request_is_ignored),
@@ -582,7 +582,7 @@ int main(void)
 		cmocka_unit_test(
 			test_chunk_extensions_and_trailers_are_bounded),
 		cmocka_unit_test(test_paths_are_decoded_once),
-		cmocka_unit_test(test_dot_segments),
+		cmocka_unit_test(test_dot_segments_are_removed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ static int parse_in_child(void *words)
 	return parse_words(words) ? OPT_EXIT_USAGE : 0;
 }
 
-static void test_defaults(void **state)
+static void test_options_not_given_have_their_defaults(void **state)
 {
 	assert_int_equal(parse_words(TARGET), 0);
 	assert_int_equal(opts.mode, LOAD_ECHO);
@@ -207,7 +207,7 @@ static void test_a_value_cannot_break_the_line(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_options_not_given_have_their_defaults),
 		cmocka_unit_test(test_target_may_be_a_name),
 		cmocka_unit_test(test_every_option_is_parsed),
 		cmocka_unit_test(test_json_takes_a_file_or_stdout),

@@ -112,7 +112,7 @@ static void *calls_often(void *arg)
 	return NULL;
 }
 
-static void test_many_calls(void **state)
+static void test_calls_of_several_coroutines_all_return(void **state)
 {
 	for (int i = 0; i < 4; i++)
 		task_start(*state, i, peer.s, calls_often);
@@ -515,7 +515,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		PEER(test_call_runs_there_and_gives_the_result),
 		PEER(test_call_to_the_own_scheduler),
-		PEER(test_many_calls),
+		PEER(test_calls_of_several_coroutines_all_return),
 		PEER(test_call_outside_a_coroutine_is_refused),
 		PEER(test_call_times_out_and_never_runs),
 		PEER(test_deadline_that_has_passed),

@@ -274,7 +274,7 @@ static void test_more_ready_descriptors_than_one_poll_returns(void **state)
 	}
 }
 
-static void test_cancel_all(void **state)
+static void test_cancel_all_ends_every_wait(void **state)
 {
 	int fds[2];
 
@@ -425,7 +425,7 @@ int main(void)
 		BOTH(test_wrong_descriptors_and_events_are_refused),
 		BOTH(test_reused_descriptor_number_is_waited_for),
 		BOTH(test_more_ready_descriptors_than_one_poll_returns),
-		BOTH(test_cancel_all),
+		BOTH(test_cancel_all_ends_every_wait),
 		BOTH(test_sleeping_thread_is_woken),
 		BOTH(test_watched_descriptor_ends_the_sleep),
 		BOTH(test_watch_is_called_once),

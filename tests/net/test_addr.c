@@ -57,7 +57,7 @@ static void test_wrong_addresses_are_refused(void **state)
 	assert_int_equal(addr.port, 4242);
 }
 
-static void test_prefixes(void **state)
+static void test_only_valid_prefixes_are_parsed(void **state)
 {
 	static const char *const wrong[] = {
 		"10.9.0.1",  "10.9.0.1/0", "10.9.0.1/33", "fd00::1/129",
@@ -80,7 +80,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_addresses_are_read_and_written),
 		cmocka_unit_test(test_wrong_addresses_are_refused),
-		cmocka_unit_test(test_prefixes),
+		cmocka_unit_test(test_only_valid_prefixes_are_parsed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,7 @@ static int so_error(void)
 	return err;
 }
 
-static void test_nonblocking_connect(void **state)
+static void test_nonblocking_connect_ends_writable(void **state)
 {
 	run_coro(connect_later_body);
 	assert_int_equal(result, -1);
@@ -252,7 +252,7 @@ static void test_accept_blocks_until_a_client_is_there(void **state)
 	run_coro(close_body);
 }
 
-static void test_accept4_flags(void **state)
+static void test_accept4_sets_its_flags(void **state)
 {
 	listen_socket();
 	accept_flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
@@ -265,7 +265,7 @@ static void test_accept4_flags(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
-static void test_nonblocking_accept(void **state)
+static void test_nonblocking_accept_waits_in_poll(void **state)
 {
 	listen_socket();
 	assert_int_equal(fcntl(server, F_SETFL, O_NONBLOCK), 0);
@@ -310,7 +310,7 @@ static void *connect6_body(void *arg)
 	return NULL;
 }
 
-static void test_mapped_addresses(void **state)
+static void test_ipv6_sockets_use_mapped_addresses(void **state)
 {
 	char text[64];
 
@@ -404,7 +404,7 @@ static void test_read_blocks_until_bytes_come(void **state)
 	assert_int_equal(result, 0);
 }
 
-static void test_recv_flags(void **state)
+static void test_recv_obeys_its_flags(void **state)
 {
 	int bytes = 0;
 
@@ -456,7 +456,7 @@ static void test_waitall_peek_ends_at_the_end_of_stream(void **state)
 	expect_bytes("abcdef");
 }
 
-static void test_so_rcvtimeo(void **state)
+static void test_recv_ends_after_so_rcvtimeo(void **state)
 {
 	struct timeval tv = {.tv_usec = 50000};
 
@@ -574,7 +574,7 @@ int main(void)
 		T(test_connect_blocks_until_the_handshake_is_over),
 		T(test_connect_is_refused),
 		T(test_connect_continues_after_so_sndtimeo),
-		T(test_nonblocking_connect),
+		T(test_nonblocking_connect_ends_writable),
 		T(test_nonblocking_connect_is_refused),
 		T(test_close_ends_a_connect),
 		T(test_loopback_addresses_use_the_kernel),
@@ -584,17 +584,17 @@ int main(void)
 		T(test_sockets_outside_coroutines_are_the_kernels),
 		T(test_socket_bound_to_any_follows_its_destination),
 		T(test_accept_blocks_until_a_client_is_there),
-		T(test_accept4_flags),
-		T(test_nonblocking_accept),
-		T(test_mapped_addresses),
+		T(test_accept4_sets_its_flags),
+		T(test_nonblocking_accept_waits_in_poll),
+		T(test_ipv6_sockets_use_mapped_addresses),
 		T(test_accept_takes_many_clients),
 		T(test_stack_closes_over_a_full_queue),
 		T(test_closed_listener_resets_its_queue),
 		T(test_close_wakes_accept),
 		T(test_read_blocks_until_bytes_come),
-		T(test_recv_flags),
+		T(test_recv_obeys_its_flags),
 		T(test_waitall_peek_ends_at_the_end_of_stream),
-		T(test_so_rcvtimeo),
+		T(test_recv_ends_after_so_rcvtimeo),
 		T(test_reset_is_returned_once),
 		T(test_so_error_returns_a_reset),
 		T(test_vectors_are_filled),

@@ -72,7 +72,7 @@ static void test_dup2_copies_our_socket(void **state)
 	assert_true(net_sockets_ours(fd));
 }
 
-static void test_close_range(void **state)
+static void test_close_range_closes_sockets(void **state)
 {
 	struct segment s;
 
@@ -575,7 +575,7 @@ int main(void)
 		T(test_dup_shares_the_connection),
 		T(test_dup2_over_ours_closes_it),
 		T(test_dup2_copies_our_socket),
-		T(test_close_range),
+		T(test_close_range_closes_sockets),
 		T(test_child_uses_the_kernel_only),
 		T(test_child_may_reuse_descriptor_numbers),
 		T(test_vfork_child_leaves_the_table_alone),

@@ -160,7 +160,7 @@ static void *select_body(void *arg)
 	return NULL;
 }
 
-static void test_select(void **state)
+static void test_select_reports_ready_sockets_and_the_time_left(void **state)
 {
 	open_pipe();
 	connect_socket();
@@ -555,7 +555,7 @@ int main(void)
 		T(test_poll_of_many_descriptors_works),
 		T(test_close_wakes_poll),
 		T(test_stack_closes_under_poll),
-		T(test_select),
+		T(test_select_reports_ready_sockets_and_the_time_left),
 		T(test_select_beyond_fd_setsize),
 		T(test_epoll_reports_both_kinds_of_descriptors),
 		T(test_epoll_wakes_for_kernel_descriptors),

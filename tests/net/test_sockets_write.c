@@ -134,7 +134,7 @@ static void *sendfile_body(void *arg)
 	return NULL;
 }
 
-static void test_sendfile(void **state)
+static void test_sendfile_moves_the_offset_and_sends(void **state)
 {
 	FILE *file = tmpfile();
 
@@ -263,7 +263,7 @@ int main(void)
 		T(test_nonblocking_write_accepts_as_much_as_fits),
 		T(test_write_after_shutdown_is_epipe_with_sigpipe),
 		T(test_half_closed_socket_still_reads),
-		T(test_sendfile),
+		T(test_sendfile_moves_the_offset_and_sends),
 		T(test_socket_options_work),
 		T(test_keepalive_set_before_connect_is_applied),
 		T(test_linger_0_resets),
