@@ -92,7 +92,7 @@ struct coro_pair coro_suspend_slow(void *out)
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co;
 
-	if (unlikely(s == NULL))
+	if (unlikely(!s))
 		return pair_err(-EPERM);
 	co = s->cur;
 	if (unlikely(co->ctx.flags &
@@ -149,7 +149,7 @@ int coro_reset(struct coro *co, coro_fn fn)
 
 	if (s != coro_tls_sched)
 		return -EPERM;
-	if (!(co->ctx.flags & CORO_F_HANDLE) || fn == NULL)
+	if (!(co->ctx.flags & CORO_F_HANDLE) || !fn)
 		return -EINVAL;
 	if (co->ctx.state != CORO_ST_DEAD)
 		return -EBUSY;
@@ -191,7 +191,7 @@ static int inject_end(struct coro_sched *s, struct coro *co)
 
 	if (co->ctx.stack->occupant != &co->ctx) {
 		save = coro_buf_get(s, len + CTX_FRAME_SIZE, &cap);
-		if (save == NULL)
+		if (!save)
 			return -ENOMEM;
 		memcpy(save + CTX_FRAME_SIZE, co->ctx.save, len);
 		if (co->ctx.save_cap != 0)
@@ -230,7 +230,7 @@ static int make_way(struct coro_sched *s, const struct coro *co)
 	uint32_t cap, len;
 	void *save;
 
-	if (there == NULL || there == co)
+	if (!there || there == co)
 		return 0;
 	sp = (uintptr_t)there->ctx.sp;
 	if (there == s->cur)
@@ -239,7 +239,7 @@ static int make_way(struct coro_sched *s, const struct coro *co)
 	if (there->ctx.save_cap >= len)
 		return 0;
 	save = coro_buf_get(s, len, &cap);
-	if (save == NULL)
+	if (!save)
 		return -ENOMEM;
 	if (there->ctx.save_cap != 0)
 		coro_buf_put(s, there->ctx.save, there->ctx.save_cap);
@@ -254,7 +254,7 @@ static void forget_joiner(struct coro *co)
 {
 	struct coro *joiner = co->ext->joiner;
 
-	if (joiner == NULL)
+	if (!joiner)
 		return;
 	co->ext->joiner = NULL;
 	joiner->ctx.flags2 &= ~CORO_F2_JOINING;
@@ -296,15 +296,14 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 
 static int destroy(struct coro_sched *s, struct coro *co)
 {
-	if (co->ext != NULL &&
-	    (co->ext->cleanups != NULL || co->ext->locals != NULL))
+	if (co->ext && (co->ext->cleanups || co->ext->locals))
 		return end_with_cleanups(s, co);
 	if (co->ctx.state != CORO_ST_NEW)
 		release_resumer(s, co);
 	if (co->ctx.state == CORO_ST_QUEUED)
 		coro_ring_remove(s, co);
 	stop_for_good(s, co);
-	if (co->ext != NULL)
+	if (co->ext)
 		forget_joiner(co);
 	co->ctx.flags &= ~CORO_F_HANDLE;
 	coro_fiber_end(co);
@@ -337,7 +336,7 @@ int coro_destroy(struct coro *co)
 	case CORO_ST_WAITING:
 		break;
 	}
-	if (co->ext != NULL && co->ext->joiner != NULL)
+	if (co->ext && co->ext->joiner)
 		return -EBUSY;
 	return destroy(s, co);
 }
@@ -347,7 +346,7 @@ static bool destroy_pass(struct coro_sched *s)
 {
 	bool left = false;
 
-	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+	for (struct coro_chunk *c = s->chunks; c; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++) {
 			struct coro *co = &c->coros[i];
 

@@ -41,7 +41,7 @@ static struct coro_call *call_get(struct coro_sched *s)
 {
 	struct coro_call *call = s->free_calls;
 
-	if (call == NULL)
+	if (!call)
 		return malloc(sizeof(*call));
 	s->free_calls = call->next_free;
 	return call;
@@ -57,7 +57,7 @@ void coro_calls_fini(struct coro_sched *s)
 {
 	struct coro_call *call;
 
-	while ((call = s->free_calls) != NULL) {
+	while ((call = s->free_calls)) {
 		s->free_calls = call->next_free;
 		free(call);
 	}
@@ -71,7 +71,7 @@ static void call_back(struct coro_wake *w)
 	struct coro *co = call->co;
 
 	call->back = true;
-	if (unlikely(co == NULL)) {
+	if (unlikely(!co)) {
 		s->wakes_due--;
 		call_put(s, call);
 	} else if (co->ctx.state == CORO_ST_WAITING) {
@@ -183,7 +183,7 @@ static int call_finish(struct coro_sched *s, struct coro *co, void **result,
 		return err;
 	if (err == -ECANCELED) /* reported by the next call */
 		co->ctx.flags |= CORO_F_CANCEL;
-	if (result != NULL)
+	if (result)
 		*result = call->result;
 	if (mine)
 		call_put(s, call);
@@ -207,7 +207,7 @@ int coro_call_with(coro_call_send send, struct coro_sched *to, coro_fn fn,
 	if (s->calls_left >= LEFT_MAX)
 		return -EAGAIN;
 	call = call_get(s);
-	if (call == NULL)
+	if (!call)
 		return -ENOMEM;
 	*call = (struct coro_call){
 		.from = s, .to = to, .co = co, .fn = fn, .arg = arg};

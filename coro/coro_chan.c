@@ -27,7 +27,7 @@ static int chan_open(size_t value_bytes, size_t capacity, bool shared,
 	    __builtin_add_overflow(bytes, sizeof(*ch), &bytes))
 		return -EINVAL;
 	ch = malloc(bytes);
-	if (ch == NULL)
+	if (!ch)
 		return -ENOMEM;
 	memset(ch, 0, sizeof(*ch));
 	ch->value_bytes = value_bytes;
@@ -59,11 +59,11 @@ struct coro_chan *coro_chan_ref(struct coro_chan *ch)
 
 void coro_chan_free(struct coro_chan *ch)
 {
-	if (ch == NULL || atomic_fetch_sub(&ch->refs, 1) != 1)
+	if (!ch || atomic_fetch_sub(&ch->refs, 1) != 1)
 		return;
 	assert(ch->waiters[CORO_RECV].next == &ch->waiters[CORO_RECV]);
 	assert(ch->waiters[CORO_SEND].next == &ch->waiters[CORO_SEND]);
-	assert(ch->watches == NULL);
+	assert(!ch->watches);
 	free(ch);
 }
 
@@ -83,7 +83,7 @@ static inline bool is_shared(struct coro_chan *ch, const char *call)
 		return false;
 	if (ch->shared)
 		return true;
-	if (ch->thread != NULL)
+	if (ch->thread)
 		coro_die_thread(call);
 	ch->thread = here;
 	return false;
@@ -98,7 +98,7 @@ int coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 		return coro_shared_watch(ch, w);
 	w->next = ch->watches;
 	w->pprev = &ch->watches;
-	if (w->next != NULL)
+	if (w->next)
 		w->next->pprev = &w->next;
 	ch->watches = w;
 	return 0;
@@ -106,10 +106,10 @@ int coro_chan_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 
 void coro_chan_unwatch(struct coro_chan_watch *w)
 {
-	if (w->pprev == NULL || unlikely(coro_shared_unwatch(w)))
+	if (!w->pprev || unlikely(coro_shared_unwatch(w)))
 		return;
 	*w->pprev = w->next;
-	if (w->next != NULL)
+	if (w->next)
 		w->next->pprev = w->pprev;
 	w->pprev = NULL;
 }
@@ -118,7 +118,7 @@ cold static void watches_notify(struct coro_chan *ch)
 {
 	struct coro_chan_watch *w = ch->watches, *next;
 
-	for (; w != NULL; w = next) {
+	for (; w; w = next) {
 		next = w->next;
 		w->fn(w);
 	}
@@ -127,7 +127,7 @@ cold static void watches_notify(struct coro_chan *ch)
 /* Notify the watches of this thread's channel that it has changed. */
 static inline void chan_notify(struct coro_chan *ch)
 {
-	if (unlikely(ch->watches != NULL))
+	if (unlikely(ch->watches))
 		watches_notify(ch);
 }
 
@@ -135,7 +135,7 @@ static inline void chan_notify(struct coro_chan *ch)
 void coro_chan_notify_local(const struct coro_select *sel)
 {
 	for (unsigned i = 0; i < sel->n; i++)
-		if (sel->nodes[i].chan != NULL && !sel->nodes[i].chan->shared)
+		if (sel->nodes[i].chan && !sel->nodes[i].chan->shared)
 			chan_notify(sel->nodes[i].chan);
 }
 
@@ -145,7 +145,7 @@ struct chan_node *chan_live_waiter(const struct coro_chan *ch, enum coro_op op)
 {
 	struct chan_node *node = chan_first_waiter(ch, op);
 
-	while (node != NULL && node->sel->shared != NULL &&
+	while (node && node->sel->shared &&
 	       atomic_load(&node->sel->done) != SEL_WAITS) {
 		if (node->link.next == &ch->waiters[op])
 			return NULL;
@@ -161,9 +161,9 @@ unsigned chan_state(const struct coro_chan *ch)
 	if (ch->closed)
 		state = CORO_CHAN_CLOSED | CORO_CHAN_CAN_RECV |
 			CORO_CHAN_CAN_SEND;
-	if (ch->count > 0 || chan_live_waiter(ch, CORO_SEND) != NULL)
+	if (ch->count > 0 || chan_live_waiter(ch, CORO_SEND))
 		state |= CORO_CHAN_CAN_RECV;
-	if (ch->count < ch->capacity || chan_live_waiter(ch, CORO_RECV) != NULL)
+	if (ch->count < ch->capacity || chan_live_waiter(ch, CORO_RECV))
 		state |= CORO_CHAN_CAN_SEND;
 	return state;
 }
@@ -184,8 +184,7 @@ static struct chan_node *take_waiter(const struct coro_chan *ch,
 
 	do
 		node = chan_first_waiter(ch, op);
-	while (node != NULL && unlikely(node->sel->shared != NULL) &&
-	       !coro_shared_take(node));
+	while (node && unlikely(node->sel->shared) && !coro_shared_take(node));
 	return node;
 }
 
@@ -194,7 +193,7 @@ static void unlink_all(struct coro_select *sel)
 	for (unsigned i = 0; i < sel->n; i++) {
 		struct coro_link *l = &sel->nodes[i].link;
 
-		if (sel->nodes[i].chan == NULL)
+		if (!sel->nodes[i].chan)
 			continue;
 		l->prev->next = l->next;
 		l->next->prev = l->prev;
@@ -204,7 +203,7 @@ static void unlink_all(struct coro_select *sel)
 /* Called when a waiting coroutine is woken for another reason, or destroyed. */
 void coro_select_abandon(struct coro_sched *s, struct coro_select *sel)
 {
-	if (unlikely(sel->shared != NULL)) {
+	if (unlikely(sel->shared)) {
 		coro_shared_abandon(sel);
 		return;
 	}
@@ -219,7 +218,7 @@ void coro_select_free(struct coro_sched *s, struct coro *co)
 	struct coro_select *sel = co->select;
 
 	co->ctx.flags2 &= ~CORO_F2_SELECT;
-	if (unlikely(sel->shared != NULL) && coro_shared_orphan(s, sel))
+	if (unlikely(sel->shared) && coro_shared_orphan(s, sel))
 		return;
 	coro_buf_put(s, sel, sel->cap);
 }
@@ -232,7 +231,7 @@ static void node_done(struct chan_node *node, int err)
 
 	if (unlikely(s != coro_tls_sched))
 		coro_die_foreign(sel->co);
-	if (likely(sel->shared == NULL))
+	if (likely(!sel->shared))
 		unlink_all(sel);
 	atomic_store_explicit(&sel->done, node - sel->nodes,
 			      memory_order_relaxed);
@@ -249,10 +248,10 @@ void coro_chan_close(struct coro_chan *ch)
 		return;
 	}
 	ch->closed = true;
-	while ((node = take_waiter(ch, CORO_SEND)) != NULL)
+	while ((node = take_waiter(ch, CORO_SEND)))
 		node_done(node, -EPIPE);
 	/* Receivers wait only when it holds nothing. */
-	while ((node = take_waiter(ch, CORO_RECV)) != NULL)
+	while ((node = take_waiter(ch, CORO_RECV)))
 		node_done(node, -EPIPE);
 	chan_notify(ch);
 }
@@ -268,7 +267,7 @@ int coro_chan_trysend(struct coro_chan *ch, const void *value)
 	if (unlikely(ch->closed))
 		return -EPIPE;
 	receiver = take_waiter(ch, CORO_RECV);
-	if (receiver != NULL) {
+	if (receiver) {
 		chan_copy(ch, receiver->slot, value);
 		node_done(receiver, 0);
 		return 0;
@@ -289,14 +288,14 @@ int coro_chan_tryrecv(struct coro_chan *ch, void *value)
 	sender = take_waiter(ch, CORO_SEND);
 	if (ch->count > 0) {
 		chan_ring_get(ch, value);
-		if (sender != NULL) { /* there is room for its value now */
+		if (sender) { /* there is room for its value now */
 			chan_ring_put(ch, sender->slot);
 			node_done(sender, 0);
 		}
 		chan_notify(ch);
 		return 0;
 	}
-	if (sender != NULL) {
+	if (sender) {
 		chan_copy(ch, value, sender->slot);
 		node_done(sender, 0);
 		return 0;
@@ -309,7 +308,7 @@ static bool case_is_ready(const struct coro_case *c)
 	const unsigned bit =
 		c->op == CORO_SEND ? CORO_CHAN_CAN_SEND : CORO_CHAN_CAN_RECV;
 
-	return c->chan != NULL && coro_chan_state(c->chan) & bit;
+	return c->chan && coro_chan_state(c->chan) & bit;
 }
 
 /*
@@ -326,7 +325,7 @@ static struct coro_case *case_choose(struct coro_case *cases, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		struct coro_case *c = &cases[i];
 
-		if (c->chan == NULL || c->chan->served[c->op] >= oldest ||
+		if (!c->chan || c->chan->served[c->op] >= oldest ||
 		    !case_is_ready(c))
 			continue;
 		best = c;
@@ -346,7 +345,7 @@ int coro_select_try(struct coro_case *cases, unsigned n)
 		return coro_shared_select_try(cases, n);
 	do {
 		c = case_choose(cases, n);
-		if (c == NULL)
+		if (!c)
 			return -EAGAIN;
 		c->chan->served[c->op] = ++turn;
 		c->err = c->op == CORO_SEND
@@ -360,7 +359,7 @@ int coro_select_try(struct coro_case *cases, unsigned n)
 
 static size_t slot_bytes(const struct coro_case *c)
 {
-	return c->chan == NULL ? 0 : (c->chan->value_bytes + 15) & ~(size_t)15;
+	return !c->chan ? 0 : (c->chan->value_bytes + 15) & ~(size_t)15;
 }
 
 static struct coro_select *select_new(struct coro_sched *s,
@@ -383,7 +382,7 @@ static struct coro_select *select_new(struct coro_sched *s,
 	if (bytes > CORO_BUF_MAX)
 		return NULL;
 	sel = coro_buf_get(s, bytes, &cap);
-	if (sel == NULL)
+	if (!sel)
 		return NULL;
 	slot = (char *)sel + slots_at;
 	*sel = (struct coro_select){
@@ -395,7 +394,7 @@ static struct coro_select *select_new(struct coro_sched *s,
 					   .slot = slot,
 					   .chan = cases[i].chan,
 					   .op = cases[i].op};
-		if (shared && node->op == CORO_SEND && node->chan != NULL)
+		if (shared && node->op == CORO_SEND && node->chan)
 			chan_copy(node->chan, slot, cases[i].value);
 		slot += slot_bytes(&cases[i]);
 	}
@@ -411,7 +410,7 @@ static void select_link(struct coro_select *sel, const struct coro_case *cases)
 	for (unsigned i = 0; i < sel->n; i++) {
 		struct chan_node *node = &sel->nodes[i];
 
-		if (node->chan == NULL)
+		if (!node->chan)
 			continue;
 		if (node->op == CORO_SEND)
 			chan_copy(node->chan, node->slot, cases[i].value);
@@ -452,7 +451,7 @@ static int select_wait(struct coro_case *cases, unsigned n, int64_t deadline_ns,
 	if (err < 0)
 		return err;
 	co->select = select_new(s, cases, n, shared);
-	if (co->select == NULL)
+	if (!co->select)
 		return -ENOMEM;
 	if (likely(!shared)) {
 		select_link(co->select, cases);

@@ -79,7 +79,7 @@ static inline char *chan_ring_at(struct coro_chan *ch, size_t i)
 static inline void chan_copy(const struct coro_chan *ch, void *to,
 			     const void *from)
 {
-	if (to != NULL && ch->value_bytes != 0)
+	if (to && ch->value_bytes != 0)
 		memcpy(to, from, ch->value_bytes);
 }
 
@@ -125,7 +125,7 @@ static inline void chan_link(struct chan_node *node)
 static inline bool coro_shared_any(const struct coro_case *cases, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++)
-		if (cases[i].chan != NULL && unlikely(cases[i].chan->shared))
+		if (cases[i].chan && unlikely(cases[i].chan->shared))
 			return true;
 	return false;
 }

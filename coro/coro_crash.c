@@ -78,11 +78,11 @@ recognize(const struct coro *co, const ucontext_t *at, char *text, size_t len)
 	const char *sp = co->ctx.sp;
 	unsigned n;
 
-	if (fn == NULL)
+	if (!fn)
 		return false;
 	if (co->ctx.state == CORO_ST_RUNNING)
 		sp = at ? (const char *)at->uc_mcontext.gregs[REG_RSP] : NULL;
-	if (co->last != NULL && co->ctx.state != CORO_ST_DEAD &&
+	if (co->last && co->ctx.state != CORO_ST_DEAD &&
 	    fn((uintptr_t)co->last, text, len))
 		return true;
 	end = first_words(co, sp, &n);
@@ -90,7 +90,7 @@ recognize(const struct coro *co, const ucontext_t *at, char *text, size_t len)
 	for (unsigned i = 1; i <= n; i++)
 		if (fn(end[-(int)i], text, len))
 			return true;
-	for (size_t i = 0; at != NULL && i < sizeof(regs) / sizeof(*regs); i++)
+	for (size_t i = 0; at && i < sizeof(regs) / sizeof(*regs); i++)
 		if (fn((uintptr_t)at->uc_mcontext.gregs[regs[i]], text, len))
 			return true;
 	return false;
@@ -214,14 +214,14 @@ static void on_crash(int signo, siginfo_t *info, void *context)
 	const struct coro *co = s ? coro_sched_running(s) : NULL;
 	int saved = errno;
 
-	if (s != NULL && signo == SIGSEGV && info->si_code > 0)
+	if (s && signo == SIGSEGV && info->si_code > 0)
 		st = stack_guarding(s, info->si_addr);
-	if (st != NULL)
+	if (st)
 		report_overflow(st, info->si_addr);
-	else if (co != NULL)
+	else if (co)
 		report_crash(co, info, context);
 	errno = saved;
-	if (st == NULL && old->sa_flags & SA_SIGINFO) {
+	if (!st && old->sa_flags & SA_SIGINFO) {
 		old->sa_sigaction(signo, info, context);
 		return;
 	}
@@ -278,7 +278,7 @@ void coro_crash_unwatch(struct coro_sched *s)
 		for (unsigned i = 0; i < N_SIGNALS; i++)
 			put_back(i);
 	pthread_mutex_unlock(&watch_lock);
-	if (s->altstack != NULL) {
+	if (s->altstack) {
 		sigaltstack(&(stack_t){.ss_flags = SS_DISABLE}, NULL);
 		munmap(s->altstack, ALTSTACK_BYTES);
 	}

@@ -54,7 +54,7 @@ size_t coro_name_high_water(const struct coro_sched *s, const char *name)
 	if (id == s->nnames)
 		return 0;
 	most = s->names[id].hwm_bytes;
-	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+	for (struct coro_chunk *c = s->chunks; c; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++) {
 			const struct coro *co = &c->coros[i];
 
@@ -70,7 +70,7 @@ bool coro_on_shared_stack(const void *p)
 {
 	const struct coro_sched *s = coro_tls_sched;
 
-	return s != NULL && (uintptr_t)p - s->shared_lo < s->shared_len;
+	return s && (uintptr_t)p - s->shared_lo < s->shared_len;
 }
 
 unsigned coro_sched_live(const struct coro_sched *s)
@@ -144,7 +144,7 @@ void coro_sched_dump(struct coro_sched *s, int fd)
 		   (unsigned long long)s->wheel.armed);
 	print_line(fd, "  %-18s %-20s %-10s %-24s %8s\n", "coroutine", "name",
 		   "state", "waits in", "stack");
-	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+	for (struct coro_chunk *c = s->chunks; c; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			if (c->coros[i].ctx.state != CORO_ST_DEAD)
 				dump_one(s, &c->coros[i], fd);
@@ -167,7 +167,7 @@ static const struct coro_chunk *walk_begin(const struct coro_sched *s,
 						 CORO_CHUNK_COROS
 				       : 0;
 	}
-	if (walk->chunk == NULL)
+	if (!walk->chunk)
 		walk->chunk = s->chunks;
 	return walk->chunk;
 }
@@ -197,7 +197,7 @@ unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
 	unsigned n = 0;
 
 	coro_check_thread(s, "coro_sched_walk");
-	while (n < max && looks-- && walk->left && c != NULL) {
+	while (n < max && looks-- && walk->left && c) {
 		const struct coro *co;
 
 		if (c->number > (walk->left - 1) / CORO_CHUNK_COROS) {
@@ -209,7 +209,7 @@ unsigned coro_sched_walk(const struct coro_sched *s, struct coro_walk *walk,
 			info_fill(co, &out[n++]);
 	}
 	walk->chunk = c;
-	walk->done = walk->left == 0 || c == NULL;
+	walk->done = walk->left == 0 || !c;
 	return n;
 }
 
@@ -226,7 +226,7 @@ static void on_dump_signal(int signo)
 	/* This runs on any thread: see coro_dump_forget(). */
 	atomic_fetch_add(&dumping, 1);
 	s = dump_sched;
-	if (s != NULL) {
+	if (s) {
 		if (s->dump_asked) /* the loop did not get to it: dump now */
 			coro_sched_dump(s, STDERR_FILENO);
 		s->dump_asked = true;

@@ -44,7 +44,7 @@ static int fds_open(struct coro_sched *s)
 {
 	struct coro_fds *fds = calloc(1, sizeof(*fds));
 
-	if (fds == NULL)
+	if (!fds)
 		return -ENOMEM;
 	/* The system call: a library that takes epoll_create1()'s place would
 	 * take the set for one of the program's. */
@@ -62,7 +62,7 @@ static int fds_open(struct coro_sched *s)
 static void watch_unlink(struct coro_fd_watch *w)
 {
 	*w->pprev = w->next;
-	if (w->next != NULL)
+	if (w->next)
 		w->next->pprev = w->pprev;
 	w->pprev = NULL;
 }
@@ -71,12 +71,12 @@ void coro_fds_fini(struct coro_sched *s)
 {
 	struct coro_fds *fds = s->fds;
 
-	if (fds == NULL)
+	if (!fds)
 		return;
 	s->fds = NULL;
 	close(fds->epoll_fd);
 	for (unsigned i = 0; i < fds->n_fds; i++) {
-		while (fds->fd[i] != NULL && fds->fd[i]->watches != NULL)
+		while (fds->fd[i] && fds->fd[i]->watches)
 			watch_unlink(fds->fd[i]->watches);
 		free(fds->fd[i]);
 	}
@@ -86,7 +86,7 @@ void coro_fds_fini(struct coro_sched *s)
 
 int coro_fds_epoll(const struct coro_sched *s)
 {
-	if (s->fds == NULL || (s->fd_waiting == 0 && s->fds->watched == 0))
+	if (!s->fds || (s->fd_waiting == 0 && s->fds->watched == 0))
 		return -1;
 	return s->fds->epoll_fd;
 }
@@ -99,7 +99,7 @@ static int numbers_grow(struct coro_fds *fds, unsigned number)
 	while (n <= number)
 		n *= 2;
 	grown = realloc(fds->fd, n * sizeof(struct fd *));
-	if (grown == NULL)
+	if (!grown)
 		return -ENOMEM;
 	for (unsigned i = fds->n_fds; i < n; i++)
 		grown[i] = NULL;
@@ -113,7 +113,7 @@ static struct fd *entry_of(struct coro_fds *fds, unsigned number)
 {
 	if (number >= fds->n_fds && numbers_grow(fds, number) < 0)
 		return NULL;
-	if (fds->fd[number] == NULL)
+	if (!fds->fd[number])
 		fds->fd[number] = calloc(1, sizeof(struct fd));
 	return fds->fd[number];
 }
@@ -126,7 +126,7 @@ static uint32_t wanted_by_all(const struct fd *f)
 		for (const struct coro_link *l = f->waiters.next;
 		     l != &f->waiters; l = l->next)
 			events |= (uint32_t)queue_coro(l)->value;
-	for (const struct coro_fd_watch *w = f->watches; w != NULL; w = w->next)
+	for (const struct coro_fd_watch *w = f->watches; w; w = w->next)
 		events |= (uint32_t)w->events;
 	return events;
 }
@@ -173,7 +173,7 @@ static int check_wanted(int number, int events)
 static int wait_begin(struct coro_sched *s, int number, int events,
 		      struct fd **out)
 {
-	int err = s->fds == NULL ? fds_open(s) : 0;
+	int err = !s->fds ? fds_open(s) : 0;
 	struct fd *f;
 
 	if (err < 0)
@@ -183,7 +183,7 @@ static int wait_begin(struct coro_sched *s, int number, int events,
 	    ask_now(number, events) == -EBADF)
 		return -EBADF;
 	f = entry_of(s->fds, (unsigned)number);
-	if (f == NULL)
+	if (!f)
 		return -ENOMEM;
 	*out = f;
 	return fd_arm(s->fds, number, f, (uint32_t)events);
@@ -223,12 +223,12 @@ int coro_fd_watch(int number, int events, struct coro_fd_watch *w)
 	int err = check_wanted(number, events);
 	struct fd *f;
 
-	if (s == NULL)
+	if (!s)
 		return -EPERM;
 	if (err < 0)
 		return err;
 	coro_check_shared(s, w, "coro_fd_watch");
-	if (w->pprev != NULL)
+	if (w->pprev)
 		return -EBUSY;
 	err = wait_begin(s, number, events, &f);
 	if (err < 0)
@@ -237,7 +237,7 @@ int coro_fd_watch(int number, int events, struct coro_fd_watch *w)
 	w->events = events;
 	w->next = f->watches;
 	w->pprev = &f->watches;
-	if (w->next != NULL)
+	if (w->next)
 		w->next->pprev = &w->next;
 	f->watches = w;
 	s->fd_waiting++;
@@ -246,7 +246,7 @@ int coro_fd_watch(int number, int events, struct coro_fd_watch *w)
 
 void coro_fd_unwatch(struct coro_fd_watch *w)
 {
-	if (w->pprev == NULL)
+	if (!w->pprev)
 		return;
 	watch_unlink(w);
 	w->sched->fd_waiting--;
@@ -266,9 +266,8 @@ unsigned coro_fd_waiting(const struct coro_sched *s)
 void coro_fd_cancel_all(struct coro_sched *s)
 {
 	coro_check_thread(s, "coro_fd_cancel_all");
-	for (unsigned i = 0; s->fds != NULL && i < s->fds->n_fds; i++)
-		while (s->fds->fd[i] != NULL &&
-		       !queue_empty(&s->fds->fd[i]->waiters))
+	for (unsigned i = 0; s->fds && i < s->fds->n_fds; i++)
+		while (s->fds->fd[i] && !queue_empty(&s->fds->fd[i]->waiters))
 			coro_ready_with(s, queue_first(&s->fds->fd[i]->waiters),
 					-ECANCELED);
 }
@@ -295,7 +294,7 @@ static void waiters_wake(struct coro_sched *s, struct fd *f, int number,
 	struct coro_link *l = f->waiters.next, *next;
 	struct coro_fd_watch *w = f->watches, *after;
 
-	for (; w != NULL; w = after) {
+	for (; w; w = after) {
 		int its = events & (w->events | POLLERR | POLLHUP);
 
 		after = w->next;
@@ -304,7 +303,7 @@ static void waiters_wake(struct coro_sched *s, struct fd *f, int number,
 			w->fn(w, its);
 		}
 	}
-	for (; l != NULL && l != &f->waiters; l = next) {
+	for (; l && l != &f->waiters; l = next) {
 		struct coro *co = queue_coro(l);
 		int its = events & ((int)co->value | POLLERR | POLLHUP);
 
@@ -313,7 +312,7 @@ static void waiters_wake(struct coro_sched *s, struct fd *f, int number,
 			coro_ready_with(s, co, its);
 	}
 	/* If the number was closed meanwhile, the other waiters wait on. */
-	if ((!queue_empty(&f->waiters) || f->watches != NULL) &&
+	if ((!queue_empty(&f->waiters) || f->watches) &&
 	    fd_arm(s->fds, number, f, 0) < 0)
 		f->known = false;
 }
@@ -338,6 +337,6 @@ cold void coro_fds_look(struct coro_sched *s)
 
 void coro_fds_look_soon(struct coro_sched *s)
 {
-	if (s->fds != NULL)
+	if (s->fds)
 		s->fds->next_look_ns = s->now;
 }

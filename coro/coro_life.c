@@ -28,7 +28,7 @@ uint16_t coro_name_add(struct coro_sched *s, const char *name)
 			return 0;
 		/* A watchdog's thread may be reading the old array: keep it. */
 		names = coro_arena_get(&s->arena, cap * sizeof(*names), 64);
-		if (names == NULL)
+		if (!names)
 			return 0;
 		if (s->nnames != 0)
 			memcpy(names, s->names, s->nnames * sizeof(*names));
@@ -75,7 +75,7 @@ static cold struct coro *block_refill(struct coro_sched *s)
 	if (coro_sched_memory(s) + sizeof(*c) > s->max_bytes)
 		return NULL;
 	c = coro_arena_get(&s->arena, sizeof(*c), 64);
-	if (c == NULL)
+	if (!c)
 		return NULL;
 	c->next = s->chunks;
 	c->number = c->next ? c->next->number + 1 : 0;
@@ -89,7 +89,7 @@ static inline struct coro *block_get(struct coro_sched *s)
 {
 	struct coro *co = s->free_coros;
 
-	if (likely(co != NULL)) {
+	if (likely(co)) {
 		s->free_coros = co->next_free;
 		return co;
 	}
@@ -117,7 +117,7 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 	uint32_t cap;
 	void *save;
 
-	if (unlikely(co == NULL)) {
+	if (unlikely(!co)) {
 		coro_stack_define(coro_stack_of((struct coro *)to),
 				  to->stack->top);
 		return 0;
@@ -132,7 +132,7 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 		co->ctx.hwm_lines =
 			len / 64 < UINT16_MAX ? len / 64 : UINT16_MAX;
 	save = coro_buf_get(s, len, &cap);
-	if (likely(save != NULL)) {
+	if (likely(save)) {
 		save_drop(s, co);
 		co->ctx.save = save;
 		co->ctx.save_cap = cap;
@@ -200,9 +200,9 @@ struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co)
 {
 	uint32_t cap;
 
-	if (co->ext == NULL) {
+	if (!co->ext) {
 		co->ext = coro_buf_get(s, sizeof(*co->ext), &cap);
-		if (co->ext != NULL)
+		if (co->ext)
 			memset(co->ext, 0, sizeof(*co->ext));
 	}
 	return co->ext;
@@ -232,7 +232,7 @@ static inline void coro_discard(struct coro_sched *s, struct coro *co)
 	co->ctx.flags &= CORO_F_HANDLE | CORO_F_FP | CORO_F_MEASURE;
 	if (unlikely(co->ctx.save_cap != 0))
 		save_drop(s, co);
-	if (unlikely(co->ext != NULL))
+	if (unlikely(co->ext))
 		ext_drop(s, co);
 	if (st->ctx.occupant == &co->ctx)
 		st->ctx.occupant = NULL;
@@ -258,12 +258,12 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 {
 	struct coro *joiner, *to = co->resumer;
 
-	if (unlikely(co->ext != NULL)) {
+	if (unlikely(co->ext)) {
 		co->ctx.flags |= CORO_F_KILLED;
 		coro_ext_run(s, co);
 		co->ctx.flags &= ~CORO_F_KILLED;
 		joiner = co->ext->joiner;
-		if (joiner != NULL)
+		if (joiner)
 			coro_ready_with(s, joiner, 0);
 	}
 	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
@@ -287,7 +287,7 @@ void coro_exit(void *result)
 {
 	struct coro *co = coro_self();
 
-	if (co == NULL)
+	if (!co)
 		coro_die("coro_exit outside a coroutine", NULL);
 	coro_exit_now(coro_tls_sched, co, result);
 }
@@ -310,7 +310,7 @@ void coro_end(void *result)
 	struct coro *co = s->cur;
 	void *last = co->last;
 
-	if (last != NULL) {
+	if (last) {
 		co->last = NULL;
 		s->last(last);
 	}
@@ -326,7 +326,7 @@ void coro_set_last(void *arg)
 {
 	struct coro_sched *s = coro_tls_sched;
 
-	if (unlikely(s == NULL || s->cur == &s->main || s->last == NULL))
+	if (unlikely(!s || s->cur == &s->main || !s->last))
 		coro_die("coro_set_last outside a coroutine, or before "
 			 "coro_sched_last",
 			 NULL);
@@ -405,7 +405,7 @@ attr_apply(struct coro_sched *s, const struct coro_attr *a, struct coro *co)
 	if (err < 0)
 		return err;
 	co->ctx.stack = &st->ctx;
-	if (a->name != NULL)
+	if (a->name)
 		co->ctx.name = name_find(s, a->name);
 	if (a->save_fp)
 		co->ctx.flags |= CORO_F_FP;
@@ -423,18 +423,18 @@ new_co(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	struct coro *co;
 	int err;
 
-	if (unlikely(s == NULL || s != coro_tls_sched))
+	if (unlikely(!s || s != coro_tls_sched))
 		return -EPERM;
-	if (unlikely(fn == NULL))
+	if (unlikely(!fn))
 		return -EINVAL;
 	if (unlikely(!coro_ring_reserve(s)))
 		return -ENOMEM;
 	co = block_get(s);
-	if (unlikely(co == NULL))
+	if (unlikely(!co))
 		return -ENOMEM;
 	co->ctx.name = 0;
 	co->ctx.flags = flags | s->measure * CORO_F_MEASURE;
-	if (likely(attr == NULL)) {
+	if (likely(!attr)) {
 		co->ctx.stack = &shared_next(s)->ctx;
 	} else {
 		err = attr_apply(s, attr, co);
@@ -465,8 +465,7 @@ static inline void settle(struct coro_sched *s, struct coro *co)
 	struct coro_stack *st = coro_stack_of(co);
 
 	/* The first switch clears the stack for AddressSanitizer. */
-	if (CORO_ASAN || st->ctx.occupant != NULL || !st->fresh ||
-	    unlikely(s->measure))
+	if (CORO_ASAN || st->ctx.occupant || !st->fresh || unlikely(s->measure))
 		return;
 	memcpy(co->ctx.sp, s->first_frame, sizeof(s->first_frame));
 	st->ctx.occupant = &co->ctx;
@@ -478,7 +477,7 @@ int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	struct coro *co;
 	int err;
 
-	if (s != NULL)
+	if (s)
 		coro_check_shared(s, arg, "coro_spawn: the argument");
 	err = new_co(s, attr, fn, arg, 0, &co);
 	if (unlikely(err < 0))
@@ -486,7 +485,7 @@ int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	settle(s, co);
 	co->ctx.state = CORO_ST_QUEUED;
 	ring_push(s, co);
-	if (out != NULL) {
+	if (out) {
 		co->ctx.flags |= CORO_F_HANDLE;
 		*out = co;
 	}
@@ -506,7 +505,7 @@ void coro_detach(struct coro *co)
 
 	if (unlikely(s != coro_tls_sched))
 		coro_die_foreign(co);
-	if (unlikely(co->ext != NULL && co->ext->joiner != NULL))
+	if (unlikely(co->ext && co->ext->joiner))
 		coro_die("coro_detach while another one joins it", co);
 	if (co->ctx.flags & CORO_F_HANDLE)
 		coro_handle_drop(s, co);
@@ -533,9 +532,9 @@ int coro_join_until(struct coro *co, void **result, int64_t deadline_ns)
 		if (err < 0)
 			return err;
 		ext = coro_ext_get(s, co);
-		if (ext == NULL)
+		if (!ext)
 			return -ENOMEM;
-		if (ext->joiner != NULL)
+		if (ext->joiner)
 			return -EBUSY;
 		ext->joiner = self;
 		self->joinee = co;
@@ -545,7 +544,7 @@ int coro_join_until(struct coro *co, void **result, int64_t deadline_ns)
 		if (err < 0)
 			return err;
 	}
-	if (result != NULL)
+	if (result)
 		*result = (void *)co->value;
 	coro_handle_drop(s, co);
 	return 0;

@@ -15,13 +15,13 @@ int coro_cleanup_push(void (*fn)(void *arg), void *arg)
 	struct coro_ext *ext;
 	uint32_t cap;
 
-	if (co == NULL)
+	if (!co)
 		return -EPERM;
 	ext = coro_ext_get(coro_tls_sched, co);
-	if (ext == NULL)
+	if (!ext)
 		return -ENOMEM;
 	c = coro_buf_get(coro_tls_sched, sizeof(*c), &cap);
-	if (c == NULL)
+	if (!c)
 		return -ENOMEM;
 	*c = (struct coro_cleanup){ext->cleanups, fn, arg};
 	ext->cleanups = c;
@@ -42,9 +42,9 @@ int coro_cleanup_pop(bool run)
 {
 	struct coro *co = coro_self();
 
-	if (co == NULL)
+	if (!co)
 		return -EPERM;
-	if (co->ext == NULL || co->ext->cleanups == NULL)
+	if (!co->ext || !co->ext->cleanups)
 		return -ENOENT;
 	cleanup_pop(coro_tls_sched, co->ext, run);
 	return 0;
@@ -80,7 +80,7 @@ int coro_key_create(void (*destructor)(void *value), unsigned *key)
 
 int coro_key_delete(unsigned key)
 {
-	if (key >= KEYS || destructors[key] == NULL)
+	if (key >= KEYS || !destructors[key])
 		return -EINVAL;
 	destructors[key] = NULL;
 	return 0;
@@ -92,10 +92,10 @@ static int locals_grow(struct coro_sched *s, struct coro_ext *ext,
 	uint32_t cap;
 	void **locals = coro_buf_get(s, count * sizeof(*locals), &cap);
 
-	if (locals == NULL)
+	if (!locals)
 		return -ENOMEM;
 	memset(locals, 0, cap);
-	if (ext->locals != NULL) {
+	if (ext->locals) {
 		memcpy(locals, ext->locals, ext->nlocals * sizeof(*locals));
 		coro_buf_put(s, ext->locals, ext->locals_cap);
 	}
@@ -111,12 +111,12 @@ int coro_local_set(unsigned key, void *value)
 	struct coro_ext *ext;
 	int err;
 
-	if (co == NULL)
+	if (!co)
 		return -EPERM;
-	if (key >= KEYS || destructors[key] == NULL)
+	if (key >= KEYS || !destructors[key])
 		return -EINVAL;
 	ext = coro_ext_get(coro_tls_sched, co);
-	if (ext == NULL)
+	if (!ext)
 		return -ENOMEM;
 	if (key >= ext->nlocals) {
 		err = locals_grow(coro_tls_sched, ext, key + 1);
@@ -131,7 +131,7 @@ void *coro_local_get(unsigned key)
 {
 	struct coro *co = coro_self();
 
-	if (co == NULL || co->ext == NULL || key >= co->ext->nlocals)
+	if (!co || !co->ext || key >= co->ext->nlocals)
 		return NULL;
 	return co->ext->locals[key];
 }
@@ -144,7 +144,7 @@ static bool locals_destroy(struct coro_ext *ext)
 		void *value = ext->locals[i];
 		void (*fn)(void *) = destructors[i];
 
-		if (value == NULL || fn == NULL)
+		if (!value || !fn)
 			continue;
 		ext->locals[i] = NULL;
 		fn(value);
@@ -158,12 +158,12 @@ void coro_ext_run(struct coro_sched *s, struct coro *co)
 {
 	struct coro_ext *ext = co->ext;
 
-	while (ext->cleanups != NULL)
+	while (ext->cleanups)
 		cleanup_pop(s, ext, true);
-	for (int i = 0; i < DESTRUCTOR_ROUNDS && ext->locals != NULL; i++)
+	for (int i = 0; i < DESTRUCTOR_ROUNDS && ext->locals; i++)
 		if (!locals_destroy(ext))
 			break;
-	if (ext->locals != NULL)
+	if (ext->locals)
 		coro_buf_put(s, ext->locals, ext->locals_cap);
 	ext->locals = NULL;
 	ext->nlocals = 0;

@@ -57,7 +57,7 @@ static bool arena_grow(struct coro_arena *a, size_t need)
 	while (bytes < need + REGION_HEAD)
 		bytes *= 2;
 	r = (void *)(bytes >= HUGE_BYTES ? map_huge(bytes) : map_small(bytes));
-	if (r == NULL)
+	if (!r)
 		return false;
 	r->next = a->regions;
 	r->bytes = bytes;
@@ -102,7 +102,7 @@ void *coro_arena_get(struct coro_arena *a, size_t bytes, size_t align)
 
 	if (fails_on_demand())
 		return NULL;
-	if (a->cur == NULL || (size_t)(a->end - p) < bytes || p > a->end) {
+	if (!a->cur || (size_t)(a->end - p) < bytes || p > a->end) {
 		if (!arena_grow(a, bytes + align))
 			return NULL;
 		p = align_up(a->cur, align);
@@ -115,7 +115,7 @@ void coro_arena_fini(struct coro_arena *a)
 {
 	struct coro_region *r, *next;
 
-	for (r = a->regions; r != NULL; r = next) {
+	for (r = a->regions; r; r = next) {
 		next = r->next;
 		munmap(r, r->bytes);
 	}
@@ -155,7 +155,7 @@ static cold void *buf_refill(struct coro_sched *s, unsigned class,
 	size_t n = REFILL_BYTES / bytes ? REFILL_BYTES / bytes : 1;
 	char *p = coro_arena_get(&s->arena, n * bytes, 64);
 
-	if (p == NULL)
+	if (!p)
 		return NULL;
 	s->bufs.cur[class] = p + bytes;
 	s->bufs.end[class] = p + n * bytes;
@@ -172,14 +172,14 @@ void *coro_buf_get(struct coro_sched *s, uint32_t bytes, uint32_t *cap)
 
 	assert(class < CORO_BUF_CLASSES);
 	*cap = lines * 64;
-	if (likely(p != NULL)) {
+	if (likely(p)) {
 		s->bufs.free[class] = *(void **)p;
 	} else if (s->bufs.cur[class] != s->bufs.end[class]) {
 		p = s->bufs.cur[class];
 		s->bufs.cur[class] += lines * 64;
 	} else {
 		p = buf_refill(s, class, lines * 64);
-		if (p == NULL)
+		if (!p)
 			return NULL;
 	}
 	s->bufs.live_bytes += lines * 64;

@@ -133,7 +133,7 @@ static int slots_make(void)
 	while (n <= pool.max_queued + pool.max_threads)
 		n *= 2;
 	slots = malloc(n * sizeof(*slots));
-	if (slots == NULL)
+	if (!slots)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < n; i++)
 		atomic_init(&slots[i].turn, i);
@@ -158,7 +158,7 @@ static int thread_reserve(void)
 		 atomic_load(&pool.threads) >= pool.max_threads ||
 		 pthread_mutex_trylock(&pool.lock) != 0)
 		return 0;
-	if (pool.slots == NULL)
+	if (!pool.slots)
 		err = slots_make();
 	if (err == 0 && atomic_load(&pool.threads) < pool.max_threads)
 		err = thread_make();
@@ -203,7 +203,7 @@ int coro_offload_limits(unsigned threads, unsigned queue)
 	    queue > CORO_OFFLOAD_QUEUE_MAX)
 		return -EINVAL;
 	pthread_mutex_lock(&pool.lock);
-	if (pool.slots != NULL) {
+	if (pool.slots) {
 		err = -EBUSY;
 	} else {
 		pool.max_threads = threads ? threads : pool.max_threads;

@@ -51,7 +51,7 @@ extern struct coro_eh *__cxa_get_globals(void) __attribute__((weak));
 
 static struct coro_eh *eh_of_thread(struct coro_sched *s)
 {
-	return __cxa_get_globals != NULL ? __cxa_get_globals() : &s->no_eh;
+	return __cxa_get_globals ? __cxa_get_globals() : &s->no_eh;
 }
 
 /* Set up what belongs to the thread that runs the scheduler. */
@@ -65,7 +65,7 @@ static void thread_init(struct coro_sched *s)
 		static coro_tls size_t size;
 		pthread_attr_t attr;
 
-		if (lo == NULL) {
+		if (!lo) {
 			pthread_getattr_np(pthread_self(), &attr);
 			pthread_attr_getstack(&attr, &lo, &size);
 			pthread_attr_destroy(&attr);
@@ -106,7 +106,7 @@ void coro_sched_leave(struct coro_sched *s)
 
 int coro_sched_enter(struct coro_sched *s)
 {
-	if (coro_tls_sched != NULL)
+	if (coro_tls_sched)
 		return -EEXIST;
 	coro_tls_sched = s;
 	thread_init(s);
@@ -122,12 +122,12 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 
 	if (err < 0)
 		return err;
-	if (coro_tls_sched != NULL)
+	if (coro_tls_sched)
 		return -EEXIST;
 	if (shadow_stack_active())
 		return -ENOTSUP;
 	s = aligned_alloc(64, (sizeof(*s) + 63) & ~(size_t)63);
-	if (s == NULL)
+	if (!s)
 		return -ENOMEM;
 	memset(s, 0, sizeof(*s));
 	if (coro_stack_checked())
@@ -147,10 +147,10 @@ int coro_sched_open(const struct coro_sched_attr *attr, struct coro_sched **out)
 	if (err < 0)
 		goto free_ring;
 	err = -ENOMEM;
-	if (s->ring == NULL)
+	if (!s->ring)
 		goto free_ring;
 	coro_name_add(s, "coro");
-	if (s->names == NULL)
+	if (!s->names)
 		goto free_ring;
 	err = coro_stacks_init(
 		s, a->stack_size ? a->stack_size : STACK_SIZE_DEFAULT,
@@ -191,7 +191,7 @@ void coro_sched_close(struct coro_sched *s)
 	coro_destroy_all(s);
 	coro_post_close(s);
 	coro_calls_fini(s);
-	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+	for (struct coro_chunk *c = s->chunks; c; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			coro_fiber_end(&c->coros[i]);
 	coro_dump_forget(s);

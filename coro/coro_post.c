@@ -124,14 +124,14 @@ static void inbox_drain(struct coro_sched *s, bool own_alone)
 {
 	struct coro_wake *w = atomic_exchange(&s->inbox, NULL), *list = NULL;
 
-	while (w != NULL) {
+	while (w) {
 		struct coro_wake *next = w->next;
 
 		w->next = list;
 		list = w;
 		w = next;
 	}
-	while (list != NULL) {
+	while (list) {
 		w = list;
 		list = w->next;
 		__atomic_exchange_n(&w->posted, 0, __ATOMIC_ACQ_REL);
@@ -208,7 +208,7 @@ int coro_post(struct coro_sched *s, void (*fn)(void *arg), void *arg)
 {
 	int err;
 
-	if (coro_tls_sched != NULL)
+	if (coro_tls_sched)
 		coro_check_shared(coro_tls_sched, arg,
 				  "coro_post: the argument");
 	if (unlikely(!poster_enter(s, CORO_OPEN)))
@@ -233,7 +233,7 @@ int coro_post_init(struct coro_sched *s, unsigned capacity)
 	s->post_mask = (1u << s->post_shift) - 1;
 	/* calloc() leaves pages untouched until they are used. */
 	s->posts = calloc(s->post_mask + 1, sizeof(*s->posts));
-	if (s->posts == NULL)
+	if (!s->posts)
 		return -ENOMEM;
 	coro_wake_init_own(&s->post_wake, queue_run);
 	atomic_init(&s->refs, 1);
@@ -283,7 +283,7 @@ struct coro_sched *coro_sched_ref(struct coro_sched *s)
 
 void coro_sched_unref(struct coro_sched *s)
 {
-	if (s == NULL || atomic_fetch_sub(&s->refs, 1) != 1)
+	if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
 		return;
 	free(s->posts);
 	free(s);

@@ -514,7 +514,7 @@ struct coro_pair coro_switch_eh(struct coro_sched *s, struct coro *from,
 /* Is the running coroutine in a C++ catch block, or unwinding to one? */
 static inline bool coro_in_catch(const struct coro_sched *s)
 {
-	return s->eh->caught != NULL || s->eh->uncaught != 0;
+	return s->eh->caught || s->eh->uncaught != 0;
 }
 
 /*

@@ -11,7 +11,7 @@
 
 static inline bool queue_empty(const struct coro_link *q)
 {
-	return q->next == NULL || q->next == q;
+	return !q->next || q->next == q;
 }
 
 static inline struct coro *queue_coro(const struct coro_link *l)
@@ -26,7 +26,7 @@ static inline struct coro *queue_first(const struct coro_link *q)
 
 static inline void queue_add(struct coro_link *q, struct coro *co)
 {
-	if (q->next == NULL)
+	if (!q->next)
 		q->next = q->prev = q;
 	co->link.next = q;
 	co->link.prev = q->prev;

@@ -21,7 +21,7 @@ int coro_sched_wait(struct coro_sched *s, int64_t until_ns)
 		return 0;
 	coro_fds_look_soon(s);
 	atomic_store(&s->asleep, true);
-	if (atomic_load(&s->inbox) == NULL && !s->dump_asked &&
+	if (!atomic_load(&s->inbox) && !s->dump_asked &&
 	    ppoll(pfd, 2, until_ns == CORO_FOREVER ? NULL : &ts, NULL) < 0 &&
 	    errno != EINTR)
 		err = -errno;
@@ -46,7 +46,7 @@ static unsigned count_blocked(const struct coro_sched *s)
 {
 	unsigned n = 0;
 
-	for (struct coro_chunk *c = s->chunks; c != NULL; c = c->next)
+	for (struct coro_chunk *c = s->chunks; c; c = c->next)
 		for (unsigned i = 0; i < CORO_CHUNK_COROS; i++)
 			n += c->coros[i].ctx.state == CORO_ST_PARKED ||
 			     c->coros[i].ctx.state == CORO_ST_WAITING;

@@ -60,7 +60,7 @@ static void asan_before(struct coro *from, struct coro *to)
 void coro_fiber_end(struct coro *co)
 {
 #if CORO_TSAN
-	if (co->fiber != NULL)
+	if (co->fiber)
 		__tsan_destroy_fiber(co->fiber);
 	co->fiber = NULL;
 #endif
@@ -114,7 +114,7 @@ cold bool coro_ring_grow(struct coro_sched *s)
 	struct coro **ring;
 
 	ring = realloc(NULL, (size_t)cap * 2 * sizeof(*ring));
-	if (ring == NULL)
+	if (!ring)
 		return false;
 	for (uint32_t i = s->head; i != s->tail; i++)
 		ring[i & (cap * 2 - 1)] = s->ring[i & s->mask];
@@ -186,7 +186,7 @@ struct coro *coro_self(void)
 {
 	struct coro *co = coro_current();
 
-	return co == NULL || co->ctx.flags & CORO_F_MAIN ? NULL : co;
+	return !co || co->ctx.flags & CORO_F_MAIN ? NULL : co;
 }
 
 cold static int may_not_block(struct coro *co)
@@ -204,7 +204,7 @@ cold static int may_not_block(struct coro *co)
  * it has been cancelled. */
 int coro_may_block(struct coro *co)
 {
-	if (unlikely(co == NULL))
+	if (unlikely(!co))
 		return -EPERM;
 	if (likely(!(co->ctx.flags &
 		     (CORO_F_MAIN | CORO_F_KILLED | CORO_F_CANCEL))))
@@ -312,7 +312,7 @@ int coro_park(void)
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co;
 
-	if (unlikely(s == NULL))
+	if (unlikely(!s))
 		return -EPERM;
 	co = s->cur;
 	if (unlikely(co->ctx.flags & CORO_F_SLOW))
@@ -326,7 +326,7 @@ int coro_park_at(const char *where, int64_t deadline_ns)
 {
 	struct coro_sched *s = coro_tls_sched;
 
-	if (unlikely(s == NULL))
+	if (unlikely(!s))
 		return -EPERM;
 	return park_slow(s, s->cur, deadline_ns, where);
 }
@@ -363,7 +363,7 @@ int coro_yield(void)
 	struct coro_sched *s = coro_tls_sched;
 	struct coro *co;
 
-	if (unlikely(s == NULL))
+	if (unlikely(!s))
 		return -EPERM;
 	co = s->cur;
 	if (unlikely(co->ctx.flags & CORO_F_SLOW)) {
@@ -399,7 +399,7 @@ int coro_sleep_ns(int64_t ns)
 	struct coro_sched *s = coro_tls_sched;
 	int64_t t;
 
-	if (unlikely(s == NULL))
+	if (unlikely(!s))
 		return -EPERM;
 	/* Count from the real time, not the cached one: never too short. */
 	if (__builtin_add_overflow(coro_sched_clock(s), ns, &t))
@@ -428,7 +428,7 @@ bool coro_cancelled(void)
 {
 	struct coro *co = coro_current();
 
-	return co != NULL && co->ctx.flags2 & CORO_F2_CANCELLED;
+	return co && co->ctx.flags2 & CORO_F2_CANCELLED;
 }
 
 int64_t coro_deadline_set(int64_t deadline_ns)
@@ -436,7 +436,7 @@ int64_t coro_deadline_set(int64_t deadline_ns)
 	struct coro *co = coro_current();
 	int64_t old = coro_deadline();
 
-	if (co == NULL)
+	if (!co)
 		return old;
 	co->deadline = deadline_ns;
 	if (deadline_ns == CORO_FOREVER)
@@ -450,7 +450,7 @@ int64_t coro_deadline(void)
 {
 	struct coro *co = coro_current();
 
-	if (co == NULL || !(co->ctx.flags & CORO_F_DEADLINE))
+	if (!co || !(co->ctx.flags & CORO_F_DEADLINE))
 		return CORO_FOREVER;
 	return co->deadline;
 }

@@ -53,7 +53,7 @@ static void wait_over(struct coro_wake *wake)
 	struct coro *co = w->sel->co;
 
 	w->back = true;
-	if (co == NULL) {
+	if (!co) {
 		w->sched->wakes_due--;
 		coro_buf_put(w->sched, w->sel, w->sel->cap);
 	} else if (co->ctx.state == CORO_ST_WAITING) {
@@ -89,7 +89,7 @@ void coro_shared_wait_init(struct shared_wait *w, struct coro_select *sel,
 	*w = (struct shared_wait){.sel = sel, .sched = s};
 	coro_wake_init_own(&w->wake, wait_over);
 	for (unsigned i = 0; i < sel->n; i++)
-		if (sel->nodes[i].chan != NULL && sel->nodes[i].chan->shared)
+		if (sel->nodes[i].chan && sel->nodes[i].chan->shared)
 			w->chans[n++] = sel->nodes[i].chan;
 	w->n = sort_channels(w->chans, n);
 }
@@ -118,7 +118,7 @@ static struct chan_node *take_first(struct coro_chan *ch, enum coro_op op)
 
 	do
 		node = chan_first_waiter(ch, op);
-	while (node != NULL && !coro_shared_take(node));
+	while (node && !coro_shared_take(node));
 	return node;
 }
 
@@ -138,7 +138,7 @@ static void select_wake(struct coro_select *sel)
 {
 	struct shared_wait *w;
 
-	if (sel == NULL)
+	if (!sel)
 		return;
 	w = sel->shared;
 	if (w->sched == coro_tls_sched)
@@ -157,7 +157,7 @@ void coro_shared_abandon(struct coro_select *sel)
 	for (unsigned i = 0; i < w->n; i++)
 		chan_lock(w->chans[i]);
 	for (unsigned i = 0; i < sel->n; i++)
-		if (sel->nodes[i].link.next != NULL)
+		if (sel->nodes[i].link.next)
 			node_unlink(&sel->nodes[i]);
 	for (unsigned i = 0; i < w->n; i++)
 		chan_unlock(w->chans[i]);
@@ -196,7 +196,7 @@ static void watch_notify(struct coro_wake *wake)
 {
 	struct shared_watch *d = (struct shared_watch *)wake;
 
-	if (d->w != NULL) {
+	if (d->w) {
 		d->w->fn(d->w); /* may end the watch, which frees d */
 		return;
 	}
@@ -209,7 +209,7 @@ static void delegates_notify(struct coro_chan *ch)
 {
 	struct shared_watch *d = ch->shared_watches;
 
-	for (; unlikely(d != NULL); d = d->next)
+	for (; unlikely(d); d = d->next)
 		coro_wake_post_own(d->sched, &d->wake);
 }
 
@@ -219,10 +219,10 @@ int coro_shared_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 	struct shared_watch *d;
 	uint32_t cap;
 
-	if (s == NULL)
+	if (!s)
 		return -EPERM;
 	d = coro_buf_get(s, sizeof(*d), &cap);
-	if (d == NULL)
+	if (!d)
 		return -ENOMEM;
 	*d = (struct shared_watch){.w = w, .sched = s, .ch = ch, .cap = cap};
 	coro_wake_init_own(&d->wake, watch_notify);
@@ -231,7 +231,7 @@ int coro_shared_watch(struct coro_chan *ch, struct coro_chan_watch *w)
 	chan_lock(ch);
 	d->next = ch->shared_watches;
 	d->pprev = &ch->shared_watches;
-	if (d->next != NULL)
+	if (d->next)
 		d->next->pprev = &d->next;
 	ch->shared_watches = d;
 	chan_unlock(ch);
@@ -247,7 +247,7 @@ bool coro_shared_unwatch(struct coro_chan_watch *w)
 	coro_check_thread(d->sched, "coro_chan_unwatch");
 	chan_lock(d->ch);
 	*d->pprev = d->next;
-	if (d->next != NULL)
+	if (d->next)
 		d->next->pprev = d->pprev;
 	chan_unlock(d->ch);
 	w->pprev = NULL;
@@ -270,7 +270,7 @@ static int send_locked(struct coro_chan *ch, const void *value,
 	if (ch->closed)
 		return -EPIPE;
 	receiver = take_first(ch, CORO_RECV);
-	if (receiver != NULL) {
+	if (receiver) {
 		chan_copy(ch, receiver->slot, value);
 		*woken = complete_wait(receiver, 0);
 		return 0;
@@ -289,14 +289,14 @@ static int recv_locked(struct coro_chan *ch, void *value,
 
 	if (ch->count > 0) {
 		chan_ring_get(ch, value);
-		if (sender != NULL)
+		if (sender)
 			chan_ring_put(ch, sender->slot);
-	} else if (sender != NULL) {
+	} else if (sender) {
 		chan_copy(ch, value, sender->slot);
 	} else {
 		return ch->closed ? -EPIPE : -EAGAIN;
 	}
-	if (sender != NULL)
+	if (sender)
 		*woken = complete_wait(sender, 0);
 	delegates_notify(ch);
 	return 0;
@@ -339,7 +339,7 @@ static void close_waiters(struct coro_chan *ch, enum coro_op op,
 {
 	struct chan_node *node;
 
-	while ((node = take_first(ch, op)) != NULL) {
+	while ((node = take_first(ch, op))) {
 		struct coro_select *sel = complete_wait(node, -EPIPE);
 
 		sel->shared->next_woken = *list;
@@ -357,7 +357,7 @@ void coro_shared_close(struct coro_chan *ch)
 	close_waiters(ch, CORO_RECV, &list); /* they wait only if it is empty */
 	delegates_notify(ch);
 	chan_unlock(ch);
-	while (list != NULL) {
+	while (list) {
 		struct coro_select *sel = list;
 
 		list = sel->shared->next_woken;
@@ -408,7 +408,7 @@ int coro_shared_select_try(struct coro_case *cases, unsigned n)
 		struct coro_case *c = &cases[i];
 		int err;
 
-		if (c->chan == NULL)
+		if (!c->chan)
 			continue;
 		err = c->op == CORO_SEND ? coro_chan_trysend(c->chan, c->value)
 					 : coro_chan_tryrecv(c->chan, c->value);
@@ -433,14 +433,14 @@ int coro_shared_link(struct coro_select *sel, struct coro_case *cases)
 	for (unsigned i = 0; i < w->n; i++)
 		chan_lock(w->chans[i]);
 	for (unsigned i = 0; i < sel->n && chosen < 0; i++) {
-		if (cases[i].chan == NULL || !cases[i].chan->shared)
+		if (!cases[i].chan || !cases[i].chan->shared)
 			continue;
 		cases[i].err = do_locked(&cases[i], &woken);
 		if (cases[i].err != -EAGAIN)
 			chosen = (int)i;
 	}
 	for (unsigned i = 0; i < sel->n && chosen < 0; i++)
-		if (cases[i].chan != NULL)
+		if (cases[i].chan)
 			chan_link(&sel->nodes[i]);
 	for (unsigned i = 0; i < w->n && chosen < 0; i++)
 		delegates_notify(w->chans[i]);

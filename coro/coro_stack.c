@@ -94,10 +94,10 @@ int coro_stacks_init(struct coro_sched *s, size_t size, unsigned count)
 	char *base;
 
 	s->stacks = coro_arena_get(&s->arena, count * sizeof(*s->stacks), 64);
-	if (s->stacks == NULL)
+	if (!s->stacks)
 		return -ENOMEM;
 	base = map_stacks(count * slot);
-	if (base == NULL)
+	if (!base)
 		return -ENOMEM;
 	s->shared_lo = (uintptr_t)base;
 	s->shared_len = count * slot;
@@ -140,10 +140,10 @@ static int pool_refill(struct coro_sched *s, struct coro_pool *pool,
 	struct coro_map *m = coro_arena_get(&s->arena, sizeof(*m), 8);
 	char *base;
 
-	if (m == NULL)
+	if (!m)
 		return -ENOMEM;
 	base = map_stacks(n * slot);
-	if (base == NULL)
+	if (!base)
 		return -ENOMEM;
 	map_record(s, m, base, n * slot);
 	pool->cur = base;
@@ -160,7 +160,7 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 	struct coro_stack *st = pool->free;
 	int err;
 
-	if (likely(st != NULL)) {
+	if (likely(st)) {
 		pool->free = st->next_free;
 		*out = st;
 		return 0;
@@ -172,7 +172,7 @@ int coro_stack_private_get(struct coro_sched *s, size_t size, bool guard,
 			return err;
 	}
 	st = coro_arena_get(&s->arena, sizeof(*st), 64);
-	if (st == NULL)
+	if (!st)
 		return -ENOMEM;
 	memset(st, 0, sizeof(*st));
 	stack_init(s, st, pool->cur, size, s->private_count++);
@@ -234,7 +234,7 @@ void coro_stacks_fini(struct coro_sched *s)
 		stack_forget(st);
 	for (unsigned i = 0; i < s->nstacks; i++)
 		stack_forget(&s->stacks[i]);
-	for (m = s->private_maps; m != NULL; m = next) {
+	for (m = s->private_maps; m; m = next) {
 		next = m->next;
 		munmap(m->base, m->bytes);
 	}

@@ -47,11 +47,11 @@ int coro_mutex_trylock(struct coro_mutex *m)
 {
 	struct coro *co = coro_self();
 
-	if (unlikely(co == NULL))
+	if (unlikely(!co))
 		return -EPERM;
 	if (unlikely(m->owner == co))
 		return -EDEADLK;
-	if (m->owner != NULL)
+	if (m->owner)
 		return -EBUSY;
 	coro_check_shared(coro_tls_sched, m, "coro_mutex_lock: the mutex");
 	m->owner = co;
@@ -75,7 +75,7 @@ int coro_mutex_lock(struct coro_mutex *m)
 static void mutex_pass_on(struct coro_mutex *m)
 {
 	m->owner = queue_empty(&m->waiters) ? NULL : queue_first(&m->waiters);
-	if (m->owner != NULL)
+	if (m->owner)
 		waiter_wake(m->owner);
 }
 
@@ -83,7 +83,7 @@ int coro_mutex_unlock(struct coro_mutex *m)
 {
 	struct coro *co = coro_self();
 
-	if (unlikely(co == NULL || m->owner != co))
+	if (unlikely(!co || m->owner != co))
 		return -EPERM;
 	mutex_pass_on(m);
 	return 0;
@@ -98,7 +98,7 @@ static bool rw_grant_first(struct coro_rwlock *rw)
 {
 	struct coro *co = queue_first(&rw->waiters);
 
-	if (rw->writer != NULL)
+	if (rw->writer)
 		return false;
 	if (co->value & WRITER) {
 		if (rw->readers != 0)
@@ -144,11 +144,11 @@ int coro_rwlock_rdlock_until(struct coro_rwlock *rw, int64_t deadline_ns)
 {
 	struct coro *co = coro_self();
 
-	if (co == NULL)
+	if (!co)
 		return -EPERM;
 	if (rw->writer == co)
 		return -EDEADLK;
-	if (rw->writer != NULL || !queue_empty(&rw->waiters))
+	if (rw->writer || !queue_empty(&rw->waiters))
 		return rw_wait(rw, READER, deadline_ns, "coro_rwlock_rdlock");
 	coro_check_shared(coro_tls_sched, rw, "coro_rwlock_rdlock: the lock");
 	rw->readers++;
@@ -164,11 +164,11 @@ int coro_rwlock_wrlock_until(struct coro_rwlock *rw, int64_t deadline_ns)
 {
 	struct coro *co = coro_self();
 
-	if (co == NULL)
+	if (!co)
 		return -EPERM;
 	if (rw->writer == co)
 		return -EDEADLK;
-	if (rw->writer != NULL || rw->readers != 0)
+	if (rw->writer || rw->readers != 0)
 		return rw_wait(rw, WRITER, deadline_ns, "coro_rwlock_wrlock");
 	coro_check_shared(coro_tls_sched, rw, "coro_rwlock_wrlock: the lock");
 	rw->writer = co;
@@ -184,7 +184,7 @@ int coro_rwlock_unlock(struct coro_rwlock *rw)
 {
 	struct coro *co = coro_self();
 
-	if (co == NULL)
+	if (!co)
 		return -EPERM;
 	if (rw->writer == co)
 		rw->writer = NULL;
@@ -203,7 +203,7 @@ static int cond_relock(struct coro *co, struct coro_mutex *m)
 {
 	if (m->owner == co)
 		return 0;
-	if (m->owner == NULL) {
+	if (!m->owner) {
 		m->owner = co;
 		return 0;
 	}
@@ -218,7 +218,7 @@ int coro_cond_wait_until(struct coro_cond *c, struct coro_mutex *m,
 	struct coro *co = coro_self();
 	int err, relock;
 
-	if (co == NULL || m->owner != co)
+	if (!co || m->owner != co)
 		return -EPERM;
 	err = coro_may_block(co);
 	if (err < 0)
@@ -251,7 +251,7 @@ void coro_cond_signal(struct coro_cond *c)
 		return;
 	co = queue_first(&c->waiters);
 	m = (struct coro_mutex *)co->value;
-	if (m->owner == NULL) {
+	if (!m->owner) {
 		m->owner = co;
 		waiter_wake(co);
 		return;
@@ -352,7 +352,7 @@ static unsigned queue_count(const struct coro_link *q)
 {
 	unsigned n = 0;
 
-	if (q->next != NULL)
+	if (q->next)
 		for (const struct coro_link *l = q->next; l != q; l = l->next)
 			n++;
 	return n;
@@ -360,7 +360,7 @@ static unsigned queue_count(const struct coro_link *q)
 
 int coro_barrier_wait_until(struct coro_barrier *b, int64_t deadline_ns)
 {
-	if (coro_self() == NULL)
+	if (!coro_self())
 		return -EPERM;
 	/* Waiters that gave up are still counted: count again when it seems
 	 * that all have come. */

@@ -79,16 +79,16 @@ static cold uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
 	struct coro_slot *slot = &s->wheel.slot[i];
 	struct coro_timer_block *b = s->wheel.free_blocks;
 
-	if (b != NULL)
+	if (b)
 		s->wheel.free_blocks = b->next;
 	else
 		b = coro_arena_get(&s->arena, sizeof(*b), sizeof(*b));
-	if (b == NULL)
+	if (!b)
 		return NULL;
 	b->next = NULL;
 	b->prev = NULL;
 	b->slot = i;
-	if (slot->first == NULL) {
+	if (!slot->first) {
 		slot->first = b;
 		map_set(&s->wheel, i);
 	} else {
@@ -106,7 +106,7 @@ static cold void slot_shrink(struct coro_wheel *w, unsigned i)
 	struct coro_slot *slot = &w->slot[i];
 	struct coro_timer_block *b = block_of(slot->end - 1);
 
-	if (b->prev != NULL) {
+	if (b->prev) {
 		b->prev->next = NULL;
 		slot->end = b->prev->entry + CORO_BLOCK_ENTRIES;
 		slot->cur = slot->end;
@@ -123,7 +123,7 @@ static void slot_reset(struct coro_wheel *w, unsigned i)
 {
 	struct coro_slot *slot = &w->slot[i];
 
-	if (slot->first != NULL) {
+	if (slot->first) {
 		block_of(slot->end - 1)->next = w->free_blocks;
 		w->free_blocks = slot->first;
 	}
@@ -147,13 +147,13 @@ static bool unspill_from(struct coro_timer **list, const struct coro_timer *t)
 {
 	struct coro_timer *prev = NULL, *at = *list;
 
-	while (at != NULL && at != t) {
+	while (at && at != t) {
 		prev = at;
 		at = spilled_next(at);
 	}
-	if (at == NULL)
+	if (!at)
 		return false;
-	if (prev != NULL)
+	if (prev)
 		prev->entry = t->entry;
 	else
 		*list = spilled_next(t);
@@ -177,7 +177,7 @@ static inline void slot_put(struct coro_sched *s, unsigned i,
 		slot->cur = entry + 1;
 	} else {
 		entry = slot_grow(s, i);
-		if (unlikely(entry == NULL)) {
+		if (unlikely(!entry)) {
 			timer_spill(&s->wheel, t);
 			return;
 		}
@@ -237,7 +237,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 
 	coro_check_thread(s, "coro_timer_arm");
 	coro_check_shared(s, t, "coro_timer_arm: the timer");
-	if (t->entry != NULL) {
+	if (t->entry) {
 		/* Later than it was: leave it where it is, to be moved when the
 		 * wheel comes by. So pushing a timeout back, as connections do
 		 * all the time, touches nothing but the timer. */
@@ -262,7 +262,7 @@ void coro_timer_arm(struct coro_sched *s, struct coro_timer *t,
 bool coro_timer_cancel(struct coro_sched *s, struct coro_timer *t)
 {
 	coro_check_thread(s, "coro_timer_cancel");
-	if (t->entry == NULL)
+	if (!t->entry)
 		return false;
 	timer_take(&s->wheel, t);
 	t->entry = NULL;
@@ -302,15 +302,15 @@ static void slot_turn(struct coro_sched *s, unsigned i, int64_t by)
 
 	s->wheel.turning = (int)i;
 	map_strike(&s->wheel, i);
-	for (b = slot->first; b != NULL; b = next) {
+	for (b = slot->first; b; b = next) {
 		next = b->next;
 		n = next ? CORO_BLOCK_ENTRIES : slot->cur - b->entry;
-		for (k = 0; next != NULL && k < CORO_BLOCK_ENTRIES; k++)
+		for (k = 0; next && k < CORO_BLOCK_ENTRIES; k++)
 			coro_prefetch((void *)next->entry[k]);
 		for (k = 0; k < n; k++) {
 			t = (struct coro_timer *)b->entry[k];
 			b->entry[k] = 0;
-			if (t != NULL)
+			if (t)
 				timer_fire(s, t, by);
 		}
 	}
@@ -348,7 +348,7 @@ static cold void spill_turn(struct coro_sched *s, int64_t by)
 	w->turning = SPILL;
 	w->respilled = w->spilled;
 	w->spilled = NULL;
-	while ((t = w->respilled) != NULL) {
+	while ((t = w->respilled)) {
 		w->respilled = spilled_next(t);
 		timer_fire(s, t, by);
 	}
@@ -368,11 +368,11 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 		return;
 	now_tick = s->now >> CORO_WHEEL_TICK_BITS;
 	slot = w->due;
-	if (unlikely(w->slot[slot].first != NULL)) {
+	if (unlikely(w->slot[slot].first)) {
 		w->due = CORO_WHEEL_DUE + !(slot - CORO_WHEEL_DUE);
 		slot_turn(s, slot, now_tick);
 	}
-	if (unlikely(w->spilled != NULL))
+	if (unlikely(w->spilled))
 		spill_turn(s, now_tick);
 	if (now_tick <= w->tick)
 		return;
@@ -383,7 +383,7 @@ void coro_sched_advance(struct coro_sched *s, int64_t now_ns)
 	}
 	w->tick = now_tick;
 	/* Fire timers that were due, but had no memory to move down. */
-	if (unlikely(w->spilled != NULL))
+	if (unlikely(w->spilled))
 		spill_turn(s, now_tick);
 }
 
@@ -393,7 +393,7 @@ int64_t coro_sched_next_ns(const struct coro_sched *s)
 	unsigned slot;
 	int64_t tick;
 
-	if (w->slot[w->due].first != NULL || w->spilled != NULL)
+	if (w->slot[w->due].first || w->spilled)
 		return s->now;
 	if (!wheel_next(w, &slot, &tick))
 		return CORO_FOREVER;

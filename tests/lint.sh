@@ -15,11 +15,20 @@ check_tree() {
 	return 0
 }
 
+# Pointers in conditions (CONTRIBUTING.md); lines of comments do not count.
+check_dialect() {
+	nulls=$(git grep -nE '== NULL|(if|while|for|likely|assert) ?\(.*!= NULL' -- 'coro/*.[ch]' |
+		grep -vE ':[0-9]+:[[:space:]]*/?\*') &&
+		die "in a condition, write p or !p: $nulls"
+	return 0
+}
+
 # ctx_macros.h is assembly throughout.
 git ls-files -z '*.[ch]' ':!asm/ctx_macros.h' | xargs -0r clang-format --dry-run -Werror
 git grep -lE '^#!/bin/(ba)?sh|^#!/usr/bin/env bash' | xargs -r shellcheck -x
 git ls-files -z '*.py' | xargs -0r pyflakes3
 tests/check_layers.sh .
 python3 -B tests/check_words.py .
+check_dialect
 check_tree
 report "lint: ok"

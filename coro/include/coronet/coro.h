@@ -341,7 +341,7 @@ static inline int coro_resume(struct coro *co, void *in, void **out)
 {
 	struct coro_pair pair = coro_resume_pair(co, in);
 
-	if (pair.err == 0 && out != NULL)
+	if (pair.err == 0 && out)
 		*out = pair.value;
 	return (int)pair.err;
 }
@@ -357,7 +357,7 @@ static inline int coro_suspend(void *out, void **in)
 {
 	struct coro_pair pair = coro_suspend_pair(out);
 
-	if (pair.err == 0 && in != NULL)
+	if (pair.err == 0 && in)
 		*in = pair.value;
 	return (int)pair.err;
 }
