@@ -117,7 +117,7 @@ struct counter {
 
 struct family {
 	const char *name, *help, *label; /* label NULL: none but the shard */
-	struct counter counters[24]; /* the first n */
+	struct counter counters[24];	 /* the first n */
 	unsigned n;
 };
 
