@@ -7,6 +7,10 @@
  * Records wait in queues by the number of SYN-ACKs sent: all records of a queue
  * have the same timeout, so that the oldest is due first and one timer serves
  * them all. They refer to each other by four bytes (mem/slab.c).
+ *
+ * Records whose SYN-ACK could not be sent wait in a queue of their own, and are
+ * tried again together. They are forgotten after twenty seconds, since a link
+ * may stay blocked: otherwise they would fill the backlog for good.
  */
 #include "netstack/tcp/tcp.h"
 
@@ -25,21 +29,19 @@
  * seconds after the last answer, twenty after the first if no SYN came again.
  */
 #define TIMEOUTS NET_HALF_OPEN_UNSENT
-static const int64_t wait_ns[NET_HALF_OPEN_QUEUES] = {
-	INT64_C(1000000000),
-	INT64_C(2000000000),
-	INT64_C(4000000000),
-	INT64_C(8000000000),
-	INT64_C(5000000000),
-	NET_FINE_NS, /* the port had no room, or memory was short */
+static const int64_t wait_ns[TIMEOUTS] = {
+	INT64_C(1000000000), INT64_C(2000000000), INT64_C(4000000000),
+	INT64_C(8000000000), INT64_C(5000000000),
 };
 static_assert(TIMEOUTS == 5, "the last one waits for the end");
+#define UNSENT_NS INT64_C(20000000000) /* until an unsent answer is given up   \
+					*/
 
 struct net_half_open {
 	struct net_listener *listener; /* counts it in `pending` */
 	uint32_t hash_next;	       /* references; 0: none */
 	uint32_t older, newer;	       /* in its queue */
-	uint32_t sent_us;	       /* our answer, the last time */
+	uint32_t sent_us;	       /* our answer, or when it was due */
 	u32_t iss, irs;		       /* our first number, and the peer's */
 	u32_t remote[4];
 	struct net_syn_options options;
@@ -142,7 +144,9 @@ static unsigned queue_of(const struct net_half_open *half)
 
 static int64_t due_ns(const struct net_half_open *half)
 {
-	return net_us_to_ns(half->sent_us) + wait_ns[queue_of(half)];
+	return half->unsent
+		       ? table_here()->retry_ns
+		       : net_us_to_ns(half->sent_us) + wait_ns[half->timeouts];
 }
 
 static void arm_timer(int64_t when_ns)
@@ -159,6 +163,8 @@ static void append_record(struct net_half_open *half)
 		&table_here()->queues[queue_of(half)];
 	uint32_t ref = net_mem_ref(half);
 
+	if (half->unsent && !queue->oldest)
+		table_here()->retry_ns = net_here()->now_ns + NET_FINE_NS;
 	half->newer = 0;
 	half->older = queue->newest;
 	if (queue->newest)
@@ -214,14 +220,15 @@ static bool send_syn_ack(const struct net_half_open *half)
 /* Answers a record's SYN, once more or at last. */
 static void answer_syn(struct net_half_open *half, bool timed_out)
 {
+	bool waited = half->unsent;
+
 	unlink_record(half);
-	if (!half->unsent) {
-		half->timeouts += timed_out;
-		half->resent += half->resent < 15;
-	}
+	half->timeouts += timed_out;
+	half->resent += !waited && half->resent < 15;
 	half->challenged = false;
 	half->unsent = !send_syn_ack(half);
-	half->sent_us = net_now_us();
+	if (!waited || !half->unsent)
+		half->sent_us = net_now_us();
 	append_record(half);
 }
 
@@ -342,45 +349,89 @@ static void forget_record(uint32_t *ref)
 
 /*
  * Answers again, or forgets the record: after the last timeout, or if nobody
- * listens any more. False: the answer could not be sent.
+ * listens any more.
  */
-static bool time_out(struct net_half_open *half)
+static void time_out(struct net_half_open *half)
 {
-	bool last = !half->unsent && half->timeouts + 1u == TIMEOUTS;
-
-	if (last || half->listener->stopped) {
+	if (half->timeouts + 1u == TIMEOUTS || half->listener->stopped)
 		forget_record(ref_to(half));
-		return true;
+	else
+		answer_syn(half, true);
+}
+
+/* The bit of the port that the answer leaves by; 0: there is no route. */
+static uint32_t port_bit(const struct net_half_open *half)
+{
+	ip_addr_t remote = remote_of(half);
+	const struct netif *netif = ip_route(local_of(half), &remote);
+	const struct net_port *port = netif ? netif->state : NULL;
+
+	return port ? UINT32_C(1) << (port - net_here()->ports) : 0;
+}
+
+/*
+ * Sends an answer that has not left, unless its port has refused another, or
+ * forgets the record.
+ */
+static void retry_unsent(struct net_half_open *half, uint32_t *refused)
+{
+	int64_t end_ns = net_us_to_ns(half->sent_us) + UNSENT_NS;
+	uint32_t port;
+
+	if (half->listener->stopped || end_ns <= net_here()->now_ns) {
+		forget_record(ref_to(half));
+		return;
 	}
-	answer_syn(half, true);
-	return !half->unsent;
+	port = port_bit(half);
+	if (!port || !(port & *refused)) {
+		answer_syn(half, false);
+		*refused |= half->unsent ? port : 0;
+		return;
+	}
+	unlink_record(half);
+	append_record(half);
+}
+
+/*
+ * Tries each answer that has not left once. A port that refuses one must not
+ * delay the answers that leave by the others. Returns how many it has tried.
+ */
+static unsigned retry_all_unsent(unsigned most)
+{
+	struct net_half_open_queue *queue =
+		&table_here()->queues[NET_HALF_OPEN_UNSENT];
+	uint32_t ref, last = queue->newest, refused = 0;
+	unsigned n = 0;
+
+	if (!last || table_here()->retry_ns > net_here()->now_ns)
+		return 0;
+	do {
+		ref = queue->oldest;
+		retry_unsent(record_at(ref), &refused);
+	} while (++n < most && ref != last);
+	table_here()->retry_ns =
+		net_here()->now_ns + (refused || ref == last ? NET_FINE_NS : 0);
+	return n;
 }
 
 /* Handles records that are due, at most AT_ONCE in a round. */
 static void handle_due(struct coro_timer *timer)
 {
 	int64_t now_ns = net_here()->now_ns;
-	bool sent = true; /* the first unsent answer that fails ends its turn */
-	unsigned n = 0;
+	unsigned n = retry_all_unsent(AT_ONCE / 2);
 
-	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
-		bool unsent = i == NET_HALF_OPEN_UNSENT, ok = true;
+	for (unsigned i = 0; i < TIMEOUTS; i++) {
 		struct net_half_open *half;
 
-		while ((ok || !unsent) &&
-		       (half = record_at(table_here()->queues[i].oldest)) &&
+		while ((half = record_at(table_here()->queues[i].oldest)) &&
 		       due_ns(half) <= now_ns && n++ < AT_ONCE)
-			ok = time_out(half);
-		if (unsent)
-			sent = ok;
+			time_out(half);
 	}
 	for (unsigned i = 0; i < NET_HALF_OPEN_QUEUES; i++) {
 		uint32_t oldest = table_here()->queues[i].oldest;
 
 		if (oldest)
-			arm_timer(i == NET_HALF_OPEN_UNSENT && !sent
-					  ? now_ns + wait_ns[i]
-					  : due_ns(record_at(oldest)));
+			arm_timer(due_ns(record_at(oldest)));
 	}
 }
 

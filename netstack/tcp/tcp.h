@@ -342,6 +342,7 @@ extern NET_SHARD_VAR struct net_half_open_table {
 	struct net_half_open_queue {
 		uint32_t oldest, newest;
 	} queues[NET_HALF_OPEN_QUEUES];
+	int64_t retry_ns; /* of what is in the last queue */
 	struct coro_timer timer;
 } net_half_opens __attribute__((visibility("hidden")));
 #define net_half_opens NET_SHARD(net_half_opens)

@@ -190,6 +190,37 @@ static void test_answer_to_a_syn_is_sent_later(void **state)
 	assert_int_equal(peer_wait(SOON_MS).flags, PEER_SYN | PEER_ACK);
 }
 
+/* A link may stay blocked: its records must not fill the backlog for good. */
+static void test_half_open_on_a_busy_port_times_out(void **state)
+{
+	connect_to(close_it); /* so that its address is known */
+	peer.port = 1001;
+	port_is_busy(true);
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	run_ms(19000);
+	assert_int_equal(net_here()->half_open, 1);
+	run_ms(1200);
+	assert_int_equal(net_here()->half_open, 0);
+	assert_int_equal(listener->pending, 0);
+	port_is_busy(false);
+	run_ms(SOON_MS);
+	peer_expect_nothing();
+}
+
+static void test_half_open_answered_late_is_timed_from_then(void **state)
+{
+	connect_to(close_it); /* so that its address is known */
+	peer.port = 1001;
+	port_is_busy(true);
+	peer_send(&peer, PEER_SYN, NULL, 0);
+	run_ms(900);
+	port_is_busy(false);
+	assert_int_equal(peer_wait(SOON_MS).flags, PEER_SYN | PEER_ACK);
+	run_ms(900);
+	peer_expect_nothing();
+	assert_int_equal(peer_wait(150).flags, PEER_SYN | PEER_ACK);
+}
+
 static void *dial(void *arg)
 {
 	const struct net_dial_opts opts = {.timeout_ms = 500};
@@ -228,6 +259,8 @@ int main(int argc, char **argv)
 		T(test_keepalive_is_sent_later),
 		T(test_probe_is_sent_later),
 		T(test_answer_to_a_syn_is_sent_later),
+		T(test_half_open_on_a_busy_port_times_out),
+		T(test_half_open_answered_late_is_timed_from_then),
 		T(test_syn_is_sent_later),
 	};
 
