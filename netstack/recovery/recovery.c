@@ -576,6 +576,7 @@ static void time_out_without_memory(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct net_seg *head = net_seg_of(pcb->unacked);
+	struct tcp_seg *seg = pcb->unacked;
 
 	pcb->ssthresh = LWIP_MAX(pcb->cwnd / 2, 2u * pcb->mss);
 	pcb->cwnd = pcb->mss;
@@ -584,8 +585,9 @@ static void time_out_without_memory(struct net_conn *conn)
 	net_count_rto(conn);
 	if (net_send_again(conn, head)) {
 		net_here()->stats.resent_rto++;
-		head->state |= NET_SEG_RESENT;
 		head->sent_us = net_now_us();
+		for (; seg; seg = seg->next) /* see may_have_waited() */
+			net_seg_of(seg)->state |= NET_SEG_RESENT;
 	}
 }
 

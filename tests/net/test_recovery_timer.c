@@ -481,6 +481,25 @@ static void test_data_behind_a_repair_gives_no_rtt_sample(void **state)
 			NET_MS(2 * RTT_MS));
 }
 
+/* The same, while there is no memory to note that a repair was acknowledged. */
+static void
+test_data_behind_a_repair_without_memory_gives_no_rtt_sample(void **state)
+{
+	unsigned sent[64];
+
+	repair_connect(NO_SACK, 60 * MSS);
+	take_sent(sent, 64);
+	run_ms(RTT_MS);
+	ACK(1);
+	take_sent(sent, 64);
+	assert_in_range(resent_without_memory(3000), 2, 8); /* 1 is lost */
+	assert_false(ours->has_recovery);
+	ACK(2);
+	ACK(6);
+	assert_in_range(ours->srtt_us >> 3, NET_MS(RTT_MS - 2),
+			NET_MS(2 * RTT_MS));
+}
+
 /* The retransmission of a timeout is not delayed by pacing. */
 static void test_timeout_is_not_paced(void **state)
 {
@@ -544,6 +563,7 @@ int main(void)
 		T(test_wait_for_a_repair_is_no_rtt_sample),
 		T(test_wait_for_a_repair_is_no_rtt_sample_with_sack),
 		T(test_data_behind_a_repair_gives_no_rtt_sample),
+		T(test_data_behind_a_repair_without_memory_gives_no_rtt_sample),
 		T(test_timeout_is_not_paced),
 		T(test_a_timeout_without_memory_does_not_stall),
 		T(test_spurious_probe_lengthens_the_probe_timeout),
