@@ -34,8 +34,8 @@ static const int64_t wait_ns[TIMEOUTS] = {
 	INT64_C(8000000000), INT64_C(5000000000),
 };
 static_assert(TIMEOUTS == 5, "the last one waits for the end");
-#define UNSENT_NS INT64_C(20000000000) /* until an unsent answer is given up   \
-					*/
+/* An answer that could not be sent for 20 s is given up. */
+#define UNSENT_NS INT64_C(20000000000)
 
 struct net_half_open {
 	struct net_listener *listener; /* counts it in `pending` */

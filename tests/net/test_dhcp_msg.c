@@ -12,7 +12,7 @@
 
 static const uint8_t mac[6] = {2, 0, 0, 0, 0, 1};
 
-static void begin(struct dhcp_bytes *b, unsigned type)
+static void begin_message(struct dhcp_bytes *b, unsigned type)
 {
 	dhcp_begin(b, 0x12345678, mac, "\12\0\0\5");
 	dhcp_add(b, 53, (const char[]){(char)type}, 1);
@@ -54,7 +54,7 @@ static void test_every_option_is_read(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	dhcp_add(&b, 1, "\xff\xff\xff\0", 4);
 	dhcp_add(&b, 3, "\12\0\0\1\12\0\0\2", 8);
 	dhcp_add(&b, 6, "\12\0\0\x35", 4);
@@ -86,7 +86,7 @@ static void test_pads_and_a_missing_end_are_accepted(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_OFFER);
+	begin_message(&b, NET_DHCP_OFFER);
 	b.len += 3; /* pads */
 	dhcp_add32(&b, 51, 7);
 	assert_int_equal(read_msg(&b, &msg), 0);
@@ -98,7 +98,7 @@ static void test_options_after_the_end_are_ignored(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_OFFER);
+	begin_message(&b, NET_DHCP_OFFER);
 	dhcp_end(&b);
 	dhcp_add32(&b, 51, 7);
 	assert_int_equal(read_msg(&b, &msg), 0);
@@ -131,7 +131,7 @@ static void test_wrong_fixed_fields_are_refused(void **state)
 	struct dhcp_bytes b;
 
 	for (unsigned i = 0; i < 5; i++) {
-		begin(&b, NET_DHCP_ACK);
+		begin_message(&b, NET_DHCP_ACK);
 		assert_int_equal(read_msg(&b, &msg), 0);
 		b.data[wrong[i].at] = wrong[i].value;
 		assert_int_equal(read_msg(&b, &msg), -EBADMSG);
@@ -147,7 +147,7 @@ static void test_types_of_clients_are_refused(void **state)
 		bool servers = type == NET_DHCP_OFFER || type == NET_DHCP_ACK ||
 			       type == NET_DHCP_NAK;
 
-		begin(&b, type);
+		begin_message(&b, type);
 		assert_int_equal(read_msg(&b, &msg), servers ? 0 : -EBADMSG);
 	}
 }
@@ -158,7 +158,7 @@ static void test_message_cut_anywhere_is_safe(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	dhcp_add(&b, 121, "\x18\12\1\2\12\0\0\1\0\12\0\0\1", 13);
 	for (unsigned len = 0; len < b.len; len++) {
 		int err = read_bytes(b.data, len, &msg);
@@ -173,7 +173,7 @@ static void test_length_beyond_the_message_is_refused(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	dhcp_add(&b, 200, "ab", 2);
 	b.data[b.len - 3] = 3; /* its length */
 	assert_int_equal(read_msg(&b, &msg), -EBADMSG);
@@ -238,7 +238,7 @@ static void test_overloaded_fields_hold_options(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	dhcp_add(&b, 52, "\3", 1);
 	memcpy(b.data + 108, "\x33\4\0\0\0\x09\xff", 7); /* file */
 	memcpy(b.data + 44, "\x1a\2\5\xdc\xff", 5);	 /* sname */
@@ -256,7 +256,7 @@ static void test_file_is_no_option_without_overload(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	memset(b.data + 44, 0x77, 192);
 	assert_int_equal(read_msg(&b, &msg), 0);
 	assert_int_equal(msg.lease_s, 0);
@@ -269,7 +269,7 @@ static int read_routes(const char *value, unsigned len,
 {
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	dhcp_add(&b, 121, value, len);
 	return read_msg(&b, out);
 }
@@ -321,7 +321,7 @@ static void test_pieces_of_an_option_are_joined(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	dhcp_add(&b, 121, "\x18\12\1", 3);
 	dhcp_add32(&b, 51, 60);
 	dhcp_add(&b, 121, "\2\12\0\0\1", 5);
@@ -337,7 +337,7 @@ static void test_lists_keep_their_first_entries(void **state)
 	struct net_dhcp_msg msg;
 	struct dhcp_bytes b;
 
-	begin(&b, NET_DHCP_ACK);
+	begin_message(&b, NET_DHCP_ACK);
 	many[4] = 1;
 	dhcp_add(&b, 121, many, sizeof(many));
 	ips[3] = 7;

@@ -441,13 +441,13 @@ struct net_stats {
 	 */
 	uint64_t handed_over, rx_hand_over_full, taken_over;
 	uint64_t tx_frames, tx_bytes;
-	uint64_t tx_dropped;	     /* frames: the port takes no more */
-	uint64_t tx_no_frame;	     /* frames: their pool was empty */
+	uint64_t tx_dropped;  /* frames: the port takes no more */
+	uint64_t tx_no_frame; /* frames: their pool was empty */
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
 	uint64_t memory_refused;     /* growth and SYNs over the budget */
 	uint64_t memory_resets;	     /* connections reset: budget used up */
-	uint64_t rx_no_memory;	     /* segments, datagrams dropped: no memory */
+	uint64_t rx_no_memory;	     /* received data dropped: no memory */
 	uint64_t views_reclaimed;    /* views that handlers did not release */
 	uint64_t view_misuses;	     /* releases of views that were not held */
 	uint64_t backlog_drops;	     /* SYNs dropped: too few accepted */
