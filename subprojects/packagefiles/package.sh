@@ -40,7 +40,7 @@ package() {
 
 	 -- the coronet authors <coronet@localhost>  $date
 	END
-	say "building packages; the log is build-package/log"
+	report "building packages; the log is build-package/log"
 	(cd "$tree" && MESON_OPTIONS='--buildtype=release -Dlto=false' \
 		quietly ../log dpkg-buildpackage -b -us -uc) ||
 		die "the packages could not be built"

@@ -33,7 +33,7 @@ fetch_lwip() {
 	#clear APT::Update::Post-Invoke;
 	#clear APT::Update::Post-Invoke-Success;
 	END
-	say "fetching lwIP's source ($LWIP_FILE) from Debian's archive"
+	report "fetching lwIP's source ($LWIP_FILE) from Debian's archive"
 	quietly "$apt/log" apt-get -q -c "$apt/apt.conf" update ||
 		die "Debian's archive cannot be reached$way_out"
 	(cd "$apt" && quietly "$apt/log" apt-get -q -c "$apt/apt.conf" \
@@ -63,7 +63,7 @@ and run: LWIP_TARBALL=/path/to/$LWIP_FILE ./dev setup"
 	tar -xJf "$tarball" -C "$LWIP_DIR" --strip-components=1 --no-same-owner
 	ln -s ../packagefiles/lwip/meson.build "$LWIP_DIR/meson.build"
 	touch "$LWIP_DIR/.complete"
-	say "lwIP's source is in $LWIP_DIR"
+	report "lwIP's source is in $LWIP_DIR"
 }
 
 setup_lwip
