@@ -176,14 +176,13 @@ void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 {
 	struct net_watch *watch = conn->watched ? conn->watch : NULL;
 
-	if (!conn->pcb_live)
-		return;
 	conn->attached = false;
-	if (!conn->err)
+	if (!conn->err || (!conn->pcb_live && conn->rx_tail))
 		conn->err = (int16_t)err;
 	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
-	net_conn_reset(conn, why); /* waiters are woken, and may be gone */
+	if (conn->pcb_live)
+		net_conn_reset(conn, why); /* wakes waiters; it may be gone */
 	if (watch)
 		watch->fn(conn, watch);
 }

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include "netstack/conn/ended.h"
+
 /* ---- life ---- */
 
 const struct net_conn_ext net_conn_no_ext = {.read_deadline = CORO_FOREVER,
@@ -34,6 +36,7 @@ void net_conn_put(struct net_conn *conn)
 	if (conn->pcb_live || conn->owned || conn->waiters || conn->in_output ||
 	    conn->ext->pollers || conn->served)
 		return;
+	net_ended_leave(conn);
 	net_rxq_clear(conn);
 	net_here()->n_counted -= conn->ext->has_counters;
 	if (conn->ext != &net_conn_no_ext)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "netstack/conn/end.h"
+#include "netstack/conn/ended.h"
 #include "netstack/program/events.h"
 #include "netstack/tcp/tcp.h"
 
@@ -84,6 +85,7 @@ void net_conn_pcb_freed(struct net_conn *conn)
 	if (net_traced(conn))
 		net_trace_ended(conn);
 	net_here()->ending = NET_END_NONE;
+	net_ended_enter(conn);
 	net_conn_wake_all(conn);
 	net_conn_put(conn);
 }

@@ -6,8 +6,9 @@
  * empty, every shard whose link receives into it acts, since any of them may
  * hold its frames:
  *
- *   1. A sweep over all connections copies the frames that they hold into
- *      memory, a part every millisecond.
+ *   1. A sweep over all connections, and those that have ended with unread
+ *      bytes, copies the frames that they hold into memory, a part every
+ *      millisecond.
  *   2. Frames that cannot be copied are held by handlers, as views, or queued
  *   for sending. If the pool is still empty after GRACE_NS, a sweep
  *      looks for the connection that holds most frames, and the next one resets
@@ -19,6 +20,7 @@
 
 #include "netstack/api/api.h"
 #include "netstack/conn/end.h"
+#include "netstack/conn/ended.h"
 #include "netstack/program/log.h"
 #include "netstack/tcp/tcp.h"
 
@@ -51,8 +53,11 @@ static bool any_exhausted(void)
 
 static unsigned frames_held(const struct net_conn *conn)
 {
-	unsigned n = net_ooseq_frames(conn);
+	unsigned n;
 
+	if (!conn->pcb_live) /* a reset does not take its views away */
+		return net_rxq_frames(conn);
+	n = net_ooseq_frames(conn);
 	if (net_send_lends_frames(conn))
 		n += conn->pcb.snd_queuelen;
 	if (conn->orphaned)
@@ -73,39 +78,64 @@ static void reset_holder(struct net_conn *conn, unsigned frames)
 	net_shortage_reset(conn);
 }
 
+/* Returns whether it was reset, which ends the sweep. */
+static bool sweep_conn(struct net_conn *conn)
+{
+	unsigned frames;
+
+	if (sweep.phase == COPY) {
+		net_rxq_copy_frames(conn);
+		if (conn->pcb_live)
+			net_ooseq_copy_frames(conn);
+		return false;
+	}
+	frames = frames_held(conn);
+	if (sweep.phase == SEARCH) {
+		sweep.most_frames = LWIP_MAX(sweep.most_frames, frames);
+		return false;
+	}
+	if (frames < sweep.most_frames / 2 || frames < VICTIM_FRAMES)
+		return false;
+	sweep.phase = WAIT;
+	reset_holder(conn, frames);
+	return true;
+}
+
 /*
- * Sweeps one bucket. Returns how many connections were looked at. A reset
- * changes the bucket and ends the sweep.
+ * Sweeps one bucket, which a reset changes. Returns how many connections were
+ * looked at.
  */
 static unsigned sweep_bucket(struct net_conn *conn)
 {
 	unsigned n = 0;
 
-	for (; conn; conn = conn->pcb.hash_next, n++) {
-		unsigned frames;
-
-		if (sweep.phase == COPY) {
-			net_rxq_copy_frames(conn);
-			net_ooseq_copy_frames(conn);
-			continue;
-		}
-		frames = frames_held(conn);
-		if (sweep.phase == SEARCH) {
-			sweep.most_frames = LWIP_MAX(sweep.most_frames, frames);
-		} else if (frames >= sweep.most_frames / 2 &&
-			   frames >= VICTIM_FRAMES) {
-			sweep.phase = WAIT;
-			reset_holder(conn, frames);
-			return n;
-		}
-	}
+	for (; conn; conn = conn->pcb.hash_next, n++)
+		if (sweep_conn(conn))
+			break;
 	return n;
+}
+
+/*
+ * Sweeps a part of the connections that have ended; returns whether these were
+ * the last.
+ */
+static bool sweep_ended(unsigned conns)
+{
+	struct net_conn *conn;
+
+	while (conns++ < SWEEP_CONNS) {
+		conn = net_ended_next(NET_ENDED_FRAMES);
+		if (!conn || sweep_conn(conn))
+			return true;
+	}
+	return false;
 }
 
 static void begin_sweep(enum phase phase)
 {
 	sweep.phase = phase;
 	sweep.bucket = 0;
+	net_ended_begin(NET_ENDED_FRAMES);
 	if (phase == SEARCH)
 		sweep.most_frames = 0;
 }
@@ -137,7 +167,8 @@ static void sweep_some(void)
 
 	while (sweep.bucket < end && conns < SWEEP_CONNS && sweep.phase != WAIT)
 		conns += sweep_bucket(net_here()->buckets[sweep.bucket++]);
-	if (sweep.bucket > net_here()->bucket_mask)
+	if (sweep.phase == WAIT ||
+	    (sweep.bucket > net_here()->bucket_mask && sweep_ended(conns)))
 		end_sweep();
 }
 

@@ -13,14 +13,15 @@
  *   all of it            allocations fail, except for ACKs and RSTs, which have
  *                        the last sixteenth
  *
- * The largest connections are found by sweeps over the hash table, a part of it
- * every millisecond. The first sweep sums up by powers of two how much
- * connections hold; the second resets those from the power on that makes up for
- * the excess.
+ * The largest connections are found by sweeps over the hash table, and over the
+ * connections that have ended with unread bytes, a part every millisecond. The
+ * first sweep sums up by powers of two how much connections hold; the second
+ * resets those from the power on that makes up for the excess.
  */
 #include "netstack/shard/shard.h"
 
 #include "netstack/conn/end.h"
+#include "netstack/conn/ended.h"
 #include "netstack/program/log.h"
 
 #include <errno.h>
@@ -98,6 +99,8 @@ static uint64_t held_by(const struct net_conn *conn)
 	const struct coro *co = conn->reader ? conn->reader : conn->writer;
 	uint64_t bytes = OWN_BYTES;
 
+	if (!conn->pcb_live) /* only this can be freed */
+		return bytes + unread_by(conn);
 	bytes += (uint64_t)pcb->snd_queuelen * 256;
 	if (pcb->state >= ESTABLISHED && !has_lent_data(pcb))
 		bytes += net_send_queued(pcb);
@@ -151,6 +154,23 @@ static void reset_conn(struct net_conn *conn, uint64_t bytes)
 	net_shortage_reset(conn);
 }
 
+/* Counts or resets a connection; returns whether it was reset. */
+static bool sweep_conn(struct net_conn *conn)
+{
+	uint64_t bytes = held_by(conn);
+	unsigned class = class_of(conn, bytes);
+
+	if (!shortage.resetting) {
+		shortage.held[class] += bytes;
+		return false;
+	}
+	if (class < shortage.from_class || !shortage.excess)
+		return false;
+	shortage.excess -= LWIP_MIN(bytes, shortage.excess);
+	reset_conn(conn, bytes);
+	return true;
+}
+
 /*
  * Sweeps one bucket; returns how many connections were looked at. After a reset
  * the bucket is another, and is begun again.
@@ -160,20 +180,31 @@ static unsigned sweep_bucket(struct net_conn *conn, unsigned *resets)
 	unsigned n = 0;
 
 	for (; conn; conn = conn->pcb.hash_next, n++) {
-		uint64_t bytes = held_by(conn);
-		unsigned class = class_of(conn, bytes);
-
-		if (!shortage.resetting) {
-			shortage.held[class] += bytes;
-		} else if (class >= shortage.from_class && shortage.excess) {
-			shortage.excess -= LWIP_MIN(bytes, shortage.excess);
+		if (sweep_conn(conn)) {
 			shortage.bucket--;
 			++*resets;
-			reset_conn(conn, bytes);
 			break;
 		}
 	}
 	return n;
+}
+
+/*
+ * Sweeps a part of the connections that have ended; returns whether these were
+ * the last.
+ */
+static bool sweep_ended(unsigned conns, unsigned resets)
+{
+	struct net_conn *conn;
+
+	while (conns++ < SWEEP_CONNS && resets < SWEEP_RESETS) {
+		conn = net_ended_next(NET_ENDED_MEMORY);
+		if (!conn)
+			return true;
+		if (conn->rx_tail)
+			resets += sweep_conn(conn);
+	}
+	return false;
 }
 
 /* Returns the bytes that must go to leave room for a while. */
@@ -197,6 +228,7 @@ static void choose_victims(void)
 	shortage.from_class = class;
 	shortage.resetting = true;
 	shortage.bucket = 0;
+	net_ended_begin(NET_ENDED_MEMORY);
 }
 
 /*
@@ -223,6 +255,7 @@ static void sweep_conns(void)
 		shortage.sweeping = true;
 		shortage.resetting = false;
 		shortage.bucket = 0;
+		net_ended_begin(NET_ENDED_MEMORY);
 		memset(shortage.held, 0, sizeof(shortage.held));
 	}
 	if (shortage.resetting) /* some may have gone by themselves */
@@ -235,10 +268,12 @@ static void sweep_conns(void)
 				      &resets);
 	if (shortage.resetting && !shortage.excess)
 		shortage.sweeping = false;
-	else if (shortage.bucket > net_here()->bucket_mask &&
-		 shortage.resetting)
+	else if (shortage.bucket <= net_here()->bucket_mask ||
+		 !sweep_ended(conns, resets))
+		return;
+	else if (shortage.resetting)
 		shortage.sweeping = false;
-	else if (shortage.bucket > net_here()->bucket_mask)
+	else
 		choose_victims();
 }
 
@@ -346,6 +381,7 @@ void net_budget_fini(void)
 	net_budget_set(0);
 	memset(&shortage, 0, sizeof(shortage));
 	net_frames_fini();
+	net_ended_fini();
 }
 
 /* Returns what the program takes for n shards without a connection. */

@@ -127,6 +127,22 @@ static void test_read_fails_after_a_reset_for_memory(void **state)
 	assert_int_equal(stack->stats.memory_resets, LWIP_ARRAYSIZE(readers));
 }
 
+static void test_read_fails_after_unread_bytes_of_an_ended_one_go(void **state)
+{
+	struct peer peer;
+
+	serve(read_late);
+	for (unsigned i = 0; i < LWIP_ARRAYSIZE(readers); i++) {
+		reader = readers[i];
+		receive_unread(&peer, 1000 + i);
+		peer_send(&peer, PEER_RST, NULL, 0);
+		run_rounds(2);
+		assert_false(reader_conn->pcb_live);
+		net_shortage_reset(reader_conn);
+		expect_error(-ENOBUFS);
+	}
+}
+
 static void send_then_read(struct net_conn *conn, void *arg)
 {
 	static uint8_t much[1 << 20];
@@ -304,6 +320,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_read_fails_after_a_drop_of_unread_bytes),
 		T(test_read_fails_after_a_reset_for_memory),
+		T(test_read_fails_after_unread_bytes_of_an_ended_one_go),
 		T(test_read_fails_when_the_stack_closes),
 		T(test_end_of_stream_is_repeated),
 #if defined(NET_OUTLIVES_ASSERTIONS)

@@ -148,6 +148,29 @@ static void test_held_frames_are_copied_when_a_pool_is_empty(void **state)
 	assert_int_equal(stack->stats.memory_resets, 0);
 }
 
+static void test_frames_of_ended_connections_are_copied(void **state)
+{
+	struct peer peers[3];
+
+	serve(read_late);
+	hold_frames(peers, 3, 20);
+	for (unsigned i = 0; i < 3; i++) {
+		peer_send(&peers[i], PEER_RST, NULL, 0);
+		run_rounds(1);
+	}
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(frames_in(), 3 * 20);
+	fake_frames_exhausted = true;
+	run_ms(50);
+	assert_int_equal(frames_in(), 0);
+	fake_frames_exhausted = false;
+	got_len = 0;
+	go = true;
+	run_ms(50);
+	assert_int_equal(got_len, 3 * 20 * 600);
+	assert_int_equal(stack->stats.memory_resets, 0);
+}
+
 /* Takes every view and keeps it. */
 static void keep_views(struct net_conn *conn, void *arg)
 {
@@ -507,6 +530,7 @@ int main(void)
 		T(test_unread_bytes_leave_frames_to_receive),
 		T(test_without_memory_for_a_copy_a_segment_is_dropped),
 		T(test_held_frames_are_copied_when_a_pool_is_empty),
+		T(test_frames_of_ended_connections_are_copied),
 		T(test_largest_holder_of_frames_is_reset),
 		T(test_a_byte_unread_costs_about_a_byte),
 		T(test_pieces_are_merged_in_order),

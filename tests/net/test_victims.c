@@ -101,6 +101,52 @@ static void test_no_connection_is_reset_once_memory_is_free(void **state)
 	go = true;
 }
 
+#define ENDED	    130u
+#define PIECES	    45u
+#define PIECE_BYTES 1000u
+
+static void hold_and_end(unsigned i)
+{
+	static const uint8_t zeros[PIECE_BYTES];
+	struct segment s;
+	struct peer peer;
+
+	peer_connect(&peer, (uint16_t)(3000 + i), 7, NEAR_WRAP);
+	for (unsigned k = 0; k < PIECES; k++) {
+		peer_send(&peer, PEER_ACK, zeros, sizeof(zeros));
+		run_rounds(1);
+	}
+	peer_send(&peer, PEER_RST, NULL, 0);
+	run_rounds(2);
+	while (peer_next(&s))
+		;
+}
+
+/* Their handlers have not returned, so their bytes are still queued. */
+static void test_bytes_of_ended_connections_go_before_living_ones(void **state)
+{
+	struct peer peer;
+	uint64_t full;
+
+	set_budget();
+	go = false;
+	serve(do_not_read);
+	peer_connect(&peer, 2000, 7, NEAR_WRAP);
+	peer_send(&peer, PEER_ACK, "unread", 6);
+	for (unsigned i = 0; i < ENDED; i++)
+		hold_and_end(i);
+	assert_int_equal(net_here()->n_conns, 1);
+	fill_up();
+	full = net_mem_live_bytes();
+	run_ms(20);
+	assert_int_equal(net_here()->n_conns, 1);
+	assert_true(full - net_mem_live_bytes() > 2 * MIB);
+	assert_in_range(net_here()->stats.memory_resets, 1, ENDED);
+	unload();
+	go = true;
+	run_ms(3);
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen_many, peer_teardown)
 
@@ -109,6 +155,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_half_closed_connection_is_not_the_largest),
 		T(test_no_connection_is_reset_once_memory_is_free),
+		T(test_bytes_of_ended_connections_go_before_living_ones),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
