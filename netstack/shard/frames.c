@@ -39,7 +39,7 @@ static NET_SHARD_VAR struct {
 	enum phase phase;
 	uint32_t bucket;      /* the next one of the sweep */
 	unsigned most_frames; /* that a connection was seen to hold */
-	int64_t copied_ns;    /* when the last sweep to copy ended */
+	int64_t waits_ns;     /* since when it waits for frames to return */
 } sweep;
 #define sweep NET_SHARD(sweep)
 
@@ -78,6 +78,13 @@ static void reset_holder(struct net_conn *conn, unsigned frames)
 	net_shortage_reset(conn);
 }
 
+/* The frames of a reset connection return when its handler does. */
+static void begin_wait(void)
+{
+	sweep.phase = WAIT;
+	sweep.waits_ns = net_here()->now_ns;
+}
+
 /* Returns whether it was reset, which ends the sweep. */
 static bool sweep_conn(struct net_conn *conn)
 {
@@ -96,7 +103,7 @@ static bool sweep_conn(struct net_conn *conn)
 	}
 	if (frames < sweep.most_frames / 2 || frames < VICTIM_FRAMES)
 		return false;
-	sweep.phase = WAIT;
+	begin_wait();
 	reset_holder(conn, frames);
 	return true;
 }
@@ -144,8 +151,7 @@ static void end_sweep(void)
 {
 	switch (sweep.phase) {
 	case COPY:
-		sweep.copied_ns = net_here()->now_ns;
-		sweep.phase = WAIT;
+		begin_wait();
 		break;
 	case SEARCH:
 		begin_sweep(sweep.most_frames >= VICTIM_FRAMES ? RESET : IDLE);
@@ -186,7 +192,7 @@ void net_frames_tick(void)
 	case WAIT:
 		if (!exhausted)
 			sweep.phase = IDLE;
-		else if (net_here()->now_ns >= sweep.copied_ns + GRACE_NS)
+		else if (net_here()->now_ns >= sweep.waits_ns + GRACE_NS)
 			begin_sweep(SEARCH);
 		break;
 	case COPY:

@@ -206,6 +206,24 @@ static void test_largest_holder_of_frames_is_reset(void **state)
 	assert_int_equal(net_here()->n_conns, 2);
 }
 
+static void test_frames_of_a_reset_connection_get_time_to_return(void **state)
+{
+	struct peer peers[3];
+
+	serve(keep_views);
+	hold_frames(peers, 3, 40);
+	fake_frames_exhausted = true;
+	for (unsigned i = 0; i < 1000 && !stack->stats.memory_resets; i++)
+		run_ms(1);
+	run_ms(80);
+	assert_int_equal(stack->stats.memory_resets, 1);
+	run_ms(100);
+	assert_int_equal(stack->stats.memory_resets, 2);
+	fake_frames_exhausted = false;
+	run_ms(200);
+	assert_int_equal(stack->stats.memory_resets, 2);
+}
+
 /* ---- small pieces ---- */
 
 static struct net_conn *held;
@@ -543,6 +561,7 @@ int main(void)
 		T(test_views_of_a_closing_handler_are_released),
 		T(test_a_view_may_be_sent_elsewhere_after_its_connection),
 		T(test_close_outside_a_handler_releases_views),
+		T(test_frames_of_a_reset_connection_get_time_to_return),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
