@@ -1,3 +1,4 @@
+/* Hosts in the values of options, and what errors of names mean. */
 #include "apps/common/host.h"
 
 #include <ctype.h>

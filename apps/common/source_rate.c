@@ -1,3 +1,4 @@
+/* Rates by source (a leaky bucket each, GCRA), in a table of fixed size. */
 #include "apps/common/source_rate.h"
 
 #include <stdlib.h>

@@ -183,8 +183,7 @@ static cJSON *unwrap(struct ctl_client *client, const char *name, cJSON *answer)
 	else if (cJSON_IsNull(value))
 		report_failure(client,
 			       "the program (%s) does not know %s; this "
-			       "coronet-ctl is "
-			       "of coronet %s",
+			       "coronet-ctl is of coronet %s",
 			       client->version, name, CORONET_VERSION);
 	else if (!value)
 		report_failure(client, "%s: the answer is not the one to %s",

@@ -68,10 +68,10 @@ bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */
 /*
- * Resets a connection on behalf of others than its owner, and discards its
- * received data. The handle stays. Calls on it fail with err from now on; none
- * reports the peer's FIN as a clean end, even if that had come. why: the reason
- * that the log and traces report.
+ * Resets a connection on behalf of others than its owner, unless it has ended,
+ * and discards its received data. The handle stays. Calls on it fail with err
+ * from now on; none reports the peer's FIN as a clean end, even if that had
+ * come. why: the reason that the log and traces report.
  */
 void net_conn_discard(struct net_conn *conn, int err, enum net_end why);
 /* The same for an operator: -ECONNABORTED. */

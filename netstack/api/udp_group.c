@@ -9,10 +9,16 @@ struct membership {
 	const ip_addr_t *source;
 };
 
-static int read_membership(const struct net_addr *group,
+/* What joining and leaving begin with. Returns 0 or the call's error. */
+static int read_membership(const struct net_udp *udp,
+			   const struct net_addr *group,
 			   const struct net_addr *source,
 			   struct membership *out)
 {
+	int err = net_udp_enter(udp);
+
+	if (err < 0)
+		return err;
 	if (!group || !group->family)
 		return -EINVAL;
 	net_addr_to_lwip(group, &out->group);
@@ -66,9 +72,7 @@ int net_udp_join(struct net_udp *udp, const struct net_addr *group,
 	int link, err;
 
 	NET_CHECK_UDP(udp);
-	err = net_udp_enter(udp);
-	if (err == 0)
-		err = read_membership(group, source, &m);
+	err = read_membership(udp, group, source, &m);
 	if (err < 0)
 		return err;
 	link = find_link(name_link(udp, local, group->family), &m.group);
@@ -85,9 +89,7 @@ int net_udp_leave(struct net_udp *udp, const struct net_addr *group,
 	int link, err;
 
 	NET_CHECK_UDP(udp);
-	err = net_udp_enter(udp);
-	if (err == 0)
-		err = read_membership(group, source, &m);
+	err = read_membership(udp, group, source, &m);
 	if (err < 0)
 		return err;
 	named = name_link(udp, local, group->family);
