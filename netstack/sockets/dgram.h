@@ -29,6 +29,9 @@ struct net_dgram {
 	bool pktinfo6, recv_hops, recv_tclass, recv_err6; /* IPV6_... */
 	uint8_t ttl, hops, tos, tclass; /* ttl, hops: 0: the stack's default */
 	unsigned rx_bytes;		/* SO_RCVBUF; 0: the stack's default */
+	uint8_t group_ttl, group_hops;	/* IP_MULTICAST_TTL ... */
+	bool group_quiet, group_quiet6; /* without IP_MULTICAST_LOOP ... */
+	struct net_addr group_local;	/* IP_MULTICAST_IF; or family 0 */
 };
 
 /* ---- dgram.c ---- */
@@ -90,6 +93,12 @@ long net_dgram_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 		    int flags);
 long net_dgram_sendmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
 			int flags);
+
+/* ---- dgram_group.c ---- */
+
+/* Sets an option of groups; -ENOPROTOOPT: it is none, or another error. */
+long net_dgram_set_group(struct net_sock *sock, int level, int name,
+			 const void *value, socklen_t len);
 
 /* ---- dgram_opts.c ---- */
 

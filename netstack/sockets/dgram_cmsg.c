@@ -59,7 +59,8 @@ static void put_pktinfo(struct control *c, const struct net_addr *local)
 {
 	struct in_pktinfo info = {.ipi_ifindex = INTERFACE};
 
-	memcpy(&info.ipi_spec_dst, local->ip, 4);
+	if (local->ip[0] >> 4 != 0xe) /* an answer cannot come from a group */
+		memcpy(&info.ipi_spec_dst, local->ip, 4);
 	memcpy(&info.ipi_addr, local->ip, 4);
 	control_put(c, IPPROTO_IP, IP_PKTINFO, &info, sizeof(info));
 }

@@ -53,11 +53,12 @@ static bool is_known_ip(int name)
 	case IP_RECVTTL:
 	case IP_RECVTOS:
 	case IP_RECVERR:
+	case IP_MULTICAST_TTL:
+	case IP_MULTICAST_LOOP:
 	case IP_MTU_DISCOVER: /* and these have no effect */
 	case IP_FREEBIND:
 	case IP_BIND_ADDRESS_NO_PORT:
-	case IP_MULTICAST_TTL:
-	case IP_MULTICAST_LOOP:
+	case IP_MULTICAST_ALL:
 		return true;
 	default:
 		return false;
@@ -74,12 +75,13 @@ static bool is_known_ipv6(int name)
 	case IPV6_RECVTCLASS:
 	case IPV6_RECVERR:
 	case IPV6_V6ONLY:
+	case IPV6_MULTICAST_HOPS:
+	case IPV6_MULTICAST_LOOP:
 	case IPV6_MTU_DISCOVER: /* and these have no effect */
 	case IPV6_MTU:
 	case IPV6_DONTFRAG:
 	case IPV6_FREEBIND:
-	case IPV6_MULTICAST_HOPS:
-	case IPV6_MULTICAST_LOOP:
+	case IPV6_MULTICAST_IF:
 		return true;
 	default:
 		return false;
@@ -135,6 +137,8 @@ static void load_ip(struct net_dgram *d, int fd)
 	d->recv_err = kernels_int(fd, IPPROTO_IP, IP_RECVERR);
 	d->ttl = (uint8_t)kernels_int(fd, IPPROTO_IP, IP_TTL);
 	d->tos = (uint8_t)kernels_int(fd, IPPROTO_IP, IP_TOS);
+	d->group_ttl = (uint8_t)kernels_int(fd, IPPROTO_IP, IP_MULTICAST_TTL);
+	d->group_quiet = !kernels_int(fd, IPPROTO_IP, IP_MULTICAST_LOOP);
 }
 
 static void load_ipv6(struct net_dgram *d, int fd)
@@ -145,6 +149,9 @@ static void load_ipv6(struct net_dgram *d, int fd)
 	d->recv_err6 = kernels_int(fd, IPPROTO_IPV6, IPV6_RECVERR);
 	d->hops = (uint8_t)kernels_int(fd, IPPROTO_IPV6, IPV6_UNICAST_HOPS);
 	d->tclass = (uint8_t)kernels_int(fd, IPPROTO_IPV6, IPV6_TCLASS);
+	d->group_hops =
+		(uint8_t)kernels_int(fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS);
+	d->group_quiet6 = !kernels_int(fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP);
 }
 
 void net_dgram_opts_load(struct net_sock *sock, int fd)
@@ -168,6 +175,9 @@ struct net_udp_opts net_dgram_udp_opts(const struct net_sock *sock,
 		.tos = is6 ? d->tclass : d->tos,
 		.rx_bytes = d->rx_bytes,
 		.shared = sock->opts.reuse_port,
+		.group_ttl = is6 ? d->group_hops : d->group_ttl,
+		.group_quiet = is6 ? d->group_quiet6 : d->group_quiet,
+		.group_local = d->group_local,
 	};
 
 	if (d->rx_bytes)
@@ -183,7 +193,7 @@ long net_dgram_setopt(struct net_sock *sock, int fd, int level, int name,
 	struct net_udp_opts opts;
 
 	if (!is_known(level, name))
-		return -ENOPROTOOPT;
+		return net_dgram_set_group(sock, level, name, value, len);
 	if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY && sock->dgram->udp)
 		return -EINVAL;
 	if (net_real()->setsockopt(fd, level, name, value, len) < 0)
@@ -226,11 +236,21 @@ static long get_mtu(struct net_sock *sock, void *value, socklen_t *len)
 			: give_int(value, len, (int)room + (is6 ? 48 : 28));
 }
 
+static long get_link(const struct net_sock *sock, void *value, socklen_t *len)
+{
+	int addr;
+
+	memcpy(&addr, sock->dgram->group_local.ip, sizeof(addr));
+	return give_int(value, len, addr);
+}
+
 long net_dgram_getopt(struct net_sock *sock, int fd, int level, int name,
 		      void *value, socklen_t *len)
 {
 	if (level == SOL_SOCKET && name == SO_ERROR)
 		return give_int(value, len, take_error(sock));
+	if (level == IPPROTO_IP && name == IP_MULTICAST_IF)
+		return get_link(sock, value, len);
 	if ((level == IPPROTO_IP && name == IP_MTU) ||
 	    (level == IPPROTO_IPV6 && name == IPV6_MTU))
 		return get_mtu(sock, value, len);

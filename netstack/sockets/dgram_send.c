@@ -85,7 +85,7 @@ static void set_fields(struct net_sock *sock, const struct letter *letter)
 	struct net_udp_opts opts = net_dgram_udp_opts(sock, family);
 
 	if (control->ttl >= 0)
-		opts.ttl = (uint8_t)control->ttl;
+		opts.ttl = opts.group_ttl = (uint8_t)control->ttl;
 	if (control->tos >= 0)
 		opts.tos = (uint8_t)control->tos;
 	net_udp_set_opts(sock->dgram->udp, &opts);

@@ -250,8 +250,124 @@ def threads(env):
         thread.join(WAIT_MAX_S)
 
 
+# ---- groups ----
+
+GROUP, GROUP6 = "239.1.2.3", "ff15::77"
+GROUP_PORT = 5400
+
+MEMBER = f"""
+import socket, struct, sys
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+s.bind(("::", {GROUP_PORT}))
+v4 = struct.pack("=4s4s", socket.inet_aton("{GROUP}"), socket.inet_aton(sys.argv[1]))
+v6 = struct.pack("=16si", socket.inet_pton(socket.AF_INET6, "{GROUP6}"), 0)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, v4)
+s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, v6)
+s.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 0)
+print("joined", flush=True)
+while True:
+    data, peer = s.recvfrom(1000)
+    if data == b"leave":
+        s.setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, v4)
+        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, v6)
+    elif data == b"bye":
+        break
+    elif data == b"group": # the kernel's members
+        s.sendto(b"to all", ("::ffff:{GROUP}", {GROUP_PORT}))
+    s.sendto(data, peer)
+"""
+
+
+def bridge(port):
+    """A bridge of the kernel's that snoops, asks about groups every second, and forgets those that
+    nobody reports."""
+    command("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", 1, "mcast_querier", 1,
+            "mcast_startup_query_interval", 100, "mcast_query_interval", 100,
+            "mcast_query_response_interval", 50, "mcast_membership_interval", 300,
+            "mcast_last_member_interval", 20)
+    command("ip", "link", "set", port, "master", "br0")
+    command("ip", "addr", "flush", "dev", port)
+    command("ip", "addr", "add", f"{KERNELS}/16", "dev", "br0")
+    command("ip", "addr", "add", f"{KERNELS6}/64", "dev", "br0", "nodad")
+    command("ip", "link", "set", "br0", "up")
+
+
+def snooped():
+    """The groups that the bridge has learnt from reports, with the seconds until it forgets
+    them."""
+    tables = json.loads(command("bridge", "-j", "-s", "-d", "mdb", "show", "dev", "br0") or "[]")
+    return {entry["grp"]: float(entry["timer"]) for table in tables
+            for entry in table.get("mdb", []) if entry["port"] != "br0"}
+
+
+class Refreshed:
+    """Counts how often the bridge hears of each group again."""
+
+    def __init__(self):
+        self.left, self.times = {}, {GROUP: 0, GROUP6: 0}
+
+    def enough(self):
+        now = snooped()
+        for group in self.times:
+            check(group in now, f"{group} is forgotten")
+            self.times[group] += now[group] > self.left.get(group, 1000)
+        self.left = now
+        return min(self.times.values()) >= 3
+
+
+def groups(env):
+    """A program on the stack joins groups: the kernel's bridge learns them from its reports and
+    from its answers to queries, forwards datagrams, and forgets them when it leaves."""
+    need("bridge")
+    command("ip", "link", "set", "lo", "up")
+    program = OnTap(env).start("python3", "-c", MEMBER, OURS)
+    bridge(program.link)
+    eventually(lambda: "joined" in program.output("stdout") or not program.alive(), WAIT_MAX_S,
+               program.story)
+    eventually(lambda: {GROUP, GROUP6} <= set(snooped()), WAIT_MAX_S, "the bridge learns no groups")
+    with contextlib.ExitStack() as stack:
+        def opened(family):
+            return stack.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+        kernel, kernel6 = opened(socket.AF_INET), opened(socket.AF_INET6)
+        member = opened(socket.AF_INET)
+        index = socket.if_nametoindex("br0")
+        kernel.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(KERNELS))
+        kernel6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+        member.bind((GROUP, GROUP_PORT))
+        member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP,
+                          socket.inet_aton(GROUP) + socket.inet_aton(KERNELS))
+
+        def ask(sock, text, to):
+            """Asks the group until the stack's member has answered, from its own address."""
+            def answered():
+                sock.settimeout(0.5)
+                # OSError: the kernel adds its route to IPv6 groups a while after the address.
+                with contextlib.suppress(OSError):
+                    sock.sendto(text, (to, GROUP_PORT))
+                    data, peer = sock.recvfrom(1000)
+                    return data == text and peer[0] in (OURS, OURS6)
+                return False
+            eventually(answered, WAIT_MAX_S, f"no answer from {to}")
+
+        ask(kernel, b"four", GROUP)
+        ask(kernel6, b"six", GROUP6)
+        ask(kernel, b"group", GROUP)
+        member.settimeout(WAIT_MAX_S)
+        while member.recvfrom(1000)[0] != b"to all":  # and the kernel's own
+            pass
+        # A report by the bridge's own host would make the stack withhold its own (RFC 2236 3).
+        member.close()
+        refreshed = Refreshed()
+        eventually(refreshed.enough, WAIT_MAX_S, lambda: f"queries: {refreshed.times}")
+        ask(kernel, b"leave", GROUP)
+        eventually(lambda: not {GROUP, GROUP6} & set(snooped()), WAIT_MAX_S,
+                   "the bridge does not forget the groups")
+        kernel.sendto(b"bye", (OURS, GROUP_PORT))
+    check(program.wait(WAIT_MAX_S) == 0, program.story())
+
+
 def cases(env):
-    for case in (dig_asks_the_kernel, dnsmasq_serves, iperf3, threads):
+    for case in (dig_asks_the_kernel, dnsmasq_serves, iperf3, threads, groups):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 

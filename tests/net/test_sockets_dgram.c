@@ -429,6 +429,111 @@ static void test_so_reuseport_shares_a_port(void **state)
 	assert_int_equal(n, 32);
 }
 
+/* ---- groups ---- */
+
+static void set_and_unset(int level, const int names[2], const void *value,
+			  socklen_t len)
+{
+	assert_int_equal(setsockopt(fd, level, names[0], value, len), 0);
+	FAILS(setsockopt(fd, level, names[0], value, len), EADDRINUSE);
+	assert_int_equal(setsockopt(fd, level, names[1], value, len), 0);
+	FAILS(setsockopt(fd, level, names[1], value, len), EADDRNOTAVAIL);
+	FAILS(setsockopt(fd, level, names[0], value, 4), EINVAL);
+}
+
+static struct sockaddr_storage storage4(const char *ip)
+{
+	struct sockaddr_storage storage = {0};
+	struct sockaddr_in in = make_address(ip, 0);
+
+	memcpy(&storage, &in, sizeof(in));
+	return storage;
+}
+
+static void groups_step(void)
+{
+	struct ip_mreqn mreq = {.imr_multiaddr.s_addr = inet_addr("239.1.2.3")};
+	struct ip_mreq_source from = {
+		.imr_multiaddr.s_addr = inet_addr("239.1.2.3"),
+		.imr_interface.s_addr = inet_addr("10.0.0.1"),
+		.imr_sourceaddr.s_addr = inet_addr("10.0.0.2")};
+	struct ipv6_mreq mreq6 = {
+		.ipv6mr_multiaddr.s6_addr = {0xff, 0x12, [15] = 9}};
+	struct sockaddr_in6 any = make_address6("::", PORT);
+	struct group_req req = {.gr_group = storage4("239.1.2.4")};
+	struct group_source_req req_from = {.gsr_group = storage4("239.1.2.4"),
+					    .gsr_source = storage4("10.0.0.2")};
+
+	fd = socket(AF_INET6, SOCK_DGRAM, 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&any, sizeof(any)), 0);
+	assert_true(net_sockets_ours(fd));
+	set_and_unset(IPPROTO_IP,
+		      (int[]){IP_ADD_MEMBERSHIP, IP_DROP_MEMBERSHIP}, &mreq,
+		      sizeof(mreq));
+	set_and_unset(
+		IPPROTO_IP,
+		(int[]){IP_ADD_SOURCE_MEMBERSHIP, IP_DROP_SOURCE_MEMBERSHIP},
+		&from, sizeof(from));
+	set_and_unset(IPPROTO_IPV6, (int[]){IPV6_JOIN_GROUP, IPV6_LEAVE_GROUP},
+		      &mreq6, sizeof(mreq6));
+	set_and_unset(IPPROTO_IP, (int[]){MCAST_JOIN_GROUP, MCAST_LEAVE_GROUP},
+		      &req, sizeof(req));
+	set_and_unset(
+		IPPROTO_IP,
+		(int[]){MCAST_JOIN_SOURCE_GROUP, MCAST_LEAVE_SOURCE_GROUP},
+		&req_from, sizeof(req_from));
+	mreq.imr_address.s_addr = inet_addr("10.0.0.9");
+	FAILS(setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &mreq,
+			 sizeof(mreq)),
+	      ENODEV);
+	mreq.imr_address.s_addr = inet_addr("10.0.0.1");
+	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_ADD_MEMBERSHIP, &mreq,
+				    sizeof(struct ip_mreq)),
+			 0);
+}
+
+static void test_options_join_and_leave_groups(void **state)
+{
+	struct net_addr group = {
+		.family = 4, .ip = {239, 1, 2, 3}, .port = PORT};
+	char byte;
+
+	run_call(groups_step);
+	assert_true(datagram_say(ITS_ADDR, group, "x"));
+	run_rounds(4);
+	assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), 1);
+	assert_int_equal(byte, 'x');
+}
+
+static void group_options_step(void)
+{
+	struct in_addr ours = {inet_addr("10.0.0.1")};
+	struct in_addr theirs = {inet_addr("10.0.0.9")};
+
+	open_bound();
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_MULTICAST_TTL, 5), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_MULTICAST_LOOP, 0), 0);
+	assert_int_equal(set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0), 0);
+	FAILS(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &theirs,
+			 sizeof(theirs)),
+	      EADDRNOTAVAIL);
+	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &ours,
+				    sizeof(ours)),
+			 0);
+	assert_int_equal(get_option(fd, IPPROTO_IP, IP_MULTICAST_IF),
+			 (int)ours.s_addr);
+	assert_int_equal(send_text(fd, "239.1.2.3", PEER_PORT, "x"), 1);
+}
+
+static void test_datagram_to_a_group_follows_its_options(void **state)
+{
+	run_call(group_options_step);
+	assert_true(datagram_next(&sent));
+	assert_int_equal(sent.ttl, 5);
+	assert_int_equal(sent.to.ip[0], 239);
+	assert_int_equal(sent.from.ip[3], 1);
+}
+
 /* ---- the end ---- */
 
 static void shutdown_step(void)
@@ -496,6 +601,8 @@ int main(void)
 		TD(test_options_have_their_effect),
 		TD(test_options_set_before_bind_are_kept),
 		TD(test_so_reuseport_shares_a_port),
+		TD(test_options_join_and_leave_groups),
+		TD(test_datagram_to_a_group_follows_its_options),
 		TD(test_shutdown_ends_each_direction),
 		TD(test_copy_keeps_the_socket_open),
 	};
