@@ -1,8 +1,10 @@
 /*
- * The last segments of lwIP's queues: functions that edits of lwIP call
- * (ends.c).
+ * Functions that edits of lwIP call: the last segments of its queues (ends.c),
+ * and networks of IPv6.
  */
 #pragma once
+
+#include "lwip/ip6_addr.h"
 
 struct tcp_pcb;
 struct tcp_seg;
@@ -16,3 +18,9 @@ struct tcp_seg *net_unacked_append(struct tcp_pcb *pcb, struct tcp_seg *seg);
 struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg);
 /* An ACK has left `rest` of `unsent`; returns `rest`. */
 struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest);
+
+/*
+ * Whether an address is in the network of one of the stack's: lwIP assumes
+ * networks of 64 bits (link/route.c).
+ */
+int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own);

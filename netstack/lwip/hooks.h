@@ -37,12 +37,6 @@ struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest);
 #define LWIP_HOOK_IP6_ROUTE(src, dest) net_route_src6(src, dest)
 
 /*
- * Whether an address is in the network of one of the stack's: lwIP assumes
- * networks of 64 bits (link/route.c).
- */
-int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own);
-
-/*
  * link/neighbour.c passes neighbours to lwIP's output, also those beyond the
  * prefixes that lwIP knows.
  */
