@@ -125,6 +125,8 @@ static void turn_until(struct flood *fl, int64_t end_ns)
 	while (!stopped && fl->now_ns < end_ns) {
 		if (fl->mode == FLOOD_BOUNCE)
 			bounce_turn(fl);
+		else if (fl->mode == FLOOD_UDP)
+			flood_udp_turn(fl);
 		else
 			turn(fl);
 	}
@@ -344,10 +346,11 @@ static const struct opt rows[] = {
 	{"target", OPT_CUSTOM, .arg = "ADDR:PORT", .read = read_target,
 	 .expected = "an IPv4 address and a port from 1 to 65535",
 	 .example = "10.9.0.1:7777", .help = "The server"},
-	{"mode", OPT_CHOICE, AT(mode), "echo|cps|bulk|bounce", "echo",
+	{"mode", OPT_CHOICE, AT(mode), "echo|cps|bulk|udp|bounce", "echo",
 	 .help = "echo: requests on persistent connections; cps: a connection "
 		 "for each request; bulk: streams that the server sends back; "
-		 "bounce: frames that a forwarder sends back"},
+		 "udp: datagrams that the server echoes; bounce: frames that a "
+		 "forwarder sends back"},
 	{"conns", OPT_NUMBER, AT(conns), "N", "64", 1, PEERS_MAX,
 	 .help = "Number of connections at a time"},
 	{"size", OPT_NUMBER, AT(size), "BYTES", "64", 1, 1400,
@@ -424,11 +427,13 @@ int main(int argc, char **argv)
 		find_server(fl);
 	if (fl->mode == FLOOD_ECHO || fl->mode == FLOOD_BULK)
 		open_all(fl);
-	if (fl->mode != FLOOD_BOUNCE)
+	if (fl->mode == FLOOD_UDP)
+		flood_udp_start(fl);
+	else if (fl->mode != FLOOD_BOUNCE)
 		start_load(fl);
 	measure(fl);
 	status = report(fl);
-	if (fl->mode != FLOOD_BOUNCE)
+	if (fl->mode != FLOOD_BOUNCE && fl->mode != FLOOD_UDP)
 		reset_all(fl);
 	/*
 	 * Without closing the port: DPDK's memif server may fall when its peer

@@ -19,6 +19,7 @@ enum flood_mode {
 	FLOOD_ECHO,
 	FLOOD_CPS,
 	FLOOD_BULK,   /* streams, which the server sends back */
+	FLOOD_UDP,    /* datagrams, which the server echoes */
 	FLOOD_BOUNCE, /* frames that the other side sends back as they are */
 };
 
@@ -68,6 +69,9 @@ struct flood_ack {
 	uint32_t due_ms;
 };
 
+/* A datagram that takes longer is lost: flood_udp.c. A power of two. */
+#define FLOOD_PERIODS 4u
+
 struct flood {
 	/* options */
 	struct glue_link link;
@@ -103,6 +107,11 @@ struct flood {
 	uint32_t *dirty; /* flows that have an ACK to send, in bulk */
 	uint32_t n_dirty, bulk_window;
 	uint32_t scan; /* where the search for lost segments goes on */
+	uint32_t in_flight[FLOOD_PERIODS]; /* datagrams sent in the last periods
+					    */
+	uint32_t to_send;		   /* new ones */
+	uint8_t period;
+	int64_t period_ns; /* when it began */
 
 	/* results */
 	struct hist latency;
@@ -127,6 +136,13 @@ void flood_bulk_take(struct flood *fl, uint32_t index, const uint8_t *tcp,
 		     const uint8_t *data, unsigned len);
 /* Sends data up to the window, and ACKs, after a burst. */
 void flood_bulk_turn(struct flood *fl);
+
+/* ---- flood_udp.c ---- */
+
+/* Lets half a window of datagrams leave. */
+void flood_udp_start(struct flood *fl);
+/* A turn: sends received answers as requests; replaces what is lost. */
+void flood_udp_turn(struct flood *fl);
 
 /* ---- flood_tcp.c ---- */
 

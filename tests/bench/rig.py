@@ -194,7 +194,7 @@ class Rig:
             argv += ["--port", str(figures.PORT)]
         return self.children.start(argv).wait_ready()
 
-    def kernel(self, name="epoll-echo"):
+    def kernel(self, name="epoll-echo", options=()):
         """Starts a server on kernel sockets, and waits until it is ready."""
         if name == "uring-echo":
             refusal = figures.no_uring(self.options, self.children)
@@ -202,7 +202,7 @@ class Rig:
                 raise Skip(refusal)
         return self.children.start([
             self.built("apps", name), "--port", str(figures.PORT),
-            "--cpu", str(self.cores[0])]).wait_ready()
+            "--cpu", str(self.cores[0]), *options]).wait_ready()
 
     # ---- loads ----
 
@@ -237,9 +237,9 @@ class Rig:
     # ---- the paths: server and load ----
 
     def memif_flood(self, *extra, program=("apps", "coronet-echo"),
-                    huge=True, timeout=120):
+                    huge=True, timeout=120, options=()):
         ours, theirs = self.memif()
-        server = self.coronet(ours, program, huge)
+        server = self.coronet(ours, program, huge, options)
         found = self.flood(theirs, server, *extra, huge=huge, timeout=timeout)
         end(server)
         return found
@@ -328,10 +328,10 @@ class Rig:
             end(server)
         return found
 
-    def veth_flood(self, kind, *extra):
+    def veth_flood(self, kind, *extra, options=()):
         """Runs flood at the far end, without the kernel's TCP."""
         with self.veth("af_xdp", None) as veth:
-            server = self.veth_server(kind, veth.near)
+            server = self.veth_server(kind, veth.near, options)
             found = self.flood(f"af_xdp:{veth.far},csum=trust", server, *extra,
                                inside=veth.inside)
             end(server)
@@ -346,13 +346,13 @@ class Rig:
         self.count += 1
         return Veth(self.children, self.count, address)
 
-    def veth_server(self, kind, name):
+    def veth_server(self, kind, name, options=()):
         """kind: epoll, or a kind of link."""
         if kind != "epoll":
-            return self.coronet(f"{kind}:{name},csum=trust")
+            return self.coronet(f"{kind}:{name},csum=trust", extra=options)
         ip("addr", "add", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "dev",
            name)
-        return self.kernel()
+        return self.kernel(options=options)
 
     def macswap(self):
         program = shutil.which("dpdk-testpmd")
