@@ -16,6 +16,8 @@
 #include "netstack/program/log.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +27,8 @@
 #define NS_PER_MS    INT64_C(1000000)
 #define NS_PER_S     INT64_C(1000000000)
 #define REQUESTS     4u /* before it begins again */
-#define REBOOTS	     3u /* the same for an address that it has had */
+#define REBOOTS	     3u /* the same for an address that is in use */
+#define REMEMBERED   2u /* the same for one of the last start */
 #define BACKOFF_MAX  4u /* doublings of the first 4 seconds */
 #define RENEW_MIN_NS (60 * NS_PER_S) /* RFC 2131 4.4.5 */
 #define DECLINED_NS  (10 * NS_PER_S) /* RFC 2131 3.1.5 */
@@ -115,10 +118,32 @@ static void restart(struct net_dhcp *client, int64_t wait_ns)
 	client->due_ns = net_here()->now_ns + wait_ns;
 }
 
+/* Keeps the address in use for the next start. */
+static void save_lease(const struct net_dhcp *client)
+{
+	int64_t left_ns = client->expires_ns - net_here()->now_ns;
+	struct net_lease_record record = {.ip = ip_of(&client->lease)};
+
+	if (!client->file)
+		return;
+	memcpy(record.mac, glue_port_mac(client->port->glue), 6);
+	if (client->expires_ns != CORO_FOREVER)
+		record.expires_s = net_lease_wall_s() + left_ns / NS_PER_S;
+	net_lease_file_write(client->file, &record);
+}
+
+static void forget_lease(struct net_dhcp *client)
+{
+	client->remembered = false;
+	if (client->file)
+		net_lease_file_write(client->file, NULL);
+}
+
 /* This shard cannot have the address, so no other may. */
 static void withdraw_lease(struct net_dhcp *client, int err)
 {
 	log_lost(client, err == -EEXIST ? "in-use" : "no-room");
+	forget_lease(client);
 	client->lease.bound = false;
 	client->turn++;
 	restart(client, RENEW_MIN_NS);
@@ -223,6 +248,7 @@ static void send_renewal(struct net_dhcp *client, int64_t end_ns)
 static void lose_lease(struct net_dhcp *client, const char *reason)
 {
 	log_lost(client, reason);
+	forget_lease(client);
 	client->lease.bound = false;
 	publish_lease(client);
 }
@@ -230,13 +256,14 @@ static void lose_lease(struct net_dhcp *client, const char *reason)
 static void discover(struct net_dhcp *client)
 {
 	enter(client, NET_DHCP_SELECTING);
+	client->remembered = false;
 	client->xid = net_random();
 	client->began_ns = net_here()->now_ns;
 	client->server = 0;
 	send_and_back_off(client, NET_DHCP_DISCOVER);
 }
 
-/* Asks whether the address that is in use is right for the network. */
+/* Asks whether the address is right for the network (INIT-REBOOT). */
 static void reboot(struct net_dhcp *client)
 {
 	enter(client, NET_DHCP_REBOOTING);
@@ -269,7 +296,10 @@ static void step(struct net_dhcp *client)
 {
 	switch (client->state) {
 	case NET_DHCP_INIT:
-		discover(client);
+		if (client->remembered)
+			reboot(client);
+		else
+			discover(client);
 		return;
 	case NET_DHCP_SELECTING:
 		send_and_back_off(client, NET_DHCP_DISCOVER);
@@ -281,10 +311,13 @@ static void step(struct net_dhcp *client)
 			discover(client);
 		return;
 	case NET_DHCP_REBOOTING:
-		if (client->tries < REBOOTS)
+		if (client->tries <
+		    (client->lease.bound ? REBOOTS : REMEMBERED))
 			send_and_back_off(client, NET_DHCP_REQUEST);
-		else
+		else if (client->lease.bound)
 			keep_lease(client);
+		else
+			discover(client);
 		return;
 	case NET_DHCP_BOUND:
 	case NET_DHCP_RENEWING:
@@ -432,14 +465,18 @@ static void take_ack(struct net_dhcp *client, const struct net_dhcp_msg *msg)
 		client->lease = lease;
 		publish_lease(client);
 	}
-	if (client->lease.bound)
-		log_lease(client, msg->lease_s, renewed);
+	if (!client->lease.bound)
+		return;
+	log_lease(client, msg->lease_s, renewed);
+	save_lease(client);
 }
 
 static void take_nak(struct net_dhcp *client)
 {
 	if (client->lease.bound)
 		lose_lease(client, "nak");
+	else if (client->remembered)
+		forget_lease(client);
 	/* A second at least: a server that always refuses makes no flood. */
 	restart(client, NS_PER_S + random_ns(9 * NS_PER_S));
 }
@@ -558,7 +595,35 @@ bool net_dhcp_input(struct net_port *port, const struct glue_frame *frame)
 
 /* ---- opening ---- */
 
-static int open_client(unsigned link)
+/* Reads the address of the last start, if the options say where it is. */
+static int open_file(struct net_dhcp *client, const struct net_opts *opts)
+{
+	const char *directory = opts->lease_dir, *preset;
+	struct net_lease_record record;
+	char first[PATH_MAX];
+	int err;
+
+	preset = getenv("STATE_DIRECTORY"); /* of systemd: several, by ':' */
+	if (!directory && preset) {
+		snprintf(first, sizeof(first), "%.*s",
+			 (int)strcspn(preset, ":"), preset);
+		directory = first;
+	}
+	if (!directory || !*directory || strcmp(directory, "off") == 0)
+		return 0;
+	err = net_lease_file_open(directory, client->lease.link, &client->file);
+	if (err < 0)
+		return err;
+	client->remembered =
+		net_lease_file_read(client->file,
+				    glue_port_mac(client->port->glue),
+				    &record) == 0;
+	if (client->remembered)
+		memcpy(client->lease.addr.ip, &record.ip, 4);
+	return 0;
+}
+
+static int open_client(unsigned link, const struct net_opts *opts)
 {
 	struct net_dhcp *client = calloc(1, sizeof(*client));
 
@@ -566,6 +631,10 @@ static int open_client(unsigned link)
 		return -ENOMEM;
 	client->port = &net_here()->ports[link];
 	client->lease.link = link;
+	if (open_file(client, opts) < 0) {
+		free(client);
+		return -ENOMEM;
+	}
 	/* RFC 2131 4.4.1: hosts that start together do not ask together. */
 	restart(client, random_ns(NS_PER_S));
 	clients[link] = client;
@@ -583,7 +652,7 @@ int net_dhcp_open(const struct net_opts *opts)
 			continue;
 		net_dhcp_links |= (uint8_t)(1u << link);
 		if (net_here()->shard == 0 && !clients[link])
-			err = open_client(link);
+			err = open_client(link, opts);
 	}
 	return err;
 }
@@ -591,6 +660,8 @@ int net_dhcp_open(const struct net_opts *opts)
 void net_dhcp_close(void)
 {
 	for (unsigned i = 0; i < NET_MAX_LINKS; i++) {
+		if (clients[i])
+			net_lease_file_close(clients[i]->file);
 		free(clients[i]);
 		clients[i] = NULL;
 	}

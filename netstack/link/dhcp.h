@@ -8,6 +8,7 @@
 #pragma once
 
 #include "netstack/link/dhcp_msg.h"
+#include "netstack/link/lease_file.h"
 #include "netstack/link/leased.h"
 #include "netstack/link/link_priv.h"
 
@@ -45,7 +46,9 @@ struct net_dhcp {
 	int64_t asked_ns; /* of the request: a lease begins then */
 	int64_t t1_ns, t2_ns, expires_ns; /* of the lease in use */
 	bool no_carrier;		  /* as last seen */
-	uint8_t turn; /* of lease; posted[]: that a shard has been sent */
+	struct net_lease_file *file;	  /* owned; NULL: none */
+	bool remembered; /* lease has the file's address, not yet in use */
+	uint8_t turn;	 /* of lease; posted[]: that a shard has been sent */
 	uint8_t posted[NET_MAX_SHARDS];
 };
 

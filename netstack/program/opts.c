@@ -202,6 +202,15 @@ static int read_control(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
+static int read_lease_dir(const struct opt *opt, const char *text, void *base,
+			  struct opt_error *error)
+{
+	if (!*text)
+		return -EINVAL;
+	((struct net_opts *)base)->lease_dir = text;
+	return 0;
+}
+
 static int read_metrics(const struct opt *opt, const char *text, void *base,
 			struct opt_error *error)
 {
@@ -302,6 +311,11 @@ static const struct opt rows[] = {
 	 .help = "Name servers that the stack asks for host names, each with "
 		 "an optional port (default: those that --addr dhcp finds, or "
 		 "else of /etc/resolv.conf)"},
+	{"lease-dir", OPT_CUSTOM, .arg = "DIRECTORY|off",
+	 .read = read_lease_dir, .expected = "a directory, or off",
+	 .example = "/var/lib/coronet",
+	 .help = "Keep the addresses of --addr dhcp in this directory for the "
+		 "next start (default: $STATE_DIRECTORY, if that is set)"},
 	{"route", OPT_CUSTOM,
 	 .arg = "PREFIX via GATEWAY [dev LINK] [src ADDRESS]",
 	 .read = read_route, .example = "'10.0.0.0/8 via 10.9.0.253'",

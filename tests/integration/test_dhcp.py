@@ -21,6 +21,7 @@ SERVER = "10.9.0.1"
 LEASED = "10.9.0.40"
 ROUTER = "10.9.0.254"
 FAR = "192.0.2.0/24"
+MAC = "02:00:00:00:00:40"
 T1_S = 3
 
 
@@ -135,10 +136,34 @@ def kept(env, number):
         check(f"{LEASED}/16" in echo.addresses(), echo.addresses())
 
 
+def restarted(env, number):
+    """The next start asks for the address of the last one."""
+    echo = Echo(env, number, "--lease-dir", env.scratch)
+    echo.argv[2] += f",mac={MAC}"
+    file = env.scratch / "dhcp-1.lease"
+    with env.running(echo.argv), dnsmasq(env, echo.tap) as server:
+        echo.await_lease(server)
+        eventually(file.exists, WAIT_MAX_S, "no lease file")
+        check(file.stat().st_mode & 0o777 == 0o600, oct(file.stat().st_mode))
+    text = file.read_text()
+    check(text.startswith(f"coronet-lease 1 mac={MAC} address={LEASED} expires="), text)
+    with env.running(echo.argv), dnsmasq(env, echo.tap) as server:
+        echo.await_lease(server)
+        seen = server.output("stderr")
+        check("DHCPREQUEST" in seen and "DHCPDISCOVER" not in seen, seen)
+        echoes(LEASED, b"again")
+    file.write_text("nonsense\n")
+    with env.running(echo.argv), dnsmasq(env, echo.tap) as server:
+        echo.await_lease(server)
+        check("DHCPDISCOVER" in server.output("stderr"), server.output("stderr"))
+        check(len(echo.lines("is no lease file")) == 1, echo.lines("lease"))
+
+
 def cases(env):
     for number, (name, function) in enumerate(
             (("an address is leased and renewed", leased), ("routes replace the router", routed),
-             ("every shard has the address", sharded), ("a leased address stays", kept)), 1):
+             ("every shard has the address", sharded), ("a leased address stays", kept),
+             ("a restart asks for its address", restarted)), 1):
         yield name, functools.partial(function, env, number)
 
 

@@ -7,11 +7,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "netstack/link/leased.h"
 #include "netstack/link/link.h"
+#include "tests/apps/in_folder.h"
 #include "tests/net/dhcp_server.h"
 
 /* ---- a lease ---- */
@@ -503,7 +506,124 @@ static void test_each_link_has_a_lease_of_its_own(void **state)
 	net_stack_close(stack);
 }
 
+/* ---- restarts ---- */
+
+#define LEASE_FILE "dhcp-1.lease"
+
+static void open_again(void)
+{
+	init_opts();
+	opts.lease_dir = folder;
+	assert_int_equal(net_stack_open(&opts, &stack), 0);
+}
+
+static int setup_folder(void **state)
+{
+	return in_folder_make();
+}
+
+static int teardown_folder(void **state)
+{
+	return in_folder_remove();
+}
+
+/* The file is written when the stack closes, at the latest. */
+static void lease_and_stop(uint32_t lease_s)
+{
+	open_again();
+	bind_lease(lease_s, NULL, 0);
+	net_stack_close(stack);
+}
+
+static void test_lease_is_asked_for_again_after_a_restart(void **state)
+{
+	struct sent *s;
+
+	lease_and_stop(600);
+	open_again();
+	s = next_sent(NET_DHCP_REQUEST);
+	assert_true(s->broadcast);
+	assert_memory_equal(s->from, "\0\0\0\0", 4);
+	assert_memory_equal(s->wanted, "\12\0\0\5", 4);
+	assert_memory_equal(s->server, "\0\0\0\0", 4);
+	assert_memory_equal(s->ciaddr, "\0\0\0\0", 4);
+	assert_false(stack_has("10.0.0.5"));
+	REPLY(.type = NET_DHCP_ACK, .server = "\12\0\0\2");
+	assert_true(stack_has("10.0.0.5"));
+	net_stack_close(stack);
+}
+
+static void test_remembered_address_is_given_up_without_an_answer(void **state)
+{
+	struct sent *s;
+
+	lease_and_stop(600);
+	open_again();
+	s = next_sent(NET_DHCP_REQUEST);
+	assert_secs(s->ns, next_sent(NET_DHCP_REQUEST)->ns, 3, 5);
+	assert_secs(sent[1].ns, next_sent(NET_DHCP_DISCOVER)->ns, 7, 9);
+	assert_memory_equal(sent[2].wanted, "\0\0\0\0", 4);
+	net_stack_close(stack);
+}
+
+static void test_nak_makes_the_address_forgotten(void **state)
+{
+	lease_and_stop(600);
+	open_again();
+	next_sent(NET_DHCP_REQUEST);
+	REPLY(.type = NET_DHCP_NAK, .broadcast = true);
+	next_sent(NET_DHCP_DISCOVER);
+	net_stack_close(stack);
+	assert_int_equal(access(in_folder(LEASE_FILE), F_OK), -1);
+}
+
+static void test_lease_that_has_ended_is_forgotten(void **state)
+{
+	open_again();
+	bind_lease(60, NULL, 0);
+	await_end();
+	net_stack_close(stack);
+	assert_int_equal(access(in_folder(LEASE_FILE), F_OK), -1);
+}
+
+/* Writing needs no end of the program. */
+static void test_lease_is_written_while_the_stack_runs(void **state)
+{
+	struct stat about;
+
+	open_again();
+	bind_lease(600, NULL, 0);
+	for (unsigned i = 0;
+	     i < 10000 && stat(in_folder(LEASE_FILE), &about) < 0; i++) {
+		run_rounds(1);
+		usleep(1000);
+	}
+	assert_int_equal(about.st_mode, S_IFREG | 0600);
+	assert_int_equal(unlink(in_folder(LEASE_FILE)), 0);
+	net_stack_close(stack);
+}
+
+static void test_corrupt_file_is_ignored(void **state)
+{
+	write_file(LEASE_FILE, "coronet-lease 1 mac=02:00\n");
+	open_again();
+	next_sent(NET_DHCP_DISCOVER);
+	net_stack_close(stack);
+}
+
+/* The address is leased all the same. */
+static void test_folder_that_is_missing_stops_nothing(void **state)
+{
+	init_opts();
+	opts.lease_dir = in_folder("missing");
+	assert_int_equal(net_stack_open(&opts, &stack), 0);
+	bind_lease(600, NULL, 0);
+	net_stack_close(stack);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define RESTARTED(name)                                                        \
+	cmocka_unit_test_setup_teardown(name, setup_folder, teardown_folder)
 
 int main(void)
 {
@@ -542,6 +662,14 @@ int main(void)
 		cmocka_unit_test(test_gateway_of_the_options_comes_first),
 		cmocka_unit_test(test_route_may_lead_to_a_leased_network),
 		cmocka_unit_test(test_each_link_has_a_lease_of_its_own),
+		RESTARTED(test_lease_is_asked_for_again_after_a_restart),
+		RESTARTED(
+			test_remembered_address_is_given_up_without_an_answer),
+		RESTARTED(test_nak_makes_the_address_forgotten),
+		RESTARTED(test_lease_that_has_ended_is_forgotten),
+		RESTARTED(test_lease_is_written_while_the_stack_runs),
+		RESTARTED(test_corrupt_file_is_ignored),
+		RESTARTED(test_folder_that_is_missing_stops_nothing),
 	};
 
 	return cmocka_run_group_tests_name("dhcp", tests, NULL, NULL);

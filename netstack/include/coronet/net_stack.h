@@ -91,9 +91,8 @@ char *net_addr_format(const struct net_addr *addr, char *buf, size_t len);
 struct net_route_opts {
 	struct net_addr to;  /* with prefix_len; of 0 bits: all addresses */
 	struct net_addr via; /* the gateway, of the same family */
-	/* The source address of connections that set none; family 0: the stack
-	 * chooses it as net_route() says. One of addrs, on the gateway's link.
-	 */
+	/* The source address of connections that set none, on the gateway's
+	 * link; family 0: the stack chooses it as net_route() says. */
 	struct net_addr source;
 	/* The gateway's link, from 1; 0: the one with an address whose network
 	 * the gateway is in. */
@@ -142,6 +141,9 @@ struct net_opts {
 	   none: those of leases, or else of resolv.conf(5). */
 	struct net_addr resolvers[NET_MAX_RESOLVERS];
 	unsigned n_resolvers;
+	/* Where addresses of DHCP are kept for the next start: a directory;
+	   NULL: $STATE_DIRECTORY, if set; "off": nowhere. */
+	const char *lease_dir;
 	unsigned mtu; /* bytes, 576 to 9000 */
 	/* One shard is pinned to each of these CPUs; empty: no shard is. */
 	int lcores[NET_MAX_SHARDS];
@@ -168,9 +170,8 @@ struct net_opts {
 	bool predict_off;   /* every segment goes through lwIP, for diagnosis */
 	unsigned max_conns; /* connections, 1 to 4,000,000 */
 	unsigned counted_conns; /* that have the counters of net_conn_stats() */
-	/* How many open connections may have a ring of their last 64 events, at
-	 * 4.5 KiB of memory each (docs/operate.md): 0 to 100,000; 0: only those
-	 * that coronet-ctl watches. */
+	/* Open connections with a ring of their last 64 events, of 4.5 KiB each
+	 * (docs/operate.md): 0 to 100,000; 0: those coronet-ctl watches. */
 	unsigned trace_conns;
 	/* Limit of the process's resident memory, hugepages included; 0: a
 	 * quarter of the memory of the machine or its control group */
@@ -187,8 +188,8 @@ struct net_opts {
 	/* Congestion control of connections for which neither their listener
 	 * nor their owner sets one: a name of net_set_cc(); NULL: "cubic". */
 	const char *cc;
-	/* A coroutine that runs for this time without a pause is named in the
-	 * log, at most once per second; 0: none is. Default 1000. */
+	/* A coroutine that runs this long without a pause is named in the log,
+	 * at most once per second; 0: none is. Default 1000. */
 	unsigned watchdog_ms;
 	/* Path of the control socket (docs/operate.md); NULL: below
 	 * $RUNTIME_DIRECTORY if that is set; "off": no socket. */
@@ -196,8 +197,7 @@ struct net_opts {
 	/* Where the page for Prometheus is served: at an address of the
 	 * kernel's network, or one of addrs; port 0: nowhere. */
 	struct net_addr metrics;
-	/* A capture from the beginning: "FILE[,key=value...]"; or NULL. */
-	const char *capture;
+	const char *capture; /* at start: "FILE[,key=value...]"; or NULL */
 	/* "[COMPONENT=]LEVEL[,...]", the lines that are logged, and their
 	 * destination: "stderr", "journal" or a file (docs/operate.md); NULL:
 	 * notice, stderr. */
