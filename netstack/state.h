@@ -243,7 +243,9 @@ struct net_route_entry {
 	ip_addr_t source;      /* if has_source */
 	uint8_t prefix_len;    /* of `to` */
 	bool has_source;       /* an address of the same link */
-	struct net_port *port; /* NULL: any */
+	bool on_link;	       /* via is on the link, in no network; or zero:
+				  so is every address of `to` */
+	struct net_port *port; /* NULL: any, and on_link is not set */
 };
 #define NET_ROUTES (NET_MAX_ROUTES + 2u) /* and a gateway of each version */
 

@@ -555,7 +555,8 @@ static void take_route(struct routes *all, const struct net_route_entry *route)
 		return; /* no address has a network with the gateway */
 	net_addr_from_lwip(&route->to, 0, &row->to);
 	row->to.prefix_len = route->prefix_len;
-	net_addr_from_lwip(&route->via, 0, &row->via);
+	if (!ip_addr_isany_val(route->via))
+		net_addr_from_lwip(&route->via, 0, &row->via);
 	if (route->has_source)
 		net_addr_from_lwip(&route->source, 0, &row->from);
 	row->port = port_of(near->netif);

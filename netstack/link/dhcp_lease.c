@@ -57,20 +57,24 @@ static bool is_ours_already(const struct net_dhcp *client, uint32_t ip)
 	return !leased && net_ifaddr_of(&addr) != NULL;
 }
 
-/* Of a route, whether the router is another host in the lease's network. */
-static bool reaches(const struct net_lease *lease, uint32_t via)
+/*
+ * Of a route, whether the router is another host, maybe outside the lease's
+ * network, or whether there is none, which only option 121 may say.
+ */
+static bool is_usable(const struct net_lease *lease,
+		      const struct net_dhcp_route *route)
 {
-	uint32_t own, mask = UINT32_MAX << (32 - lease->addr.prefix_len);
+	uint32_t own;
 
 	memcpy(&own, lease->addr.ip, 4);
-	return is_host(via) && via != own &&
-	       ((lwip_ntohl(via) ^ lwip_ntohl(own)) & mask) == 0;
+	return route->via ? is_host(route->via) && route->via != own
+			  : route->bits > 0;
 }
 
 static void add_route(struct net_lease *lease,
 		      const struct net_dhcp_route *route)
 {
-	if (lease->n_routes < NET_DHCP_ROUTES && reaches(lease, route->via))
+	if (lease->n_routes < NET_DHCP_ROUTES && is_usable(lease, route))
 		lease->routes[lease->n_routes++] = *route;
 }
 

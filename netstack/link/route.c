@@ -3,7 +3,8 @@
  *
  * The networks of the stack's addresses, --route and --gateway are one table of
  * prefixes; the longest decides. A gateway counts while an address of its link
- * has a network with it. Lookups are linear: packets of a connection ask once a
+ * has a network with it, or while the link has an address, if the gateway is
+ * outside every network. Lookups are linear: packets of a connection ask once a
  * second, when link/neighbour.c has forgotten their neighbour.
  */
 #include "netstack/link/dhcp.h"
@@ -68,13 +69,41 @@ static const struct net_ifaddr *find_network(const struct net_port *port,
 	return found;
 }
 
+/* The address of a link that shares most bits with another, of those the first;
+   NULL: the link has none of its family. */
+static const struct net_ifaddr *find_similar(const struct net_port *port,
+					     const ip_addr_t *ip)
+{
+	const struct net_ifaddr *found = NULL;
+	int best = -1;
+
+	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
+		const struct net_ifaddr *addr = &net_here()->addrs[i];
+		int bits = common_bits(&addr->ip, ip);
+
+		if (!addr->active || net_port_of(addr->netif) != port ||
+		    bits <= best)
+			continue;
+		best = bits;
+		found = addr;
+	}
+	return found;
+}
+
 /* The address through which a route's gateway is reached. */
 static const struct net_ifaddr *
 near_gateway(const struct net_port *port, const struct net_route_entry *route)
 {
+	const struct net_ifaddr *near;
+
 	if (port && route->port && route->port != port)
 		return NULL;
-	return find_network(route->port ? route->port : port, &route->via);
+	near = find_network(route->port ? route->port : port, &route->via);
+	if (near || !route->on_link)
+		return near;
+	return find_similar(route->port, ip_addr_isany_val(route->via)
+						 ? &route->to
+						 : &route->via);
 }
 
 const struct net_ifaddr *net_route_near(const struct net_route_entry *route)
@@ -98,7 +127,9 @@ int net_route_find(const struct net_port *port, const ip_addr_t *to,
 		near = near_gateway(port, route);
 		if (!near)
 			continue;
-		hop = (struct net_hop){route->via, near, route};
+		hop = (struct net_hop){
+			ip_addr_isany_val(route->via) ? *to : route->via, near,
+			route};
 		bits = route->prefix_len;
 	}
 	if (!hop.near)
@@ -184,9 +215,25 @@ const struct net_ifaddr *net_ifaddr_named(const ip_addr_t *ip)
 	return NULL;
 }
 
+/* Whether a route says that an address outside the networks is on a link. */
+static bool is_routed_on_link(const struct net_port *port, const ip_addr_t *ip)
+{
+	for (unsigned i = 0; i < net_here()->n_routes; i++) {
+		const struct net_route_entry *route = &net_here()->routes[i];
+
+		if (!route->on_link || route->port != port)
+			continue;
+		if (ip_addr_isany_val(route->via)
+			    ? common_bits(&route->to, ip) >= route->prefix_len
+			    : ip_addr_eq(&route->via, ip))
+			return true;
+	}
+	return false;
+}
+
 bool net_route_on_link(const struct net_port *port, const ip_addr_t *ip)
 {
-	return find_network(port, ip) != NULL;
+	return find_network(port, ip) || is_routed_on_link(port, ip);
 }
 
 int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own)
@@ -204,6 +251,26 @@ int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own)
 
 /* ---- opening ---- */
 
+static bool has_ip4(const struct net_port *port)
+{
+	for (unsigned i = 0; i < net_here()->n_addrs; i++)
+		if (net_port_of(net_here()->addrs[i].netif) == port &&
+		    IP_IS_V4(&net_here()->addrs[i].ip))
+			return true;
+	return false;
+}
+
+/*
+ * Whether a gateway of the options is on a link whose networks do not have it,
+ * as those of clouds: of IPv4, since routers of IPv6 have link-local addresses.
+ */
+static bool is_beside_networks(const struct net_port *port,
+			       const ip_addr_t *via)
+{
+	return port && IP_IS_V4(via) && !find_network(NULL, via) &&
+	       has_ip4(port);
+}
+
 static void add_route(const struct net_route_opts *opts)
 {
 	struct net_route_entry *route =
@@ -217,6 +284,23 @@ static void add_route(const struct net_route_opts *opts)
 	net_addr_to_lwip(&opts->to, &route->to);
 	net_addr_to_lwip(&opts->via, &route->via);
 	net_addr_to_lwip(&opts->source, &route->source);
+	route->on_link = is_beside_networks(route->port, &route->via);
+}
+
+/* --gateway: on the only link it may be outside the networks. */
+static void add_gateway(const struct net_addr *via)
+{
+	ip_addr_t ip;
+
+	if (!via->family)
+		return;
+	net_addr_to_lwip(via, &ip);
+	add_route(&(struct net_route_opts){
+		.to.family = via->family,
+		.via = *via,
+		.link = net_here()->n_ports == 1 &&
+			is_beside_networks(net_here()->ports, &ip),
+	});
 }
 
 static int refuse_route(const struct net_route_opts *route,
@@ -267,10 +351,13 @@ static int check_route(const struct net_route_opts *route,
 	near = find_network(port, &via);
 	if (!near && may_lease(route, opts))
 		return 0; /* it is in use while there is such an address */
+	if (!near && is_beside_networks(port, &via))
+		near = find_similar(port, &via);
 	if (!near)
 		return refuse_route(route, opts, &route->via,
 				    port ? "not in a network of that link"
-					 : "not in a network of any --addr");
+					 : "not in a network of any --addr "
+					   "(dev LINK: it is on that link)");
 	own = route->source.family ? net_ifaddr_of(&source) : near;
 	if (!own || net_port_of(own->netif) != net_port_of(near->netif))
 		return refuse_route(route, opts, &route->source,
@@ -285,12 +372,8 @@ int net_routes_open(struct net_opts *opts)
 			return -EINVAL;
 		add_route(&opts->routes[i]);
 	}
-	if (opts->gateway4.family)
-		add_route(&(struct net_route_opts){.to.family = 4,
-						   .via = opts->gateway4});
-	if (opts->gateway6.family)
-		add_route(&(struct net_route_opts){.to.family = 6,
-						   .via = opts->gateway6});
+	add_gateway(&opts->gateway4);
+	add_gateway(&opts->gateway6);
 	return 0;
 }
 
@@ -321,6 +404,7 @@ void net_routes_lease(struct net_port *port,
 			&net_here()->routes[net_here()->n_routes++];
 
 		*route = (struct net_route_entry){.prefix_len = routes[i].bits,
+						  .on_link = true,
 						  .port = port};
 		ip_addr_set_ip4_u32_val(route->to, routes[i].to);
 		ip_addr_set_ip4_u32_val(route->via, routes[i].via);

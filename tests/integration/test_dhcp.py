@@ -20,13 +20,14 @@ PORT = 7777
 SERVER = "10.9.0.1"
 LEASED = "10.9.0.40"
 ROUTER = "10.9.0.254"
+BESIDE = "172.31.0.1"
 FAR = "192.0.2.0/24"
 MAC = "02:00:00:00:00:40"
 T1_S = 3
 
 
 @contextlib.contextmanager
-def dnsmasq(env, tap, *more):
+def dnsmasq(env, tap, *more, router=ROUTER):
     """A server on the TAP's side of the kernel, which leases one address."""
     if not shutil.which("dnsmasq"):
         raise Skip("dnsmasq is not installed")
@@ -37,7 +38,7 @@ def dnsmasq(env, tap, *more):
          f"--interface={tap}", "--bind-interfaces", "--dhcp-authoritative", "--no-ping",
          "--log-dhcp", f"--dhcp-range={LEASED},{LEASED},255.255.0.0,120",
          f"--dhcp-leasefile={env.scratch / (tap + '.leases')}", "--user=root",
-         f"--dhcp-option=option:T1,{T1_S}", f"--dhcp-option=option:router,{ROUTER}", *more])
+         f"--dhcp-option=option:T1,{T1_S}", f"--dhcp-option=option:router,{router}", *more])
     try:
         yield process
     finally:
@@ -159,11 +160,24 @@ def restarted(env, number):
         check(len(echo.lines("is no lease file")) == 1, echo.lines("lease"))
 
 
+def beside(env, number):
+    """A router outside the network of a /32 is reached on the link."""
+    echo = Echo(env, number)
+    mask = "--dhcp-option=option:netmask,255.255.255.255"
+    with env.running(echo.argv), dnsmasq(env, echo.tap, mask, router=BESIDE) as server:
+        command("ip", "addr", "add", f"{BESIDE}/32", "dev", echo.tap)
+        eventually(lambda: f"{LEASED}/32" in echo.addresses(), WAIT_MAX_S,
+                   lambda: f"no lease: {echo.addresses()}, {server.output('stderr')}")
+        check(echo.routes().get("0.0.0.0/0") == BESIDE, echo.routes())
+        echoes(LEASED, b"through the router")
+
+
 def cases(env):
     for number, (name, function) in enumerate(
             (("an address is leased and renewed", leased), ("routes replace the router", routed),
              ("every shard has the address", sharded), ("a leased address stays", kept),
-             ("a restart asks for its address", restarted)), 1):
+             ("a restart asks for its address", restarted),
+             ("a router outside the network is on the link", beside)), 1):
         yield name, functools.partial(function, env, number)
 
 

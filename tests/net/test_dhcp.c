@@ -315,10 +315,28 @@ static void test_routes_replace_routers(void **state)
 	assert_string_equal(hop_of("192.0.2.1"), "");
 }
 
-static void test_routers_out_of_the_network_are_ignored(void **state)
+/* As clouds do. The first router is this host itself, and is ignored. */
+static void test_router_out_of_the_network_is_on_the_link(void **state)
 {
-	bind_lease(600, "\3\10\12\0\1\1\12\0\0\5", 10);
-	assert_string_equal(hop_of("192.0.2.1"), "");
+	static const char more[] = "\3\10\12\0\0\5\12\0\1\1";
+
+	next_sent(NET_DHCP_DISCOVER);
+	REPLY(.type = NET_DHCP_OFFER, .mask = "\xff\xff\xff\xff");
+	REPLY(.type = NET_DHCP_ACK, .mask = "\xff\xff\xff\xff", .more = more,
+	      .more_len = 10);
+	assert_string_equal(hop_of("192.0.2.1"), "10.0.1.1");
+	assert_string_equal(hop_of("10.0.0.77"), "10.0.1.1");
+}
+
+static void test_route_without_a_router_is_on_the_link(void **state)
+{
+	static const char more[] = "\x79\x0e\x20\12\0\1\1\0\0\0\0"
+				   "\0\12\0\1\1";
+
+	bind_lease(600, more, 2 + 14);
+	assert_string_equal(hop_of("10.0.1.1"), "10.0.1.1");
+	assert_string_equal(hop_of("192.0.2.1"), "10.0.1.1");
+	assert_string_equal(hop_of("10.0.1.2"), "10.0.1.1");
 }
 
 static void test_routes_end_with_the_lease(void **state)
@@ -647,7 +665,8 @@ int main(void)
 		TEST(test_lease_is_kept_while_no_server_verifies_it),
 		TEST(test_router_is_the_default_route),
 		TEST(test_routes_replace_routers),
-		TEST(test_routers_out_of_the_network_are_ignored),
+		TEST(test_router_out_of_the_network_is_on_the_link),
+		TEST(test_route_without_a_router_is_on_the_link),
 		TEST(test_routes_end_with_the_lease),
 		TEST(test_name_servers_are_those_of_the_lease),
 		TEST(test_mtu_counts_up_to_that_of_the_link),

@@ -161,6 +161,62 @@ static void test_longest_prefix_decides(void **state)
 	expect_route("10.1.9.9", "10.1.0.1", "10.1.9.9");
 }
 
+static void say_arp(const uint8_t mac[6], const char *sender,
+		    const char *target)
+{
+	uint8_t frame[42] = {0}, *arp = frame + 14;
+	struct net_addr addr;
+
+	memset(frame, 0xff, 6);
+	memcpy(frame + 6, mac, 6);
+	memcpy(frame + 12, "\10\6\0\1\10\0\6\4\0\1", 10);
+	memcpy(arp + 8, mac, 6);
+	net_addr_parse(sender, 0, &addr);
+	memcpy(arp + 14, addr.ip, 4);
+	net_addr_parse(target, 0, &addr);
+	memcpy(arp + 24, addr.ip, 4);
+	fake_receive_wire(frame, sizeof(frame));
+	run_rounds(1);
+}
+
+static unsigned frames_of(unsigned ethertype)
+{
+	uint8_t frame[9216];
+	unsigned n = 0;
+
+	while (fake_sent(frame, sizeof(frame)))
+		n += get16(frame + 12) == ethertype;
+	return n;
+}
+
+/* Clouds give a host a /32, and a router that is in no network. */
+static void test_gateway_beside_the_networks_is_on_its_link(void **state)
+{
+	opts.n_addrs = 0;
+	add_addr("10.7.0.5/32", 0);
+	add_addr("10.1.0.1/16", 1);
+	add_route("default via 10.7.0.1 dev 1");
+	open_stack();
+	expect_route("8.8.8.8", "10.7.0.5", "10.7.0.1");
+	expect_route("10.1.9.9", "10.1.0.1", "10.1.9.9");
+	/* Its answer is believed, and the SYNs that have waited leave. */
+	dial_from(NULL, "8.8.8.8");
+	drop_sent();
+	say_arp(fake_peer_mac, "10.7.0.1", "10.7.0.5");
+	assert_int_equal(frames_of(0x0800), 2);
+}
+
+static void
+test_gateway_of_the_only_link_may_be_beside_its_network(void **state)
+{
+	opts.n_links = 1;
+	opts.n_addrs = 0;
+	add_addr("10.7.0.5/32", 0);
+	net_addr_parse("10.7.0.1", 0, &opts.gateway4);
+	open_stack();
+	expect_route("8.8.8.8", "10.7.0.5", "10.7.0.1");
+}
+
 static void test_longest_prefix_decides6(void **state)
 {
 	net_addr_parse("fd01::254", 0, &opts.gateway6);
@@ -246,24 +302,6 @@ static void test_given_source_sends_through_its_own_link(void **state)
 }
 
 /* ---- neighbours of several addresses ---- */
-
-static void say_arp(const uint8_t mac[6], const char *sender,
-		    const char *target)
-{
-	uint8_t frame[42] = {0}, *arp = frame + 14;
-	struct net_addr addr;
-
-	memset(frame, 0xff, 6);
-	memcpy(frame + 6, mac, 6);
-	memcpy(frame + 12, "\10\6\0\1\10\0\6\4\0\1", 10);
-	memcpy(arp + 8, mac, 6);
-	net_addr_parse(sender, 0, &addr);
-	memcpy(arp + 14, addr.ip, 4);
-	net_addr_parse(target, 0, &addr);
-	memcpy(arp + 24, addr.ip, 4);
-	fake_receive_wire(frame, sizeof(frame));
-	run_rounds(1);
-}
 
 static const uint8_t *mac_for(unsigned netif)
 {
@@ -383,6 +421,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_longest_prefix_decides),
 		T(test_longest_prefix_decides6),
+		T(test_gateway_beside_the_networks_is_on_its_link),
+		T(test_gateway_of_the_only_link_may_be_beside_its_network),
 		T(test_prefix_of_an_address_is_its_network6),
 		T(test_route_inside_an_own_network_is_used),
 		T(test_first_of_equal_routes_is_used),

@@ -94,8 +94,8 @@ struct net_route_opts {
 	/* The source address of connections that set none, on the gateway's
 	 * link; family 0: the stack chooses it as net_route() says. */
 	struct net_addr source;
-	/* The gateway's link, from 1; 0: the one with an address whose network
-	 * the gateway is in. */
+	/* The gateway's link, from 1, on which one of IPv4 may be outside every
+	 * network; 0: the link whose network the gateway is in. */
 	unsigned link;
 };
 
