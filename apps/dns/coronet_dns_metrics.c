@@ -54,6 +54,9 @@ static void write_shards(struct net_metrics *page,
 		  "Messages that were no queries.", sum->ignored);
 	write_one(page, "coronet_dns_unsent_total", NET_COUNTER,
 		  "Answers that could not be sent.", sum->unsent);
+	write_one(page, "coronet_dns_receive_errors_total", NET_COUNTER,
+		  "Calls that failed to receive datagrams.",
+		  sum->receive_errors);
 	write_one(page, "coronet_dns_clients", NET_GAUGE,
 		  "TCP connections now.", sum->clients);
 	write_one(page, "coronet_dns_accepts_total", NET_COUNTER,

@@ -33,6 +33,7 @@ struct dns_counters {
 	uint64_t limited;	     /* not answered, by the rate limit */
 	uint64_t ignored;	     /* not answered: no query at all */
 	uint64_t unsent;	     /* answers that could not be sent */
+	uint64_t receive_errors;     /* of calls that receive datagrams */
 	uint64_t clients;	     /* TCP connections now */
 	uint64_t accepts;	     /* TCP connections so far */
 };

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apps/common/datagrams.h"
+
 /* Time that a client has for its last answer. */
 #define CLOSE_NS INT64_C(5000000000)
 
@@ -137,7 +139,8 @@ void dns_serve_udp(struct dns_shard *shard)
 	struct net_datagram got[DNS_BATCH];
 	int n;
 
-	while ((n = net_udp_recv_batch(shard->udp, got, DNS_BATCH)) > 0) {
+	while ((n = datagrams_recv(shard->udp, got, DNS_BATCH,
+				   &shard->counters.receive_errors)) > 0) {
 		answer_batch(shard, got, (unsigned)n);
 		net_udp_release(shard->udp, got, (unsigned)n);
 	}

@@ -4,12 +4,14 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <coronet/net.h>
 #include <coronet/net_udp.h>
 
+#include "apps/common/datagrams.h"
 #include "apps/common/opts.h"
 
 #define UDP_BATCH 32
@@ -51,6 +53,7 @@ static void *echo_datagrams(void *arg)
 	struct net_addr any = {.port = *(const uint16_t *)arg};
 	struct net_datagram got[UDP_BATCH];
 	struct net_udp *udp;
+	uint64_t errors = 0;
 	int err, n;
 
 	err = net_udp_open(net_stack_here(), &any, NULL, &udp);
@@ -60,10 +63,15 @@ static void *echo_datagrams(void *arg)
 		net_stack_stop(net_stack_here());
 		return NULL;
 	}
-	while ((n = net_udp_recv_batch(udp, got, UDP_BATCH)) > 0) {
+	while ((n = datagrams_recv(udp, got, UDP_BATCH, &errors)) > 0) {
 		answer_datagrams(udp, got, n);
 		net_udp_release(udp, got, (unsigned)n);
 	}
+	if (errors)
+		net_log_at(NET_LOG_WARNING,
+			   "coronet-echo: UDP port %u: %" PRIu64
+			   " calls failed to receive",
+			   any.port, errors);
 	net_udp_close(udp);
 	return NULL;
 }

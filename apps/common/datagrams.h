@@ -1,0 +1,22 @@
+/*
+ * Receiving datagrams in a loop that outlives errors.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include <coronet/net_udp.h>
+
+#define DATAGRAMS_PAUSE_MIN_NS INT64_C(1000000)
+#define DATAGRAMS_PAUSE_MAX_NS INT64_C(1000000000)
+
+/*
+ * net_udp_recv_batch(), which goes on after an error that may pass, such as
+ * -ENOBUFS: it counts the error in *errors, which other threads may read
+ * (counters.h), and sleeps for a time that doubles with each error in a row.
+ * Returns how many datagrams came, 1 or more, or an error that ends the loop:
+ * -ECANCELED (the stack stops, or the coroutine was cancelled), -EBADF (the
+ * socket was closed), -EINVAL or -EPERM (a wrong call).
+ */
+int datagrams_recv(struct net_udp *udp, struct net_datagram *datagrams,
+		   unsigned n, uint64_t *errors);
