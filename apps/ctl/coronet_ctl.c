@@ -43,6 +43,16 @@ static const struct ctl_column conn_columns[] = {
 	{"NAME", "name", CTL_TEXT, -10},
 	{"WAITS", "waits", CTL_WAITS, -16},
 	{0}};
+static const struct ctl_column udp_columns[] = {
+	{"SHARD", "shard", CTL_NUMBER, 5},
+	{"QUEUED", "queued_bytes", CTL_NUMBER, 8},
+	{"DROPS", "drops", CTL_NUMBER, 8},
+	{"RX", "rx", CTL_NUMBER, 10},
+	{"TX", "tx", CTL_NUMBER, 10},
+	{"LOCAL", "local", CTL_TEXT, -21},
+	{"PEER", "peer", CTL_TEXT, -21},
+	{"READER", "reader", CTL_TEXT, -16},
+	{0}};
 static const struct ctl_column listener_columns[] = {
 	{"SHARD", "shard", CTL_NUMBER, 5},
 	{"LOCAL", "local", CTL_TEXT, -21},
@@ -273,6 +283,7 @@ static const struct command commands[] = {
 	 .help = "reset a connection",
 	 .run = run_drop,
 	 .request = "/coronet/drop"},
+	LIST("udp", "udp", udp_columns, "UDP sockets: queues, drops"),
 	LIST("listeners", "listeners", listener_columns,
 	     "listeners and their addresses"),
 	LIST("shards", "shards", shard_columns, "shards and what they count"),

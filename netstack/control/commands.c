@@ -131,6 +131,7 @@ static const struct net_command general[] = {
 
 static const struct net_command *const tables[] = {general,
 						   net_conn_commands,
+						   net_udp_commands,
 						   net_table_commands,
 						   net_link_commands,
 						   net_exception_commands,

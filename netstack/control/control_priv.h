@@ -62,10 +62,10 @@ struct net_command {
 	/* Returns the answer, owned by the caller. NULL: no memory. */
 	cJSON *(*fn)(const char *params);
 };
-extern const struct net_command net_conn_commands[], net_table_commands[],
-	net_link_commands[], net_exception_commands[], net_log_commands[],
-	net_server_commands[], net_capture_commands[], net_trace_commands[],
-	net_ring_commands[], net_addr_commands[];
+extern const struct net_command net_conn_commands[], net_udp_commands[],
+	net_table_commands[], net_link_commands[], net_exception_commands[],
+	net_log_commands[], net_server_commands[], net_capture_commands[],
+	net_trace_commands[], net_ring_commands[], net_addr_commands[];
 /* Removes the commands that programs have added. */
 void net_commands_forget(void);
 
