@@ -8,6 +8,7 @@ import contextlib
 import errno
 import functools
 import hashlib
+import json
 import random
 import socket
 import subprocess
@@ -41,10 +42,23 @@ def connected(family, port):
     return sock
 
 
+def check_listed(env, control, shards, n):
+    """coronet-ctl lists a socket for each shard, and they have received n datagrams."""
+    done = subprocess.run([env.app("coronet-ctl"), "--control", control, "--json", "udp"],
+                          check=False, capture_output=True, text=True)
+    check(done.returncode == 0, done.stderr)
+    rows = json.loads(done.stdout)
+    check([row["shard"] for row in rows] == list(range(shards)), rows)
+    check(all(row["local"] == f"*:{PORT}" and row["reader"] == "echo_datagrams"
+              and row["drops"] == 0 for row in rows), rows)
+    check(sum(row["rx"] for row in rows) == n, rows)
+
+
 def echo(env, shards):
     """Datagrams of the kernel's of every size come back with the same hash."""
+    control = env.scratch / f"control{shards}"
     with env.running([env.app("coronet-echo"), "--link", "tap:ud0", "--udp", "--port", PORT,
-                      "--addr", PREFIXES["IPv4"], "--addr", PREFIXES["IPv6"],
+                      "--control", control, "--addr", PREFIXES["IPv4"], "--addr", PREFIXES["IPv6"],
                       "--shards", shards, "--poll", "adaptive", "--memory", "1G"]) as server:
         set_up("ud0")
         for family in FAMILIES:
@@ -59,6 +73,7 @@ def echo(env, shards):
                 sock.send(data)
                 answered.update(sock.recv(65536))
             check(asked.digest() == answered.digest(), f"{family}: an echo differs")
+        check_listed(env, control, shards, len(FAMILIES) * len(sizes))
         check_closed_port("IPv4")
         check_closed_port("IPv6")
         server.terminate()
