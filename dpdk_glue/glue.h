@@ -408,8 +408,8 @@ uint64_t glue_port_no_frame(const struct glue_port *port);
 unsigned glue_port_frames_spare(struct glue_port *port);
 
 /*
- * Whether any pool that the device receives into had fewer frames left than a
- * burst has, when its shard last called glue_port_frames_spare().
+ * Whether any pool that the device receives into has fewer frames left than a
+ * burst has, now and when its shard last called glue_port_frames_spare().
  */
 bool glue_port_frames_exhausted(const struct glue_port *port);
 

@@ -77,15 +77,26 @@ unsigned glue_port_frames(const struct glue_port *port)
 	return port->pool->size;
 }
 
-unsigned glue_port_frames_usable(const struct glue_port *port)
+/* The cache may be in use by its own thread: then this is an estimate. */
+__attribute__((noinline, no_sanitize("thread"))) static unsigned
+cached_frames(struct rte_mempool *pool, unsigned lcore)
 {
 	const struct rte_mempool_cache *cache =
-		rte_mempool_default_cache(port->pool, rte_lcore_id());
+		rte_mempool_default_cache(pool, lcore);
 
-	/* rte_mempool_avail_count() visits the caches of all lcores. */
-	return rte_mempool_get_ops(port->pool->ops_index)
-		       ->get_count(port->pool) +
-	       (cache ? cache->len : 0);
+	return cache ? cache->len : 0;
+}
+
+/* rte_mempool_avail_count() visits the caches of all lcores. */
+static unsigned usable_frames(struct rte_mempool *pool, unsigned lcore)
+{
+	return rte_mempool_get_ops(pool->ops_index)->get_count(pool) +
+	       cached_frames(pool, lcore);
+}
+
+unsigned glue_port_frames_usable(const struct glue_port *port)
+{
+	return usable_frames(port->pool, rte_lcore_id());
 }
 
 uint64_t glue_port_no_frame(const struct glue_port *port)
@@ -93,13 +104,38 @@ uint64_t glue_port_no_frame(const struct glue_port *port)
 	return port->stats.tx_no_frame;
 }
 
-/* Adds a pool to the count of those in a state, or removes it. */
-static void count_pool(uint16_t *n, bool *counted, bool counts)
+/* Sets or clears this shard's bit. */
+static void mark_pool(const struct glue_port *port, uint64_t *pools,
+		      bool marked)
 {
-	if (*counted == counts)
+	uint64_t bit = UINT64_C(1) << port->shard;
+
+	if (marked == !!(__atomic_load_n(pools, __ATOMIC_RELAXED) & bit))
 		return;
-	*counted = counts;
-	__atomic_fetch_add(n, counts ? 1 : -1, __ATOMIC_RELAXED);
+	if (marked)
+		__atomic_fetch_or(pools, bit, __ATOMIC_RELAXED);
+	else
+		__atomic_fetch_and(pools, ~bit, __ATOMIC_RELAXED);
+}
+
+/*
+ * Whether a pool that was marked still has fewer frames than `needed`. The
+ * shard that marked it may be in a long handler, so others count the frames.
+ */
+static bool any_below(const struct glue_device *device, const uint64_t *pools,
+		      unsigned needed)
+{
+	uint64_t left = __atomic_load_n(pools, __ATOMIC_RELAXED);
+
+	for (; unlikely(left); left &= left - 1) {
+		unsigned shard = (unsigned)__builtin_ctzll(left);
+		unsigned lcore = __atomic_load_n(&device->empty[shard].lcore,
+						 __ATOMIC_RELAXED);
+
+		if (usable_frames(device->pools[shard], lcore) < needed)
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -115,16 +151,16 @@ unsigned glue_port_frames_spare(struct glue_port *port)
 	unsigned needed = RTE_MAX(spare, 2 * device->n_ring + TX_PENDING);
 	bool receives = glue_port_active(port);
 
-	count_pool(&device->n_short, &port->is_short,
-		   receives && usable < needed);
-	count_pool(&device->n_empty, &port->is_empty,
-		   receives && usable < GLUE_BURST);
-	return __atomic_load_n(&device->n_short, __ATOMIC_RELAXED) ? 0 : spare;
+	__atomic_store_n(&device->empty[port->shard].lcore, rte_lcore_id(),
+			 __ATOMIC_RELAXED);
+	mark_pool(port, &device->short_pools, receives && usable < needed);
+	mark_pool(port, &device->empty_pools, receives && usable < GLUE_BURST);
+	return any_below(device, &device->short_pools, needed) ? 0 : spare;
 }
 
 bool glue_port_frames_exhausted(const struct glue_port *port)
 {
-	return __atomic_load_n(&port->device->n_empty, __ATOMIC_RELAXED) != 0;
+	return any_below(port->device, &port->device->empty_pools, GLUE_BURST);
 }
 
 bool glue_port_rss(const struct glue_port *port)
@@ -180,8 +216,8 @@ void glue_port_close(struct glue_port *port)
 	    glue_device_is_last(device))
 		glue_tx_carry_remaining(port);
 	glue_tx_drop(port);
-	count_pool(&device->n_short, &port->is_short, false);
-	count_pool(&device->n_empty, &port->is_empty, false);
+	mark_pool(port, &device->short_pools, false);
+	mark_pool(port, &device->empty_pools, false);
 	rte_free(port);
 	glue_device_put(device);
 }

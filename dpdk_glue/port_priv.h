@@ -27,10 +27,13 @@
 #define TX_PENDING 512	/* frames that may wait for the port */
 #define HAND_OVER  1024 /* frames that may wait for a shard to take them */
 
-/* How many bursts found a queue empty; written by its shard alone. */
+/* Written by its shard alone. */
 struct glue_empty {
-	_Alignas(RTE_CACHE_LINE_SIZE) uint32_t n;
+	_Alignas(RTE_CACHE_LINE_SIZE) uint32_t n; /* bursts without a frame */
+	unsigned lcore; /* atomic: whose cache of the pool the shard uses */
 };
+
+static_assert(GLUE_MAX_SHARDS <= 64, "a bit for each in short_pools");
 
 struct glue_device {
 	/*
@@ -42,11 +45,11 @@ struct glue_device {
 	uint16_t n_queues;
 	uint16_t n_shards;
 	/*
-	 * Atomic: how many pools that queues receive into run short, so that
-	 * the stack must hold no more of their frames; how many of these are
-	 * nearly empty.
+	 * Atomic, a bit for each shard: its queue receives into its pool, and
+	 * when it last looked, the pool was short, so that the stack must hold
+	 * no more of its frames; or nearly empty.
 	 */
-	uint16_t n_short, n_empty;
+	uint64_t short_pools, empty_pools;
 	struct rte_ring **rx_rings; /* per shard: frames that others received */
 	struct rte_ring **tx_rings; /* and frames it sends for others */
 
@@ -92,8 +95,6 @@ struct glue_port {
 	bool sorts_frames;  /* several shards, a bond or a VLAN */
 	bool trusts_csum;   /* GLUE_CSUM_TRUST */
 	bool keeps_refused; /* for the kernel: GLUE_FRAME_OTHER */
-	bool is_short;	    /* this shard's pool counts in n_short */
-	bool is_empty;	    /* and in n_empty */
 	bool hw_csum;
 	bool hw_ip4_csum;
 	bool tso;

@@ -170,6 +170,36 @@ static void free_held(unsigned n)
 	n_held = 0;
 }
 
+static void empty_pool(void)
+{
+	while ((held[n_held] = glue_tx_alloc(ports[0], LEN)))
+		n_held++;
+	CHECK(glue_port_frames_spare(ports[0]) == 0);
+}
+
+/*
+ * Shard 0, whose queue is the only one, is in a long handler after it has found
+ * its pool empty. Frames that return end the shortage for the others at once,
+ * be they in the pool or in the cache of shard 0's thread.
+ */
+static void frames_return_while_the_shard_of_the_queue_is_busy(void)
+{
+	open_ring(2);
+	CHECK(glue_port_frames_spare(ports[1]) > 1000);
+	empty_pool();
+	CHECK(glue_port_frames_exhausted(ports[1]));
+	CHECK(glue_port_frames_spare(ports[1]) == 0);
+	for (unsigned i = 0; i < GLUE_BURST; i++)
+		glue_frame_free(held[--n_held]);
+	CHECK(!glue_port_frames_exhausted(ports[1]));
+	CHECK(glue_port_frames_spare(ports[1]) == 0);
+	free_held(n_held);
+	CHECK(glue_port_frames_spare(ports[1]) > 1000);
+	pools_are_full(2);
+	for (unsigned s = 0; s < 2; s++)
+		glue_port_close(ports[s]);
+}
+
 /* The frames of all shards count, and enough remain for the only queue. */
 static void shared_pool_keeps_frames_for_reception(void)
 {
@@ -198,9 +228,7 @@ static void shared_pool_keeps_frames_for_reception(void)
 	free_held(n_held);
 	for (unsigned s = 0; s < n_shards; s++)
 		CHECK(glue_port_frames_spare(ports[s]) > 1000);
-	while ((held[n_held] = glue_tx_alloc(ports[0], LEN)))
-		n_held++;
-	CHECK(glue_port_frames_spare(ports[0]) == 0);
+	empty_pool();
 	CHECK(glue_port_frames_exhausted(ports[3]));
 	free_held(n_held);
 	CHECK(glue_port_frames_spare(ports[0]) != 0);
@@ -420,6 +448,7 @@ IN_CHILD(fewer_queues_with_a_vlan)
 IN_CHILD(double_tags)
 IN_CHILD(frames_are_not_in_children)
 IN_CHILD(shared_pool_keeps_frames_for_reception)
+IN_CHILD(frames_return_while_the_shard_of_the_queue_is_busy)
 IN_CHILD(full_ring)
 IN_CHILD(lent_memory_is_copied_for_others)
 IN_CHILD(last_frames)
@@ -443,6 +472,8 @@ int main(void)
 		cmocka_unit_test(test_fewer_queues_with_a_vlan),
 		cmocka_unit_test(test_double_tags),
 		cmocka_unit_test(test_shared_pool_keeps_frames_for_reception),
+		cmocka_unit_test(
+			test_frames_return_while_the_shard_of_the_queue_is_busy),
 		cmocka_unit_test(test_frames_are_not_in_children),
 		cmocka_unit_test(test_full_ring),
 		cmocka_unit_test(test_lent_memory_is_copied_for_others),
