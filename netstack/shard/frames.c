@@ -10,12 +10,18 @@
  *      bytes, copies the frames that they hold into memory, a part every
  *      millisecond.
  *   2. Frames that cannot be copied are held by handlers, as views, or queued
- *   for sending. If the pool is still empty after GRACE_NS, a sweep
- *      looks for the connection that holds most frames, and the next one resets
- *      the first that holds about as many; then step 2 begins again.
+ *      for sending. If the pool is still empty after GRACE_NS, a sweep looks
+ *      for the connection that holds most frames.
+ *   3. The shards bid. The one with the greatest holder sweeps once more, and
+ *      resets the first connection that holds about as many frames. Then step 2
+ *      begins again, on every shard.
+ *
+ * So the program resets one connection per GRACE_NS, whichever shard has it. A
+ * shard that stands still loses its bid after that time.
  */
 #include "netstack/shard/shard.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "netstack/api/api.h"
@@ -28,18 +34,34 @@
 #define SWEEP_BUCKETS 4096u
 #define SWEEP_CONNS   256u
 
-#define GRACE_NS INT64_C(100000000)
+#define GRACE_MS 100u
+#define GRACE_NS (GRACE_MS * INT64_C(1000000))
+
+/* How long a bid waits for higher ones: sweeps take different times. */
+#define BID_MS 50u
 
 /* Connections that hold fewer frames than this are not reset. */
 #define VICTIM_FRAMES 16u
 
-enum phase { IDLE, COPY, WAIT, SEARCH, RESET };
+enum phase { IDLE, COPY, WAIT, SEARCH, BID, RESET };
+
+/*
+ * The highest bid, or when a connection was last reset. While
+ * shards run it is written only by compare-and-swap, and read only while a pool
+ * is empty.
+ *
+ *   bits 0 to 7    the bidder's shard plus 1; 0: there is no bid
+ *   bits 8 to 31   frames that its connection holds
+ *   bits 32 to 63  the time, in ms
+ */
+static uint64_t highest; /* atomic */
 
 static NET_SHARD_VAR struct {
 	enum phase phase;
 	uint32_t bucket;      /* the next one of the sweep */
 	unsigned most_frames; /* that a connection was seen to hold */
 	int64_t waits_ns;     /* since when it waits for frames to return */
+	uint64_t bid;	      /* this shard's, in BID and RESET */
 } sweep;
 #define sweep NET_SHARD(sweep)
 
@@ -85,7 +107,81 @@ static void begin_wait(void)
 	sweep.waits_ns = net_here()->now_ns;
 }
 
-/* Returns whether it was reset, which ends the sweep. */
+/* ---- bids ---- */
+
+static uint64_t make_bid(unsigned frames, unsigned bidder)
+{
+	return (uint64_t)net_now_ms() << 32 |
+	       (uint64_t)LWIP_MIN(frames, 0xffffffu) << 8 | bidder;
+}
+
+static unsigned bidder_here(void)
+{
+	return net_here()->shard + 1;
+}
+
+/* The clocks of shards differ by the length of a round. */
+static bool is_older(uint64_t bid, uint32_t ms)
+{
+	uint32_t age = net_now_ms() - (uint32_t)(bid >> 32);
+
+	return age >= ms && -age >= ms;
+}
+
+static uint64_t highest_bid(void)
+{
+	return __atomic_load_n(&highest, __ATOMIC_ACQUIRE);
+}
+
+static bool replace_bid(uint64_t old, uint64_t new)
+{
+	return __atomic_compare_exchange_n(&highest, &old, new, false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* Whether a connection that holds so many frames may be bid for now. */
+static bool may_bid(uint64_t seen, unsigned frames)
+{
+	unsigned bidder = seen & 0xff;
+
+	return is_older(seen, GRACE_MS) || bidder == bidder_here() ||
+	       (bidder && frames > (seen >> 8 & 0xffffff));
+}
+
+/* Another shard's bid may come in between, at most one of each shard. */
+static bool place_bid(void)
+{
+	uint64_t seen;
+
+	sweep.bid = make_bid(sweep.most_frames, bidder_here());
+	do {
+		seen = highest_bid();
+		if (!may_bid(seen, sweep.most_frames))
+			return false;
+	} while (!replace_bid(seen, sweep.bid));
+	return true;
+}
+
+/* Keeps the bid from becoming old; returns false if it was replaced. */
+static bool renew_bid(void)
+{
+	uint64_t bid = make_bid(sweep.most_frames, bidder_here());
+
+	if (!replace_bid(sweep.bid, bid))
+		return false;
+	sweep.bid = bid;
+	return true;
+}
+
+/* Ends the bid with a reset; returns false if it was replaced. */
+static bool claim_reset(void)
+{
+	return replace_bid(sweep.bid, make_bid(0, 0));
+}
+
+/* ---- sweeps ---- */
+
+/* Returns whether the sweep ends: it was reset, or another shard's will be. */
 static bool sweep_conn(struct net_conn *conn)
 {
 	unsigned frames;
@@ -104,7 +200,8 @@ static bool sweep_conn(struct net_conn *conn)
 	if (frames < sweep.most_frames / 2 || frames < VICTIM_FRAMES)
 		return false;
 	begin_wait();
-	reset_holder(conn, frames);
+	if (claim_reset())
+		reset_holder(conn, frames);
 	return true;
 }
 
@@ -154,13 +251,20 @@ static void end_sweep(void)
 		begin_wait();
 		break;
 	case SEARCH:
-		begin_sweep(sweep.most_frames >= VICTIM_FRAMES ? RESET : IDLE);
+		if (sweep.most_frames < VICTIM_FRAMES)
+			sweep.phase = IDLE;
+		else if (place_bid())
+			sweep.phase = BID;
+		else
+			begin_wait();
 		break;
 	case RESET: /* the holder has let go meanwhile */
+		replace_bid(sweep.bid, 0);
 		sweep.phase = WAIT;
 		break;
 	case IDLE:
 	case WAIT:
+	case BID:
 		break;
 	}
 }
@@ -178,32 +282,70 @@ static void sweep_some(void)
 		end_sweep();
 }
 
-void net_frames_tick(void)
+/* Frames have returned: nothing more is copied or reset. */
+static void end_shortage(void)
 {
-	bool exhausted = any_exhausted();
+	if (sweep.phase == BID || sweep.phase == RESET)
+		replace_bid(sweep.bid, 0);
+	sweep.phase = IDLE;
+}
 
-	if (exhausted)
-		net_udp_copy_frames();
+/* Searches when frames had their time to return, also since a reset. */
+static void end_grace(void)
+{
+	if (net_here()->now_ns >= sweep.waits_ns + GRACE_NS &&
+	    may_bid(highest_bid(), UINT_MAX))
+		begin_sweep(SEARCH);
+}
+
+static void await_bids(void)
+{
+	if (highest_bid() != sweep.bid)
+		begin_wait();
+	else if (is_older(sweep.bid, net_here()->n_shards > 1 ? BID_MS : 0))
+		begin_sweep(RESET);
+}
+
+static void act_on_shortage(void)
+{
 	switch (sweep.phase) {
 	case IDLE:
-		if (exhausted)
-			begin_sweep(COPY);
+		begin_sweep(COPY);
 		break;
 	case WAIT:
-		if (!exhausted)
-			sweep.phase = IDLE;
-		else if (net_here()->now_ns >= sweep.waits_ns + GRACE_NS)
-			begin_sweep(SEARCH);
+		end_grace();
+		break;
+	case BID:
+		await_bids();
+		break;
+	case RESET:
+		if (renew_bid())
+			sweep_some();
+		else
+			begin_wait();
 		break;
 	case COPY:
 	case SEARCH:
-	case RESET:
 		sweep_some();
 		break;
+	}
+}
+
+void net_frames_tick(void)
+{
+	if (any_exhausted()) {
+		net_udp_copy_frames();
+		act_on_shortage();
+	} else if (sweep.phase == COPY) {
+		sweep_some(); /* leaves frames for the next burst */
+	} else {
+		end_shortage();
 	}
 }
 
 void net_frames_fini(void)
 {
 	memset(&sweep, 0, sizeof(sweep));
+	/* Other shards are closing, too, and the next clock may differ. */
+	__atomic_store_n(&highest, 0, __ATOMIC_RELEASE);
 }
