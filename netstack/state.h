@@ -10,6 +10,7 @@
 #pragma once
 
 #include <assert.h>
+#include <sys/queue.h>
 
 #include <coronet/net.h>
 
@@ -249,6 +250,15 @@ struct net_route_entry {
 };
 #define NET_ROUTES (NET_MAX_ROUTES + 2u) /* and a gateway of each version */
 
+/* A sender of datagrams that waits for room on a port: conn/room.c. */
+struct net_room_wait {
+	TAILQ_ENTRY(net_room_wait) link;
+	struct net_port *port; /* whose list it is in; NULL: none */
+	struct coro *co;       /* parked; NULL: none, or woken already */
+	void (*notify)(struct net_room_wait *wait); /* NULL: a coroutine's */
+};
+TAILQ_HEAD(net_room_list, net_room_wait);
+
 struct net_port {
 	struct glue_port *glue;
 	unsigned frames_in;	 /* received and not freed */
@@ -257,7 +267,8 @@ struct net_port {
 	bool has_ip6;		 /* the user gave an IPv6 address */
 	bool no_carrier;	 /* as shard/carrier.c last saw */
 	struct net_exception *exception; /* link/exception.c; or NULL */
-	struct net_output waiting; /* for the port to accept frames again */
+	struct net_output waiting;    /* for the port to accept frames again */
+	struct net_room_list senders; /* of datagrams, that wait for that */
 };
 
 /*

@@ -121,7 +121,9 @@ static inline int net_udp_take_error(struct net_udp *udp)
 	udp->err = 0;
 	return err;
 }
-/* After a coroutine has waited on a socket: what the call returns. */
+/* What a call returns after its coroutine has waited on a socket. */
+int net_udp_wait_result(const struct net_udp *udp, int err);
+/* The same; the coroutine, which was counted as a waiter, no longer waits. */
 int net_udp_waited(struct net_udp *udp, int err);
 /*
  * Checks and reads the address of a peer. Returns 0, -EINVAL, -EACCES or

@@ -5,16 +5,22 @@
 
 #include <string.h>
 
-int net_udp_waited(struct net_udp *udp, int err)
+int net_udp_wait_result(const struct net_udp *udp, int err)
 {
-	udp->waiters--;
-	if (!udp->owned) {
-		net_udp_put(udp); /* closed by another coroutine meanwhile */
-		return -EBADF;
-	}
+	if (!udp->owned)
+		return -EBADF; /* closed by another coroutine meanwhile */
 	if (net_here()->draining || udp->cancelled)
 		return -ECANCELED;
 	return err;
+}
+
+int net_udp_waited(struct net_udp *udp, int err)
+{
+	int result = net_udp_wait_result(udp, err);
+
+	udp->waiters--;
+	net_udp_put(udp);
+	return result;
 }
 
 /* ---- opening ---- */
@@ -202,8 +208,11 @@ void net_udp_set_watch(struct net_udp *udp, struct net_udp_watch *watch)
 {
 	NET_CHECK_UDP(udp);
 	net_check_shared(watch, "net_udp_set_watch: the watch");
-	if (udp && udp->owned)
-		udp->watch = watch;
+	if (!udp || !udp->owned)
+		return;
+	udp->watch = watch;
+	if (!watch)
+		net_room_leave(&udp->room);
 }
 
 int net_udp_error(struct net_udp *udp, bool take)
@@ -221,6 +230,7 @@ int net_udp_cancel(struct net_udp *udp)
 		return -EBADF;
 	udp->cancelled = true;
 	net_udp_wake(udp, ~0u);
+	net_udp_wake_senders(udp);
 	return 0;
 }
 

@@ -1,5 +1,8 @@
 /*
  * UDP: sending.
+ *
+ * A sender that finds no room on its link waits in the port's list
+ * (conn/room.c) until the output phase finds that the port accepts frames.
  */
 #include "netstack/api/api.h"
 
@@ -7,9 +10,6 @@
 
 #define HEADERS4 (IP_HLEN + NET_UDP_HEADER)
 #define HEADERS6 ((unsigned)IP6_HLEN + NET_UDP_HEADER)
-
-/* Until a link that had no room is tried again. */
-#define ROOM_NS 20000
 
 /* A datagram as the calls give it. */
 struct out {
@@ -128,19 +128,64 @@ __attribute__((noinline)) static int send_slowly(struct out *out)
 	return net_link_route_udp(&out->path, out->iov, out->n, out->len);
 }
 
-/* Waits for room on the link: 0, or why the call cannot go on. */
-__attribute__((noinline)) static int wait_for_room(struct net_udp *udp)
+/* Cold: runs when the call no longer waits, or its coroutine is destroyed. */
+static void sender_close(void *arg)
 {
+	struct net_udp_sender *sender = arg;
+	struct net_udp *udp = sender->udp;
+
+	net_room_leave(&sender->wait);
+	LIST_REMOVE(sender, link);
+	net_mem_free(sender);
+	udp->waiters--;
+	net_udp_put(udp);
+}
+
+static int sender_open(struct net_udp *udp, struct net_udp_sender **out)
+{
+	struct net_udp_sender *sender = net_mem_calloc(1, sizeof(*sender));
 	int err;
 
+	if (!sender)
+		return -ENOMEM;
+	err = coro_cleanup_push(sender_close, sender);
+	if (err < 0) {
+		net_mem_free(sender);
+		return err;
+	}
+	sender->udp = udp;
+	LIST_INSERT_HEAD(&udp->senders, sender, link);
+	udp->waiters++;
+	*out = sender;
+	return 0;
+}
+
+/*
+ * Waits for room on a port: 0, or why the call cannot go on. *sender is opened
+ * at the first wait of a datagram, and keeps its place in the port's list.
+ */
+__attribute__((noinline)) static int
+wait_for_room(struct net_udp *udp, struct net_port *port,
+	      struct net_udp_sender **sender)
+{
+	int err = 0;
+
 	udp->stats.tx_busy++;
+	if (udp->watch)
+		net_udp_watch_room(udp, port);
 	if (!coro_self() || udp->watch)
 		return -EAGAIN;
 	if (net_here()->draining)
 		return -ECANCELED;
-	udp->waiters++;
-	err = coro_sleep_ns(ROOM_NS);
-	return net_udp_waited(udp, err);
+	if (!*sender)
+		err = sender_open(udp, sender);
+	if (err < 0)
+		return err;
+	net_room_wait(&(*sender)->wait, port);
+	(*sender)->wait.co = coro_self();
+	err = coro_park_at("net_udp_send", CORO_FOREVER);
+	(*sender)->wait.co = NULL;
+	return net_udp_wait_result(udp, err);
 }
 
 /*
@@ -154,6 +199,33 @@ __attribute__((noinline)) static void loop_group(const struct net_udp *udp,
 		net_link_loop_group(&out->path, out->iov, out->n, out->len);
 }
 
+static int try_once(struct out *out)
+{
+	int err = net_link_send_udp(&out->path, out->iov, out->n, out->len,
+				    out->ext);
+
+	return __builtin_expect(err == -EINPROGRESS, 0) ? send_slowly(out)
+							: err;
+}
+
+/* Cold: the port had no room. Frees *udp if it is closed meanwhile. */
+__attribute__((noinline)) static int send_later(struct net_udp *udp,
+						struct out *out)
+{
+	struct net_udp_sender *sender = NULL;
+	int err;
+
+	do {
+		err = wait_for_room(udp, out->path.port, &sender);
+		if (err < 0)
+			break;
+		err = try_once(out);
+	} while (err == -EAGAIN);
+	if (sender)
+		coro_cleanup_pop(true);
+	return err;
+}
+
 static int send_one(struct net_udp *udp, struct out *out)
 {
 	int err;
@@ -162,17 +234,9 @@ static int send_one(struct net_udp *udp, struct out *out)
 		udp->stats.tx_too_big++;
 		return -EMSGSIZE;
 	}
-	for (;;) {
-		err = net_link_send_udp(&out->path, out->iov, out->n, out->len,
-					out->ext);
-		if (__builtin_expect(err == -EINPROGRESS, 0))
-			err = send_slowly(out);
-		if (__builtin_expect(err != -EAGAIN, 1))
-			break;
-		err = wait_for_room(udp);
-		if (err < 0)
-			return err;
-	}
+	err = try_once(out);
+	if (__builtin_expect(err == -EAGAIN, 0))
+		err = send_later(udp, out);
 	if (err < 0)
 		return err;
 	if (__builtin_expect(ip_addr_ismulticast(&out->path.remote), 0))

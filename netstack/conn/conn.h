@@ -94,7 +94,10 @@ void net_conn_queue_output(struct net_conn *conn);
  * which accepts no frames. Returns false without memory.
  */
 bool net_output_wait(struct net_conn *conn, struct net_port *port);
-/* Returns the connections that wait for a port to the shard's queue. */
+/*
+ * Returns the connections that wait for a port, which accepts frames, to the
+ * shard's queue, and wakes senders of datagrams that wait for it.
+ */
 void net_output_resume(struct net_port *port);
 
 /* Removes the first connection of a queue that is not empty. */
@@ -109,6 +112,17 @@ static inline void net_output_rewind(struct net_output *queue)
 	if (queue->head == queue->tail)
 		queue->head = queue->tail = 0;
 }
+
+/* ---- room.c ---- */
+void net_room_init(void);
+/* Adds a waiter to the end of a port's list, unless it is in it already. */
+void net_room_wait(struct net_room_wait *wait, struct net_port *port);
+/* Removes a waiter from the list that it is in, if any. */
+void net_room_leave(struct net_room_wait *wait);
+/* Wakes the waiter's coroutine, if it is parked. */
+void net_room_wake(struct net_room_wait *wait);
+/* Wakes those at the head of a list that is not empty. */
+void net_room_resume_senders(struct net_port *port);
 
 /* ---- names.c ---- */
 void net_names_fini(void);

@@ -36,6 +36,7 @@ static void append_conn(struct net_output *queue, struct net_conn *conn)
 
 int net_output_init(unsigned max_conns)
 {
+	net_room_init();
 	return open_queue(&net_here()->output, max_conns);
 }
 
@@ -87,4 +88,6 @@ void net_output_resume(struct net_port *port)
 		append_conn(&net_here()->output,
 			    waiting->ring[waiting->head++ & waiting->mask]);
 	waiting->head = waiting->tail = 0;
+	if (__builtin_expect(!TAILQ_EMPTY(&port->senders), 0))
+		net_room_resume_senders(port);
 }

@@ -31,6 +31,7 @@ struct net_udp_path {
 	ip_addr_t local, remote; /* local zero: the route's */
 	u16_t local_port, remote_port;
 	uint8_t ttl, tos;
+	struct net_port *port; /* after -EAGAIN: the one without room */
 };
 
 /*
@@ -45,7 +46,7 @@ int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
  * The same by lwIP's IP, which resolves neighbours; the local address is set.
  * Returns 0, -EAGAIN, -ENOMEM or -EHOSTUNREACH.
  */
-int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
+int net_link_route_udp(struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len);
 
 /*

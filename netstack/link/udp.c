@@ -97,7 +97,8 @@ static int send_packet4(struct net_udp_path *path, const struct iovec *iov,
 	own = netif_ip4_addr(slot->netif)->addr;
 	if (ip_2_ip4(&path->local)->addr && ip_2_ip4(&path->local)->addr != own)
 		return -EINPROGRESS;
-	glue = net_port_of(slot->netif)->glue;
+	path->port = net_port_of(slot->netif);
+	glue = path->port->glue;
 	frame = make_frame(glue, FRAME4, iov, n, len, ext);
 	if (!frame)
 		return -EAGAIN;
@@ -129,9 +130,8 @@ static void put_ip6(struct ip6_hdr *ip, const struct net_udp_path *path,
 	ip6_addr_copy_to_packed(ip->dest, *ip_2_ip6(&path->remote));
 }
 
-static int send_packet6(const struct net_udp_path *path,
-			const struct iovec *iov, unsigned n, unsigned len,
-			struct net_extbuf *ext)
+static int send_packet6(struct net_udp_path *path, const struct iovec *iov,
+			unsigned n, unsigned len, struct net_extbuf *ext)
 {
 	const struct nd6_neighbor_cache_entry *entry =
 		net_neighbour_known6(ip_2_ip6(&path->remote));
@@ -143,7 +143,8 @@ static int send_packet6(const struct net_udp_path *path,
 	    !netif_is_link_up(entry->netif) ||
 	    netif_get_ip6_addr_match(entry->netif, ip_2_ip6(&path->local)) < 0)
 		return -EINPROGRESS;
-	glue = net_port_of(entry->netif)->glue;
+	path->port = net_port_of(entry->netif);
+	glue = path->port->glue;
 	frame = make_frame(glue, FRAME6, iov, n, len, ext);
 	if (!frame)
 		return -EAGAIN;
@@ -189,7 +190,7 @@ static void gather(uint8_t *to, const struct iovec *iov, unsigned n)
 	}
 }
 
-int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
+int net_link_route_udp(struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len)
 {
 	struct netif *netif = route_find(path);
@@ -198,7 +199,8 @@ int net_link_route_udp(const struct net_udp_path *path, const struct iovec *iov,
 
 	if (!netif)
 		return -EHOSTUNREACH;
-	if (glue_tx_busy(net_port_of(netif)->glue))
+	path->port = net_port_of(netif);
+	if (glue_tx_busy(path->port->glue))
 		return -EAGAIN;
 	p = pbuf_alloc(PBUF_IP, (u16_t)(NET_UDP_HEADER + len), PBUF_RAM);
 	if (!p)

@@ -93,10 +93,12 @@ static void sleep_briefly(void)
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }
 
+/* Are there frames that no port took yet, or senders that wait for room? */
 static bool sending(const struct net_stack *stack)
 {
 	for (unsigned i = 0; i < stack->n_ports; i++)
-		if (glue_tx_pending(stack->ports[i].glue))
+		if (glue_tx_pending(stack->ports[i].glue) ||
+		    !TAILQ_EMPTY(&stack->ports[i].senders))
 			return true;
 	return false;
 }

@@ -54,11 +54,16 @@ bool net_dgram_may_leave(const struct net_sock *sock, const struct net_addr *to)
 
 /* ---- opening ---- */
 
+/* Room to send is news only if there was none: it is there most of the time. */
 static void on_news(struct net_udp *udp, struct net_udp_watch *watch)
 {
-	struct net_sock *sock = ((struct net_dgram *)watch)->sock;
+	struct net_dgram *d = (struct net_dgram *)watch;
+	unsigned events = net_dgram_events(d->sock);
 
-	net_sock_notify(sock, net_dgram_events(sock) & ~(unsigned)WRITABLE);
+	if (!d->lacks_room)
+		events &= ~(unsigned)WRITABLE;
+	d->lacks_room = false;
+	net_sock_notify(d->sock, events);
 }
 
 int net_dgram_new(struct net_sock *sock, int fd)

@@ -25,6 +25,7 @@ struct net_dgram {
 	bool connected;
 	bool to_port_0;	 /* connected to it: nobody gets what is sent */
 	bool has_passed; /* a datagram, in either direction */
+	bool lacks_room; /* the last one found no room on its link */
 	bool pktinfo, recv_ttl, recv_tos, recv_err;	  /* IP_PKTINFO ... */
 	bool pktinfo6, recv_hops, recv_tclass, recv_err6; /* IPV6_... */
 	uint8_t ttl, hops, tos, tclass; /* ttl, hops: 0: the stack's default */

@@ -6,9 +6,6 @@
 #include <limits.h>
 #include <netinet/in.h>
 
-/* Until a link that had no room is tried again. */
-#define ROOM_NS 20000
-
 /* A message, checked. */
 struct letter {
 	const struct iovec *iov;
@@ -102,6 +99,7 @@ static long send_letter(struct net_sock *sock, const struct letter *letter)
 	n = net_udp_sendv_from(d->udp, &letter->control.local,
 			       letter->peer.family ? &letter->peer : NULL,
 			       letter->iov, (unsigned)letter->n);
+	d->lacks_room = n == -EAGAIN;
 	if (n >= 0)
 		d->has_passed = true;
 	if (n == -EADDRNOTAVAIL && letter->control.local.family == 6)
@@ -118,21 +116,6 @@ static long total_of(const struct letter *letter)
 	for (size_t i = 0; i < letter->n; i++)
 		total += letter->iov[i].iov_len;
 	return (long)total;
-}
-
-/* Waits a little, at most until SO_SNDTIMEO. Returns 0 or an error. */
-static long wait_for_room(struct net_sock *sock, int64_t *until)
-{
-	int64_t now = net_deadline_in(0), timeout = sock->opts.send_timeout_ns;
-	int64_t pause = 0;
-	long err;
-
-	if (*until == 0)
-		*until = timeout < 0 ? CORO_FOREVER : net_deadline_in(timeout);
-	if (now >= *until)
-		return -EAGAIN;
-	err = net_sock_wait(sock, &sock->writable, ROOM_NS, &pause);
-	return err == -EAGAIN ? 0 : err;
 }
 
 long net_dgram_sendmsg(struct net_sock *sock, const struct msghdr *msg,
@@ -153,7 +136,8 @@ long net_dgram_sendmsg(struct net_sock *sock, const struct msghdr *msg,
 		n = send_letter(sock, &letter);
 		if (n != -EAGAIN || sock->nonblock || flags & MSG_DONTWAIT)
 			return n;
-		n = wait_for_room(sock, &until);
+		n = net_sock_wait(sock, &sock->writable,
+				  sock->opts.send_timeout_ns, &until);
 		if (n < 0)
 			return n;
 	}

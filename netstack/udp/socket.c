@@ -56,6 +56,29 @@ void net_udp_wake(struct net_udp *udp, unsigned events)
 		net_poll_wake(udp->pollers, events);
 }
 
+void net_udp_wake_senders(struct net_udp *udp)
+{
+	struct net_udp_sender *sender;
+
+	LIST_FOREACH(sender, &udp->senders, link)
+	net_room_wake(&sender->wait);
+}
+
+static void notify_room(struct net_room_wait *wait)
+{
+	struct net_udp *udp =
+		(void *)((char *)wait - offsetof(struct net_udp, room));
+
+	if (udp->watch)
+		udp->watch->fn(udp, udp->watch);
+}
+
+void net_udp_watch_room(struct net_udp *udp, struct net_port *port)
+{
+	udp->room.notify = notify_room;
+	net_room_wait(&udp->room, port);
+}
+
 __attribute__((cold, noinline)) static void report_held(struct net_udp *udp,
 							unsigned n)
 {
@@ -76,6 +99,7 @@ void net_udp_disown(struct net_udp *udp)
 	unsigned held = net_udp_unhold_all(udp);
 
 	udp->watch = NULL;
+	net_room_leave(&udp->room);
 	if (held && net_here()->sched)
 		report_held(udp, held);
 	net_udp_queue_clear(udp);
@@ -86,13 +110,16 @@ void net_udp_disown(struct net_udp *udp)
 		udp->next->pprev = udp->pprev;
 	udp->owned = false;
 	net_udp_wake(udp, ~0u);
+	net_udp_wake_senders(udp);
 	net_udp_put(udp);
 }
 
 void net_udp_wake_all(void)
 {
-	for (struct net_udp *udp = net_udps.all; udp; udp = udp->next)
+	for (struct net_udp *udp = net_udps.all; udp; udp = udp->next) {
 		net_udp_wake(udp, ~0u);
+		net_udp_wake_senders(udp);
+	}
 }
 
 void net_udp_fini(void)

@@ -48,6 +48,13 @@ struct net_udp_member {
 	uint64_t delivered; /* the number of the last datagram that it got */
 };
 
+/* A coroutine that waits for room on a port; allocated while it waits. */
+struct net_udp_sender {
+	struct net_room_wait wait;
+	struct net_udp *udp;
+	LIST_ENTRY(net_udp_sender) link; /* of the socket */
+};
+
 struct net_udp {
 	struct net_udp *hash_next; /* at its port, or of its 4-tuple's bucket */
 	ip_addr_t local;  /* of no type: every address; zero: of a family */
@@ -67,6 +74,8 @@ struct net_udp {
 	unsigned waiters; /* coroutines blocked in a call on it */
 	struct net_poll_node *pollers;
 	struct net_udp_watch *watch; /* or NULL */
+	struct net_room_wait room;   /* the watch waits for room on a port */
+	LIST_HEAD(, net_udp_sender) senders; /* blocked without room */
 	int64_t read_deadline;
 	struct net_udp_held *held; /* NULL: none yet; owned */
 	unsigned n_held, held_room;
@@ -135,6 +144,10 @@ void net_udp_configure(struct net_udp *udp, const struct net_udp_opts *opts);
 void net_udp_put(struct net_udp *udp);
 /* Takes it out of all tables and wakes all who wait; the owner is gone. */
 void net_udp_disown(struct net_udp *udp);
+/* Notifies the watch once a port that had no room accepts frames again. */
+void net_udp_watch_room(struct net_udp *udp, struct net_port *port);
+/* Wakes the coroutines that are blocked without room on a link. */
+void net_udp_wake_senders(struct net_udp *udp);
 /* Wakes the reader and those that poll for these events. */
 void net_udp_wake(struct net_udp *udp, unsigned events);
 /* Wakes everybody who waits on a socket, when the stack stops. */

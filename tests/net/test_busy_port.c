@@ -245,6 +245,197 @@ static void test_syn_is_sent_later(void **state)
 	run_ms(1000);
 }
 
+/* ---- what waiting costs ---- */
+
+#define EACH 20u /* connections, dials, and senders of datagrams */
+
+static struct net_udp *sockets[EACH];
+static struct coro *senders[EACH];
+static unsigned n_sent, order[EACH];
+static int results[EACH];
+
+static void *dial_long(void *arg)
+{
+	const struct net_dial_opts opts = {.timeout_ms = 30000};
+	struct net_conn *conn;
+	struct net_addr to;
+
+	assert_int_equal(net_addr_parse("10.0.0.2:80", 0, &to), 0);
+	net_dial(stack, &to, &opts, &conn);
+	return NULL;
+}
+
+static void *send_datagram(void *arg)
+{
+	unsigned i = (unsigned)(uintptr_t)arg;
+	struct net_addr to;
+
+	net_addr_parse("10.0.0.2:9", 0, &to);
+	results[i] = (int)net_udp_send(sockets[i], &to, "x", 1);
+	if (results[i] == 1)
+		order[n_sent++] = i;
+	else
+		ended++;
+	return NULL;
+}
+
+static void open_sockets(void)
+{
+	struct net_addr any = {.family = 4};
+
+	n_sent = ended = 0;
+	for (unsigned i = 0; i < EACH; i++)
+		assert_int_equal(net_udp_open(stack, &any, NULL, &sockets[i]),
+				 0);
+}
+
+static void start_senders(void)
+{
+	for (unsigned i = 0; i < EACH; i++)
+		assert_int_equal(coro_spawn(net_here()->sched, NULL,
+					    send_datagram, (void *)(uintptr_t)i,
+					    &senders[i]),
+				 0);
+	run_ms(5);
+	assert_int_equal(n_sent + ended, 0);
+}
+
+static void finish_senders(void)
+{
+	run_ms(5);
+	for (unsigned i = 0; i < EACH; i++) {
+		coro_join(senders[i], NULL);
+		net_udp_close(sockets[i]);
+	}
+}
+
+static uint64_t tries_of_senders(void)
+{
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < EACH; i++)
+		sum += sockets[i]->stats.tx_busy;
+	return sum;
+}
+
+static unsigned frames_left(void)
+{
+	unsigned n = 0;
+
+	while (fake_sent(got, sizeof(got)))
+		n++;
+	return n;
+}
+
+/* One retry for each port, not a timer for each of those that wait. */
+static void test_blocked_port_costs_no_timers(void **state)
+{
+	uint64_t ticks, tries;
+
+	connect_to(send_it);
+	open_sockets();
+	for (unsigned i = 1; i < EACH; i++) {
+		struct peer other;
+
+		peer_connect(&other, (uint16_t)(1000 + i), 7, 99);
+	}
+	run_ms(100);
+	frames_left();
+	port_is_busy(true);
+	go = true;
+	for (unsigned i = 0; i < EACH; i++)
+		net_spawn(stack, "dial", dial_long, NULL);
+	start_senders();
+	run_ms(100);
+	ticks = net_here()->lwip_ticks;
+	tries = tries_of_senders();
+	run_ms(3000);
+	assert_int_equal(net_here()->lwip_ticks - ticks, 0);
+	assert_int_equal(tries_of_senders() - tries, 0);
+	port_is_busy(false);
+	run_ms(5);
+	assert_int_equal(n_sent, EACH);
+	assert_int_equal(frames_left(), 3 * EACH);
+	finish_senders();
+}
+
+/* However little room there is at once. */
+static void test_blocked_senders_send_in_their_order(void **state)
+{
+	connect_to(close_it); /* so that its address is known */
+	open_sockets();
+	port_is_busy(true);
+	start_senders();
+	for (unsigned i = 0; i < EACH; i++) {
+		fake_tx_budget = 1;
+		run_rounds(3);
+		assert_int_equal(n_sent, i + 1);
+		assert_int_equal(order[i], i);
+	}
+	port_is_busy(false);
+	finish_senders();
+}
+
+static void test_blocked_sender_ends_with_its_socket_or_coroutine(void **state)
+{
+	connect_to(close_it); /* so that its address is known */
+	open_sockets();
+	port_is_busy(true);
+	start_senders();
+	net_udp_close(sockets[3]);
+	net_udp_cancel(sockets[4]);
+	coro_cancel(senders[5]);
+	run_rounds(2);
+	assert_int_equal(ended, 3);
+	assert_int_equal(results[3], -EBADF);
+	assert_int_equal(results[4], -ECANCELED);
+	assert_int_equal(results[5], -ECANCELED);
+	assert_int_equal(coro_destroy(senders[6]), 0);
+	port_is_busy(false);
+	run_ms(5);
+	assert_int_equal(n_sent, EACH - 4);
+	assert_true(TAILQ_EMPTY(&net_here()->ports[0].senders));
+	for (unsigned i = 0; i < EACH; i++) {
+		if (i != 6)
+			coro_join(senders[i], NULL);
+		if (i != 3)
+			net_udp_close(sockets[i]);
+	}
+}
+
+static void note_room(struct net_udp *udp, struct net_udp_watch *watch)
+{
+	ended++;
+}
+
+static void test_watch_is_notified_once_of_room(void **state)
+{
+	struct net_udp_watch watch = {.fn = note_room};
+	struct net_addr to;
+
+	connect_to(close_it); /* so that its address is known */
+	open_sockets();
+	net_addr_parse("10.0.0.2:9", 0, &to);
+	port_is_busy(true);
+	for (unsigned i = 0; i < EACH; i++) {
+		net_udp_set_watch(sockets[i], &watch);
+		assert_int_equal(net_udp_send(sockets[i], &to, "x", 1),
+				 -EAGAIN);
+	}
+	net_udp_close(sockets[0]);
+	run_ms(100);
+	assert_int_equal(ended, 0);
+	port_is_busy(false);
+	run_rounds(1);
+	assert_int_equal(ended, 1); /* it has the room to itself */
+	run_rounds(EACH);
+	assert_int_equal(ended, EACH - 1);
+	run_ms(100);
+	assert_int_equal(ended, EACH - 1);
+	for (unsigned i = 1; i < EACH; i++)
+		net_udp_close(sockets[i]);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, peer_listen, peer_teardown)
 
 int main(int argc, char **argv)
@@ -262,6 +453,10 @@ int main(int argc, char **argv)
 		T(test_half_open_on_a_busy_port_times_out),
 		T(test_half_open_answered_late_is_timed_from_then),
 		T(test_syn_is_sent_later),
+		T(test_blocked_port_costs_no_timers),
+		T(test_blocked_senders_send_in_their_order),
+		T(test_blocked_sender_ends_with_its_socket_or_coroutine),
+		T(test_watch_is_notified_once_of_room),
 	};
 
 	if (argc > 1)

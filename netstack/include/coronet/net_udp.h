@@ -251,7 +251,8 @@ int net_udp_error(struct net_udp *udp, bool take);
  *   -EADDRNOTAVAIL  local is not the stack's or of the other family
  *   -EACCES         the peer is a broadcast address
  *   -EINVAL         a pointer is NULL, n is 0, or a peer's port is 0
- *   -ENOMEM         no memory for a datagram that waits for its neighbour
+ *   -ENOMEM         no memory for a datagram that waits for its neighbour, or
+ *                   for a call that waits for room on the link
  *   -EAGAIN         outside a coroutine: the link has no room
  */
 int net_udp_send_batch(struct net_udp *udp,
@@ -318,8 +319,10 @@ int net_udp_set_opts(struct net_udp *udp, const struct net_udp_opts *opts);
 /*
  * A callback in place of a coroutine, as struct net_watch is for connections:
  * fn is called on the shard's thread, outside any coroutine, after a datagram
- * was queued or ICMP has reported an error. It may receive and send, but not
- * close the socket. Calls that would block return -EAGAIN.
+ * was queued or ICMP has reported an error. It is also called once after a call
+ * that sends has returned -EAGAIN and the link accepts frames again. It may
+ * receive and send, but not close the socket. Calls that would block return
+ * -EAGAIN.
  */
 struct net_udp_watch {
 	void (*fn)(struct net_udp *udp, struct net_udp_watch *watch);
