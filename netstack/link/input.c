@@ -534,6 +534,8 @@ unsigned net_link_rx(void)
 		net_demux_prefetch(frames, n);
 		input_burst(port, frames, n);
 	}
+	if (net_here()->n_shards > 1)
+		net_loop_take_over();
 	if (__builtin_expect(net_link_loops(), 0))
 		total += net_loop_input();
 	return total;

@@ -92,7 +92,8 @@ bool net_loop_owns4(uint32_t ip);
 bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip);
 /*
  * Queues a copy of an IP packet to one of the stack's addresses, to be received
- * next. Returns ERR_OK, or ERR_MEM if the packet must be sent again later.
+ * next by the shard that owns its flow. Returns ERR_OK, or ERR_MEM if the
+ * packet must be sent again later.
  */
 err_t net_loop_output(struct netif *netif, const struct pbuf *p);
 /* The same with a packet itself, which is in one piece. Owns p. */
@@ -101,6 +102,20 @@ void net_loop_push(const struct netif *netif, struct pbuf *p);
 unsigned net_loop_input(void);
 /* Frees the packets that are still queued. */
 void net_loop_close(void);
+
+/* ---- loop_shards.c ---- */
+/* From now on other shards may hand packets over to this one. */
+void net_loop_shards_open(void);
+/* Drops what was handed over; later packets are dropped by their senders. */
+void net_loop_shards_close(void);
+/*
+ * If another shard owns the packet's flow, hands a copy over to it, sets *err
+ * as net_loop_output() returns it, and returns true. p: borrowed.
+ */
+bool net_loop_hand_over(const struct netif *netif, const struct pbuf *p,
+			err_t *err);
+/* Moves the packets that others have handed over into this shard's ring. */
+void net_loop_take_over(void);
 
 /* ---- neighbour.c ---- */
 

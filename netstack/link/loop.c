@@ -1,12 +1,16 @@
 /*
  * Packets to the stack's own addresses are not sent: they are copied into a
- * ring of the shard, and received from there in the next round. Copies of
- * datagrams to groups that own sockets have joined are received so, too.
+ * ring of the shard that owns the flow, and received from there in its next
+ * round. Copies of datagrams to groups that sockets of this shard have joined
+ * are received so, too.
  *
- * A flow belongs to the same shard in both directions, so both ends of such a
- * connection are on the shard that dialed. The copies are received as packets
- * with valid checksums. They skip the checks of frames from a link, which
- * refuse packets from an address of the stack.
+ * A flow belongs to the same shard in both directions, and a connection is
+ * dialed on the shard of its flow, so that shard has both ends. Datagrams of an
+ * unconnected socket may belong to any shard: loop_shards.c hands those over.
+ * ICMP, which belongs to no flow, stays on the shard.
+ *
+ * The copies are received as packets with valid checksums. They skip the checks
+ * of frames from a link, which refuse packets from an address of the stack.
  *
  * The ring is bounded as a link's is: a packet that finds it full is dropped
  * and counted in loop_drops.
@@ -77,8 +81,12 @@ void net_loop_push(const struct netif *netif, struct pbuf *p)
 
 err_t net_loop_output(struct netif *netif, const struct pbuf *p)
 {
-	struct pbuf *copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
+	struct pbuf *copy;
+	err_t err;
 
+	if (net_here()->n_shards > 1 && net_loop_hand_over(netif, p, &err))
+		return err;
+	copy = pbuf_alloc(PBUF_RAW, p->tot_len, PBUF_RAM);
 	if (!copy)
 		return ERR_MEM;
 	pbuf_copy_partial(p, copy->payload, p->tot_len, 0);
@@ -119,6 +127,7 @@ void net_loop_close(void)
 {
 	struct net_loop *loop = &net_here()->loop;
 
+	net_loop_shards_close();
 	while (loop->head != loop->tail)
 		pbuf_free(loop->ring[loop->head++ % NET_LOOP_PKTS]);
 }

@@ -23,6 +23,7 @@ int net_link_open(struct net_opts *opts)
 	int err;
 
 	lwip_init();
+	net_loop_shards_open();
 	net_here()->pmtud_off = opts->pmtud_off;
 	net_here()->dad_off = opts->dad_off;
 	net_here()->next_announce_ns = CORO_FOREVER;

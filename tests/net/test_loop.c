@@ -12,6 +12,8 @@
 #include <cmocka.h>
 #include <sodium.h>
 
+#include <coronet/net_udp.h>
+
 #include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
@@ -332,6 +334,97 @@ static void test_full_ring_drops_and_counts(void **state)
 	assert_int_equal(net_here()->loop.head, net_here()->loop.tail);
 }
 
+/* ---- several shards ---- */
+
+static struct net_udp *open_udp(const char *at)
+{
+	struct net_udp *udp = NULL;
+	struct net_addr addr;
+
+	net_addr_parse(at, -1, &addr);
+	assert_int_equal(net_udp_open(stack, &addr, NULL, &udp), 0);
+	return udp;
+}
+
+/*
+ * The one thread is shard 0 or 1 in turn. Shard 0 owns every flow of the fake
+ * port, so the list of packets for shard 0 is the only one that is used.
+ */
+static void become_shard(unsigned shard)
+{
+	net_here()->n_shards = 2;
+	net_here()->shard = shard;
+}
+
+static void send_from_shard_1(const char *from, const char *to, unsigned n)
+{
+	struct net_addr addr;
+	struct net_udp *udp;
+
+	become_shard(1);
+	udp = open_udp(from);
+	net_addr_parse(to, -1, &addr);
+	for (unsigned i = 0; i < n; i++)
+		assert_int_equal(net_udp_send(udp, &addr, "over", 4), 4);
+	net_udp_close(udp);
+}
+
+static void expect_on_shard_0(struct net_udp *udp, const char *from)
+{
+	struct net_datagram datagram;
+	struct net_udp_stats stats;
+	struct net_addr expected;
+	char text[8];
+
+	net_addr_parse(from, -1, &expected);
+	become_shard(0);
+	run_rounds(1);
+	assert_int_equal(net_udp_stats(udp, &stats), 0);
+	assert_int_equal(stats.rx, 1);
+	assert_int_equal(net_udp_recv(udp, text, sizeof(text), &datagram), 4);
+	assert_memory_equal(text, "over", 4);
+	assert_int_equal(datagram.peer.port, expected.port);
+	assert_memory_equal(datagram.peer.ip, expected.ip, 16);
+}
+
+static void test_datagram_reaches_the_shard_of_its_flow(void **state)
+{
+	struct net_udp *udp4 = open_udp("10.1.0.1:5000");
+	struct net_udp *udp6 = open_udp("[fd00::1]:5000");
+	uint64_t looped = net_here()->stats.looped;
+
+	send_from_shard_1("10.0.0.1:6000", "10.1.0.1:5000", 1);
+	assert_int_equal(net_here()->stats.looped, looped);
+	assert_false(net_link_loops());
+	expect_on_shard_0(udp4, "10.0.0.1:6000");
+	send_from_shard_1("[fd00::1]:6000", "[fd00::1]:5000", 1);
+	expect_on_shard_0(udp6, "[fd00::1]:6000");
+	assert_int_equal(net_here()->stats.loop_drops, 0);
+	assert_int_equal(frames_sent(), 0);
+	net_udp_close(udp4);
+	net_udp_close(udp6);
+	net_here()->n_shards = 1;
+}
+
+static void test_packets_for_another_shard_are_bounded(void **state)
+{
+	struct net_udp *udp = open_udp("10.0.0.1:5000");
+
+	for (unsigned turn = 1; turn <= 2; turn++) {
+		send_from_shard_1("10.0.0.1:6000", "10.0.0.1:5000",
+				  NET_LOOP_PKTS + 10);
+		assert_int_equal(net_here()->stats.loop_drops, 10 * turn);
+		become_shard(0);
+		run_rounds(2 * NET_LOOP_PKTS / GLUE_BURST);
+		assert_false(net_link_loops());
+	}
+	assert_int_equal(net_here()->stats.looped, 2 * NET_LOOP_PKTS);
+	send_from_shard_1("10.0.0.1:6000", "10.0.0.1:5000", 10);
+	become_shard(0);
+	net_udp_close(udp);
+	net_here()->n_shards = 1; /* what is left is freed with the stack */
+}
+
 /* ---- setup ---- */
 
 static int setup(void **state)
@@ -378,6 +471,8 @@ int main(void)
 		T(test_bytes_arrive_as_they_were_sent),
 		T(test_bytes_arrive_as_they_were_sent6),
 		T(test_full_ring_drops_and_counts),
+		T(test_datagram_reaches_the_shard_of_its_flow),
+		T(test_packets_for_another_shard_are_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
