@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import urllib.request
@@ -201,6 +202,23 @@ def memif_socket_is_removed(env):
         check(os.path.exists(path), "there is no socket while serving")
         server.terminate()
     check(not os.path.exists(path), "the socket file was left behind")
+
+
+def memif_socket_has_its_mode(env):
+    """Whatever the umask is, others may not connect unless mode= says so."""
+    for key, want in (("", 0o600), (",mode=666", 0o666)):
+        user = env.ordinary_user()
+        path = env.scratch_for(user) / "e.sock"
+        pair = Pair(env, f"memif:{path},role=server{key}", f"memif:{path},role=client", user,
+                    ("--huge", "off"))
+        for mask in (0, 0o077):
+            before = os.umask(mask)
+            try:
+                with pair.serve():
+                    mode = stat.S_IMODE(path.stat().st_mode)
+                    check(mode == want, f"umask {mask:o}, '{key}': {mode:o}, not {want:o}")
+            finally:
+                os.umask(before)
 
 
 @contextlib.contextmanager
@@ -471,7 +489,8 @@ def cases(env):
         yield "memif idle", bind(memif_mode, env, "idle")
         for function in (memif_without_hugepages, memif_large_messages, memif_jumbo_frames,
                          memif_clients_come_and_go, memif_refused, memif_server_dies,
-                         memif_load_interrupted, memif_socket_is_removed):
+                         memif_load_interrupted, memif_socket_is_removed,
+                         memif_socket_has_its_mode):
             yield function.__name__.replace("_", " "), bind(function, env)
     elif kind == "vhost":
         for family in TARGETS:
