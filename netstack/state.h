@@ -351,6 +351,7 @@ struct net_stack {
 	struct net_ifaddr *addrs; /* also some that were removed */
 	unsigned n_addrs;
 	bool addrs_removed; /* one of them has not been active all the time */
+	bool checks_dest6;  /* not every address that is known may be used */
 	bool addr_returned; /* connections of it may send again */
 	bool dad_off;	    /* conflicts of addresses are not looked for */
 	int64_t next_announce_ns; /* no announcement is due before */

@@ -117,8 +117,9 @@ static int check_source(ip_addr_t *local, const ip_addr_t *remote)
 
 	if (IP_GET_TYPE(local) != IP_GET_TYPE(remote) || !own)
 		return -EADDRNOTAVAIL;
-	if (ip_addr_isloopback(remote))
-		return -EHOSTUNREACH; /* no frame may carry it */
+	/* No frame may carry a loopback address, so both ends have one. */
+	if (!!ip_addr_isloopback(remote) != !!ip_addr_isloopback(local))
+		return -EHOSTUNREACH;
 	ip_addr_copy(*local, own->ip);
 	if (ip_addr_ismulticast(remote) || net_link_owns(own->netif, remote))
 		return 0;
@@ -137,8 +138,9 @@ int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
 	}
 	if (ip_addr_ismulticast(remote))
 		own = net_group_source(remote);
-	else if (!ip_addr_isloopback(remote) &&
-		 net_route_find(NULL, remote, &hop) == 0)
+	else if (ip_addr_isloopback(remote))
+		own = net_ifaddr_named(remote);
+	else if (net_route_find(NULL, remote, &hop) == 0)
 		own = net_route_source(&hop, remote);
 	if (!own)
 		return -EHOSTUNREACH;

@@ -99,7 +99,7 @@ int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote)
 	net_addr_read(peer, remote);
 	if (ip_addr_isany_val(*remote))
 		return -EINVAL;
-	if (ip_addr_isloopback(remote))
+	if (ip_addr_isloopback(remote) && !net_ifaddr_named(remote))
 		return -EHOSTUNREACH;
 	if (IP_IS_V4_VAL(*remote) && is_broadcast4(ip_2_ip4(remote)))
 		return -EACCES;

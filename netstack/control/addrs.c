@@ -117,7 +117,7 @@ static int read_change(const char *params, struct change *out)
 	if (comma && opt_parse_number(comma, 1, NET_MAX_LINKS, &link) < 0)
 		return -EINVAL;
 	if (net_addr_parse_prefix(text, &out->addr) < 0 ||
-	    !net_addr_is_host(&out->addr))
+	    !(net_addr_is_host(&out->addr) || net_addr_is_loopback(&out->addr)))
 		return -EINVAL;
 	out->link = (unsigned)link;
 	return 0;

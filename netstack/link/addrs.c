@@ -41,16 +41,17 @@ static err_t init_netif(struct netif *netif)
 
 /*
  * An interface without an IPv4 address: the link's, or with port NULL one that
- * its link can do without.
+ * its link can do without. The first of a link only if may_be_first.
  */
-static struct netif *find_unused(const struct net_port *port)
+static struct netif *find_unused(const struct net_port *port, bool may_be_first)
 {
 	for (unsigned i = 0; i < net_here()->n_netifs; i++) {
 		struct netif *netif = &net_here()->netifs[i];
 		const struct net_port *its = net_port_of(netif);
 
 		if (ip4_addr_isany_val(*netif_ip4_addr(netif)) &&
-		    (port ? its == port : netif != its->netif0))
+		    (!port || its == port) &&
+		    (may_be_first || netif != its->netif0))
 			return netif;
 	}
 	return NULL;
@@ -62,7 +63,7 @@ static struct netif *add_netif(struct net_port *port)
 
 	if (net_here()->n_netifs < NET_IFADDRS)
 		net_here()->n_netifs++;
-	else if ((netif = find_unused(NULL)))
+	else if ((netif = find_unused(NULL, false)))
 		netif_remove(netif);
 	else
 		return NULL;
@@ -87,16 +88,25 @@ static void set_ip4(struct netif *netif, uint32_t ip, unsigned prefix_len)
 		ip ? lwip_htonl(~UINT32_C(0) << (32 - prefix_len)) : 0);
 }
 
+/*
+ * The fast paths take frames to the address of a link's first interface, so a
+ * loopback address gets another one.
+ */
 static int enable_ip4(struct net_port *port, struct net_ifaddr *addr)
 {
-	struct netif *netif = find_unused(port);
+	bool is_loopback = ip_addr_isloopback(&addr->ip);
+	struct netif *netif;
 
+	if (is_loopback && !port->netif0 && !add_netif(port))
+		return -ENOSPC;
+	netif = find_unused(port, !is_loopback);
 	if (!netif)
 		netif = add_netif(port);
 	if (!netif)
 		return -ENOSPC;
 	addr->netif = netif;
-	set_ip4(netif, ip_2_ip4(&addr->ip)->addr, addr->prefix_len);
+	set_ip4(netif, ip_2_ip4(&addr->ip)->addr,
+		is_loopback ? 32 : addr->prefix_len);
 	return 0;
 }
 
@@ -122,6 +132,8 @@ static int enable_ip6(const struct net_ifaddr *addr)
 	    index < 0)
 		return -ENOSPC;
 	netif_ip6_addr_set_state(addr->netif, index, IP6_ADDR_PREFERRED);
+	if (ip_addr_isloopback(&addr->ip))
+		net_here()->checks_dest6 = true;
 	return 0;
 }
 
@@ -239,7 +251,9 @@ static int add_addr(struct net_port *port, const struct net_addr *addr,
 	read_ip(port, addr, &ip);
 	if (net_ifaddr_of(&ip))
 		return -EEXIST;
-	err = addr->family == 6 ? open_ip6(port, moved) : 0;
+	err = addr->family == 6 && !ip_addr_isloopback(&ip)
+		      ? open_ip6(port, moved)
+		      : 0;
 	return err == 0 ? enable(port, &ip, addr->prefix_len, moved) : err;
 }
 
@@ -259,6 +273,7 @@ void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate)
 	addr->to_announce = 0;
 	addr->removed_ns = records_ns();
 	net_here()->addrs_removed = true;
+	net_here()->checks_dest6 = true;
 	if (IP_IS_V6(&addr->ip))
 		disable_ip6(addr);
 	else

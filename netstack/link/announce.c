@@ -79,6 +79,8 @@ void net_announce_begin(struct net_ifaddr *addr, bool moved)
 {
 	if (net_here()->shard != 0)
 		return; /* shard 0 answers for it as well */
+	if (ip_addr_isloopback(&addr->ip))
+		return; /* a host's own */
 	if (!net_here()->dad_off) {
 		addr->probed_ns = net_here()->now_ns + INTERVAL_NS;
 		if (IP_IS_V6(&addr->ip))
@@ -109,7 +111,7 @@ void net_announce_port(const struct net_port *port)
 		struct net_ifaddr *addr = &net_here()->addrs[i];
 
 		if (!addr->active || net_port_of(addr->netif) != port ||
-		    net_here()->shard != 0)
+		    ip_addr_isloopback(&addr->ip) || net_here()->shard != 0)
 			continue;
 		addr->to_announce = ANNOUNCEMENTS;
 		announce(addr, true);

@@ -135,7 +135,10 @@ __attribute__((noinline)) static void input_unpredicted4(struct netif *netif,
 	ip_data.current_ip_header_tot_len = 0;
 }
 
-/* Cold: an address was removed, and its connections stay. */
+/*
+ * Cold: an address was removed, and its connections stay; or ::1 is an address
+ * of the stack, and no frame may go there.
+ */
 __attribute__((noinline)) static bool owns_dest6(const struct net_port *port,
 						 const struct glue_frame *frame)
 {
@@ -143,7 +146,8 @@ __attribute__((noinline)) static bool owns_dest6(const struct net_port *port,
 	ip6_addr_t dest;
 
 	ip6_addr_copy_from_packed(dest, ip->dest);
-	return net_loop_owns6(port->netif0, &dest);
+	return !ip6_addr_isloopback(&dest) &&
+	       net_loop_owns6(port->netif0, &dest);
 }
 
 /* May the fast paths take a packet of IPv6? */
@@ -151,7 +155,7 @@ static inline bool takes_ip6(const struct net_port *port,
 			     const struct glue_frame *frame)
 {
 	return port->has_ip6 &&
-	       (__builtin_expect(!net_here()->addrs_removed, 1) ||
+	       (__builtin_expect(!net_here()->checks_dest6, 1) ||
 		owns_dest6(port, frame));
 }
 
@@ -262,6 +266,22 @@ static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 	return false;
 }
 
+/* RFC 1122 3.2.1.3 (g), RFC 4291 2.5.3: no frame has such an address. */
+static bool has_loopback(const struct glue_frame *frame)
+{
+	const uint8_t *l3 = frame->data + frame->l3_off;
+	const struct ip6_hdr *ip6 = (const void *)l3;
+	ip6_addr_t src, dest;
+
+	if (frame->flags & GLUE_FRAME_IP4)
+		return l3[12] == 127 || l3[16] == 127;
+	if (!(frame->flags & GLUE_FRAME_IP6))
+		return false;
+	ip6_addr_copy_from_packed(src, ip6->src);
+	ip6_addr_copy_from_packed(dest, ip6->dest);
+	return ip6_addr_isloopback(&src) || ip6_addr_isloopback(&dest);
+}
+
 /* May lwIP see a frame, and on which of the port's interfaces? */
 static bool admit_frame(struct net_port *port, struct glue_frame *frame,
 			struct netif **netif)
@@ -270,7 +290,7 @@ static bool admit_frame(struct net_port *port, struct glue_frame *frame,
 
 	if (flags & GLUE_FRAME_ARP)
 		return net_neighbour_arp(port, frame, netif);
-	if ((flags & GLUE_FRAME_IP6) && !port->has_ip6)
+	if (((flags & GLUE_FRAME_IP6) && !port->has_ip6) || has_loopback(frame))
 		return false;
 	if (flags & GLUE_FRAME_ICMP)
 		return input_icmp(port, frame);

@@ -94,6 +94,15 @@ err_t net_loop_output(struct netif *netif, const struct pbuf *p)
 	return ERR_OK;
 }
 
+/* lwIP takes packets to a loopback address from its interface alone. */
+static void input_ip4(struct pbuf *p, struct netif *netif)
+{
+	const struct ip_hdr *ip = p->payload;
+	struct netif *own = net_netif_of4(NULL, ip->dest.addr);
+
+	ip4_input(p, own ? own : netif);
+}
+
 static void input_ip(struct pbuf *p)
 {
 	struct netif *netif = netif_get_by_index(p->if_idx);
@@ -108,7 +117,7 @@ static void input_ip(struct pbuf *p)
 	else if (IPH_V((const struct ip_hdr *)p->payload) == 6)
 		ip6_input(p, netif);
 	else
-		ip4_input(p, netif);
+		input_ip4(p, netif);
 }
 
 unsigned net_loop_input(void)

@@ -156,6 +156,8 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 
 	memcpy(&sender, arp + ARP_SENDER, 4);
 	memcpy(&target, arp + ARP_TARGET, 4);
+	if (arp[ARP_SENDER] == 127 || arp[ARP_TARGET] == 127)
+		return false; /* own addresses are not shared with a link */
 	netif = net_netif_of4(port, target);
 	if (net_loop_owns4(sender)) {
 		ip_addr_set_ip4_u32_val(own, sender);
@@ -342,6 +344,8 @@ bool net_neighbour_nd(const struct net_port *port,
 
 	memcpy(src.addr, ip6 + 8, 16);
 	memcpy(target.addr, nd + 8, 16);
+	if (ip6_addr_isloopback(&target))
+		return false;
 	ours = net_netif_owns6(port->netif0, &target);
 	if (nd[0] == 136) { /* an advertisement updates an entry */
 		if (ours) {

@@ -43,10 +43,14 @@ static bool is_link_local(const ip_addr_t *ip)
 	return IP_IS_V6(ip) && ip6_addr_islinklocal(ip_2_ip6(ip));
 }
 
-/* Link-local addresses are in the network of every link, or of their zone. */
+/*
+ * Link-local addresses are in the network of every link, or of their zone. A
+ * loopback address has no network: it must not appear on a link.
+ */
 static bool has_in_network(const struct net_ifaddr *addr, const ip_addr_t *ip)
 {
-	if (!addr->active || common_bits(&addr->ip, ip) < addr->prefix_len)
+	if (!addr->active || ip_addr_isloopback(&addr->ip) ||
+	    common_bits(&addr->ip, ip) < addr->prefix_len)
 		return false;
 	return !is_link_local(ip) || !ip6_addr_has_zone(ip_2_ip6(ip)) ||
 	       ip6_addr_test_zone(ip_2_ip6(ip), addr->netif);
@@ -189,6 +193,7 @@ const struct net_ifaddr *net_route_source(const struct net_hop *hop,
 		const struct net_ifaddr *addr = &net_here()->addrs[i];
 
 		if (addr->active && net_port_of(addr->netif) == port &&
+		    !ip_addr_isloopback(&addr->ip) &&
 		    !!IP_IS_V6(&addr->ip) == !!IP_IS_V6(to) &&
 		    (!best ||
 		     source_rank(addr, hop, to) > source_rank(best, hop, to)))

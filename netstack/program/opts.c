@@ -65,7 +65,7 @@ static int read_addr(const struct opt *opt, const char *text, void *base,
 		if (has_dhcp(opts, link))
 			return opt_expect(error, "dhcp once per link");
 	} else if (net_addr_parse_prefix(text, &addr) < 0 ||
-		   !net_addr_is_host(&addr)) {
+		   !(net_addr_is_host(&addr) || net_addr_is_loopback(&addr))) {
 		return -EINVAL;
 	}
 	if (opts->n_addrs == NET_MAX_ADDRS)
@@ -291,9 +291,10 @@ static const struct opt rows[] = {
 	 .expected = "a host's address and the bits of its network, or dhcp",
 	 .example = "10.9.0.1/16 or --addr fd00::1/64",
 	 .help = "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on "
-		 "the --link before it (repeatable); dhcp: one of IPv4 that a "
-		 "server leases to that link, with its routers and name "
-		 "servers"},
+		 "the --link before it (repeatable); a loopback address, as in "
+		 "127.0.0.1/8 or ::1/128, connects within the program; dhcp: "
+		 "one of IPv4 that a server leases to that link, with its "
+		 "routers and name servers"},
 	{"exception", OPT_CUSTOM, .arg = "tap:NAME[,KEY=VALUE...]",
 	 .read = read_exception, .example = "tap:kern0",
 	 .help = "Pass frames that are not for the stack to the kernel through "

@@ -7,7 +7,9 @@
 #include "netstack/state.h"
 
 /* ---- route_option.c ---- */
-/* Whether one host can have an address: not zero, a group's or loopback. */
+/* Whether an address is in 127.0.0.0/8, or ::1. */
+bool net_addr_is_loopback(const struct net_addr *addr);
+/* Whether another host can have it: not zero, a group's or loopback. */
 bool net_addr_is_host(const struct net_addr *addr);
 
 /* ---- diagnose.c ---- */

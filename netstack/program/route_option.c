@@ -30,14 +30,23 @@ complain(const struct complaint *to, const char *format, ...)
 	return -EINVAL;
 }
 
-/* An address one host can have: not zero, a group's or (IPv4) loopback. */
+bool net_addr_is_loopback(const struct net_addr *addr)
+{
+	static const uint8_t loopback6[16] = {[15] = 1};
+
+	return addr->family == 6 ? memcmp(addr->ip, loopback6, 16) == 0
+				 : addr->ip[0] == 127;
+}
+
 bool net_addr_is_host(const struct net_addr *addr)
 {
 	static const uint8_t any[16];
 
+	if (net_addr_is_loopback(addr))
+		return false;
 	if (addr->family == 6)
 		return addr->ip[0] != 0xff && memcmp(addr->ip, any, 16) != 0;
-	return addr->ip[0] != 0 && addr->ip[0] != 127 && addr->ip[0] < 224;
+	return addr->ip[0] != 0 && addr->ip[0] < 224;
 }
 
 static int read_host(const char *text, struct net_addr *out)

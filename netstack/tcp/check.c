@@ -407,7 +407,7 @@ __attribute__((cold)) bool net_check_opened(struct net_conn *conn,
 /*
  * RFC 1122 4.2.3.10: no segment is answered that came to many or claims to come
  * from many; nor one that comes by a link and claims to come from the address
- * it goes to (LAND).
+ * it goes to (LAND) or from a loopback address.
  */
 bool net_check_stranger(struct pbuf *p)
 {
@@ -420,7 +420,8 @@ bool net_check_stranger(struct pbuf *p)
 	    ip_addr_isbroadcast(src, ip_current_netif()) ||
 	    ip_addr_ismulticast(dest) ||
 	    ip_addr_isbroadcast(dest, ip_current_netif()) ||
-	    (ip_addr_eq(src, dest) && !net_here()->loop.receiving)) {
+	    ((ip_addr_eq(src, dest) || ip_addr_isloopback(src)) &&
+	     !net_here()->loop.receiving)) {
 		net_here()->stats.rx_unacceptable++;
 		return false;
 	}

@@ -16,6 +16,7 @@
 
 #include "netstack/shard/shard.h"
 #include "tests/net/fake_glue.h"
+#include "tests/net/frames.h"
 #include "tests/net/peer.h"
 
 #define MIB	   (1u << 20)
@@ -169,6 +170,118 @@ static void test_answers_to_the_loopback_prefix_do_not_leave(void **state)
 	peer_send_syn_of(from, 1000);
 	run_ms(2000);
 	assert_int_equal(frames_sent(), 0);
+}
+
+/* ---- loopback addresses of the stack ---- */
+
+static void add_own(const char *text)
+{
+	struct net_addr addr;
+
+	assert_int_equal(net_addr_parse_prefix(text, &addr), 0);
+	assert_int_equal(net_ifaddr_add(&net_here()->ports[0], &addr), 0);
+	run_ms(2500);
+	/* Neither a probe nor an announcement. */
+	assert_int_equal(frames_sent(), 0);
+}
+
+static void test_own_loopback_address_is_reached_without_frames(void **state)
+{
+	add_own("127.0.0.1/8");
+	add_own("::1/128");
+	expect_echo_at("127.0.0.1:7");
+	expect_echo_at("[::1]:7");
+	expect_error_at("127.0.0.1:8", -ECONNREFUSED);
+	expect_error_at("127.0.0.2:7", -EHOSTUNREACH);
+	expect_echo_at("10.0.0.1:7");
+	expect_echo_at("[fd00::1]:7");
+}
+
+static void test_loopback_address_reaches_another_one(void **state)
+{
+	add_own("127.0.0.1/8");
+	add_own("127.0.0.2/8");
+	net_addr_parse("127.0.0.1", 0, &opts.source);
+	expect_echo_at("127.0.0.2:7");
+}
+
+/* A short prefix must not lead packets for others to the address. */
+static void test_loopback_address_has_no_network(void **state)
+{
+	struct net_addr to, source, gateway;
+
+	add_own("127.0.0.1/1");
+	add_own("::1/1");
+	net_addr_parse("10.0.0.1", 0, &gateway);
+	net_addr_parse("99.0.0.1", 0, &to);
+	assert_int_equal(net_route(stack, &to, &source), 0);
+	assert_memory_equal(source.ip, gateway.ip, 4);
+	net_addr_parse("fd00::1", 0, &gateway);
+	net_addr_parse("2001:db8::9", 0, &to);
+	assert_int_equal(net_route(stack, &to, &source), 0);
+	assert_memory_equal(source.ip, gateway.ip, 16);
+}
+
+static void test_link_learns_nothing_about_a_loopback_address(void **state)
+{
+	static const uint8_t from[4] = {127, 0, 0, 1};
+	uint8_t frame[42] = {0}, *arp = frame + 14;
+
+	add_own("127.0.0.1/8");
+	frame_ethernet(frame, 0x0806);
+	memcpy(arp, "\0\1\10\0\6\4\0\1", 8);
+	memcpy(arp + 8, fake_peer_mac, 6);
+	memcpy(arp + 14, peer_ip, 4);
+	memcpy(arp + 24, from, 4);
+	fake_receive(frame, sizeof(frame), 0, 0);
+	memcpy(arp + 14, from, 4); /* another host claims it */
+	fake_receive(frame, sizeof(frame), 0, 0);
+	run_ms(10);
+	peer_send_syn_of(from, 1000);
+	run_ms(2000);
+	assert_int_equal(frames_sent(), 0);
+	assert_int_equal(net_here()->stats.looped, 0);
+	assert_int_equal(net_here()->stats.addr_conflicts, 0);
+	expect_echo_at("127.0.0.1:7");
+}
+
+static void test_loopback_and_other_addresses_do_not_mix(void **state)
+{
+	add_own("127.0.0.1/8");
+	add_own("::1/128");
+	net_addr_parse("10.0.0.1", 0, &opts.source);
+	expect_error_at("127.0.0.1:7", -EHOSTUNREACH);
+	net_addr_parse("127.0.0.1", 0, &opts.source);
+	expect_error_at("10.0.0.1:7", -EHOSTUNREACH);
+	expect_error_at("10.0.0.2:7", -EHOSTUNREACH);
+	net_addr_parse("::1", 0, &opts.source);
+	expect_error_at("[fd00::2]:7", -EHOSTUNREACH);
+}
+
+static void expect_datagram_at(const char *at)
+{
+	struct net_addr addr, any = net_addr_any(0);
+	struct net_udp *to, *from;
+
+	assert_int_equal(net_addr_parse(at, -1, &addr), 0);
+	assert_int_equal(net_udp_open(stack, &addr, NULL, &to), 0);
+	assert_int_equal(net_udp_open(stack, &any, NULL, &from), 0);
+	assert_int_equal(net_udp_send(from, &addr, "hello", 5), 5);
+	assert_int_equal(net_udp_connect(from, &addr), 0);
+	assert_int_equal(net_udp_send(from, NULL, "again", 5), 5);
+	run_ms(1);
+	assert_int_equal(frames_sent(), 0);
+	assert_int_equal(to->rx_queued, 2);
+	net_udp_close(from);
+	net_udp_close(to);
+}
+
+static void test_datagram_to_own_loopback_address_is_received(void **state)
+{
+	add_own("127.0.0.1/8");
+	add_own("::1/128");
+	expect_datagram_at("127.0.0.1:5353");
+	expect_datagram_at("[::1]:5353");
 }
 
 /* The port has no listener, but an end must not be its own peer. */
@@ -467,6 +580,12 @@ int main(void)
 		T(test_shard_that_dials_has_both_ends),
 		T(test_loopback_prefix_never_leaves),
 		T(test_answers_to_the_loopback_prefix_do_not_leave),
+		T(test_own_loopback_address_is_reached_without_frames),
+		T(test_loopback_address_reaches_another_one),
+		T(test_loopback_address_has_no_network),
+		T(test_link_learns_nothing_about_a_loopback_address),
+		T(test_loopback_and_other_addresses_do_not_mix),
+		T(test_datagram_to_own_loopback_address_is_received),
 		T(test_port_does_not_dial_itself),
 		T(test_bytes_arrive_as_they_were_sent),
 		T(test_bytes_arrive_as_they_were_sent6),

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "netstack/link/link.h"
 #include "netstack/udp/udp.h"
 #include "tests/net/datagrams.h"
 #include "tests/net/fake_glue.h"
@@ -569,6 +570,32 @@ static void test_too_big_lowers_what_may_be_sent_in_ipv6(void **state)
 	assert_int_equal(net_udp_room(udp, NULL), 1352);
 }
 
+/* RFC 1122 3.2.1.3 (g), RFC 4291 2.5.3. */
+static void test_frames_with_loopback_addresses_are_refused(void **state)
+{
+	struct net_addr own[2], any = net_addr_any(5300);
+	struct net_udp *server;
+
+	net_addr_parse_prefix("127.0.0.1/8", &own[0]);
+	net_addr_parse_prefix("::1/128", &own[1]);
+	for (unsigned i = 0; i < 2; i++)
+		assert_int_equal(net_ifaddr_add(net_here()->ports, &own[i]), 0);
+	assert_int_equal(net_udp_open(stack, &any, NULL, &server), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		struct net_addr us = udp_at(i ? udp_us6 : udp_us4, 5300);
+		struct net_addr peer = udp_at(i ? udp_peer6 : udp_peer4, 9);
+
+		datagram_say(peer, udp_at(own[i], 5300), "to");
+		datagram_say(udp_at(own[i], 9), us, "from");
+		run_rounds(4);
+		assert_int_equal(server->rx_queued, i);
+		datagram_say(peer, us, "good");
+		run_rounds(4);
+		assert_int_equal(server->rx_queued, i + 1);
+	}
+	net_udp_close(server);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
@@ -589,6 +616,7 @@ int main(void)
 		T(test_ipv6_needs_a_checksum_and_ipv4_does_not),
 		T(test_ipv6_without_checksum_is_dropped_behind_offloads),
 		T(test_impossible_sources_are_dropped),
+		T(test_frames_with_loopback_addresses_are_refused),
 		T(test_broadcasts_are_neither_delivered_nor_answered),
 		T(test_ip_options_and_segments_are_received),
 		T(test_closed_port_is_answered_at_a_limited_rate),

@@ -238,8 +238,8 @@ struct net_dial_opts {
  * a frame: both ends are on the shard that dials, so that shard must listen.
  * Returns 0 or
  *   -ECONNREFUSED   the peer answered with RST
- *   -EHOSTUNREACH   there is no route, or the next hop does not answer ARP or
- *                   neighbour discovery; or addr is a loopback address
+ *   -EHOSTUNREACH   no route, also between a loopback address and another one;
+ *                   or the next hop does not answer ARP or neighbour discovery
  *   -ETIMEDOUT      the handshake did not complete in time
  *   -EADDRNOTAVAIL  opts->source is not the stack's or of the other family;
  *                   segments to its port would arrive at another shard; or no

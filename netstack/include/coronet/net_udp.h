@@ -90,7 +90,7 @@ int net_udp_open(struct net_stack *stack, const struct net_addr *local,
  * -ECONNREFUSED. Fixes the local address; a port that the stack chose is chosen
  * again (RFC 6056). Datagrams that wait to be read are discarded. Does not
  * block, and sends nothing. Returns 0 or
- *   -EHOSTUNREACH   there is no route, or peer is a loopback address
+ *   -EHOSTUNREACH   no route, also between a loopback address and another one
  *   -EADDRNOTAVAIL  the local address is of the other family, or answers to
  *                   this port would arrive at another shard; or no port is left
  *   -EADDRINUSE     another socket has these addresses and ports
@@ -247,7 +247,7 @@ int net_udp_error(struct net_udp *udp, bool take);
  *   -ECONNREFUSED   as for net_udp_recv_batch(); nothing was sent
  *   -EDESTADDRREQ   no peer
  *   -EISCONN        another peer than the one the socket is connected to
- *   -EHOSTUNREACH   there is no route to the peer, or it is a loopback address
+ *   -EHOSTUNREACH   no route, also between a loopback address and another one
  *   -EADDRNOTAVAIL  local is not the stack's or of the other family
  *   -EACCES         the peer is a broadcast address
  *   -EINVAL         a pointer is NULL, n is 0, or a peer's port is 0
