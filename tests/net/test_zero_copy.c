@@ -339,6 +339,57 @@ static void test_adjacent_buffers_are_returned_separately(void **state)
 	assert_int_equal(released, 2);
 }
 
+#define LONG   (40 * MSS + 100)
+#define PIECES 8u
+#define PIECE  30u
+
+/* Donates adjacent pieces while a walk of the queue would end at its head. */
+static void give_behind_a_queue(struct net_conn *conn, void *arg)
+{
+	struct tcp_seg *head, *next;
+	uint8_t *at = bytes + LONG;
+
+	net_recv(conn, got, 1);
+	net_send_owned(conn, bytes, LONG, count, bytes);
+	net_send_owned(conn, at, PIECE, count, at);
+	head = conn->pcb.unsent;
+	next = head->next;
+	head->next = NULL;
+	for (unsigned i = 0; i < PIECES; i++) {
+		at += PIECE;
+		net_send_owned(conn, at, PIECE, count, at);
+	}
+	result = head->next == NULL;
+	head->next = next;
+	ended++;
+	net_recv(conn, got, 1);
+}
+
+static void test_lent_piece_costs_no_walk_of_the_queue(void **state)
+{
+	const unsigned len = LONG + (1 + PIECES) * PIECE;
+	struct peer peer;
+	uint32_t first;
+
+	serve(give_behind_a_queue);
+	peer_connect(&peer, 1000, 7, NEAR_WRAP);
+	peer_send(&peer, PEER_ACK | PEER_PSH, "?", 1);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_true(result);
+	assert_int_equal(released, 0); /* none was taken for part of another */
+	first = peer.rcv;
+	for (unsigned i = 0; i < 100 && peer.rcv != first + len; i++) {
+		take_all(&peer, first);
+		if (peer.rcv == first + len)
+			assert_memory_equal(arrived, bytes, len);
+		send_ack(&peer, peer.rcv);
+		run_ms(50);
+	}
+	assert_int_equal(peer.rcv, first + len);
+	assert_int_equal(released, 2 + PIECES);
+}
+
 /* Headers and copied bytes may be longer than a frame's first segment. */
 static void
 test_copied_bytes_before_lent_ones_take_several_segments(void **state)
@@ -494,6 +545,7 @@ int main(void)
 		lending(test_closing_stack_returns_the_buffer),
 		lending(test_copied_bytes_before_lent_ones_take_several_segments),
 		lending(test_adjacent_buffers_are_returned_separately),
+		lending(test_lent_piece_costs_no_walk_of_the_queue),
 		lending(test_small_buffer_is_copied),
 		lending(test_zero_copy_send_is_retried_when_frames_run_out),
 		lending(test_empty_and_invalid_buffers_are_handled),
