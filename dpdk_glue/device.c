@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <rte_errno.h>
 #include <rte_log.h>
@@ -17,7 +16,6 @@
 #include "dpdk_glue/bond.h"
 #include "dpdk_glue/link_watch.h"
 #include "dpdk_glue/memif.h"
-#include "dpdk_glue/pci.h"
 #include "dpdk_glue/tap.h"
 #include "dpdk_glue/virtio.h"
 
@@ -33,7 +31,6 @@
 #else
 #define RING_KIND RING_F_MP_RTS_ENQ
 #endif
-#define NODES_MAX 64 /* NUMA nodes looked at */
 
 /* Written while ports are opened and closed; shards find theirs in the port. */
 static struct glue_device *devices[GLUE_MAX_LINKS];
@@ -210,36 +207,11 @@ free_pool:
 	return NULL;
 }
 
-/* The NUMA node of a CPU; SOCKET_ID_ANY if it is unknown. */
-static int node_of_cpu(int cpu)
-{
-	char path[64];
-
-	for (int node = 0; cpu >= 0 && node < NODES_MAX; node++) {
-		snprintf(path, sizeof(path),
-			 "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
-		if (access(path, F_OK) == 0)
-			return node;
-	}
-	return SOCKET_ID_ANY;
-}
-
 /* Frames lie near the card or, for a virtual device, near the CPU. */
 static int memory_node(const struct glue_device *device, unsigned shard)
 {
 	return device->node >= 0 ? device->node
-				 : node_of_cpu(glue_eal_lcore(shard));
-}
-
-static int node_of_card(const struct glue_link *link)
-{
-	struct glue_link parts[GLUE_BOND_MEMBERS];
-	struct glue_pci_device card;
-
-	if (glue_link_parts(link, parts) == 0 || parts[0].kind != GLUE_LINK_PCI)
-		return -1;
-	glue_pci_read("", parts[0].name, &card);
-	return card.node;
+				 : glue_node_of_cpu(glue_eal_lcore(shard));
 }
 
 /* Allocate on the node that suits or, if that has no memory, on another. */
@@ -260,15 +232,20 @@ static struct rte_mempool *shard_pool(const struct glue_device *device,
 	return pool;
 }
 
+/* Like shard_pool(). */
 static struct rte_ring *hand_over_ring(const struct glue_device *device,
 				       const char *what, unsigned shard)
 {
+	const unsigned flags = RING_KIND | RING_F_SC_DEQ;
+	int node = glue_node_of_cpu(glue_eal_lcore(shard));
+	struct rte_ring *ring;
 	char name[32];
 
 	snprintf(name, sizeof(name), "%s%u.%u", what, device->index, shard);
-	return rte_ring_create(name, HAND_OVER,
-			       node_of_cpu(glue_eal_lcore(shard)),
-			       RING_KIND | RING_F_SC_DEQ);
+	ring = rte_ring_create(name, HAND_OVER, node, flags);
+	if (!ring && node != SOCKET_ID_ANY)
+		ring = rte_ring_create(name, HAND_OVER, SOCKET_ID_ANY, flags);
+	return ring;
 }
 
 static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
@@ -296,57 +273,9 @@ static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
 
 /* ---- opening ---- */
 
-static int set_mtu(struct glue_device *device,
-		   const struct rte_eth_dev_info *info, char *err,
-		   size_t err_len)
-{
-	unsigned mtu = glue_port_mtu(device->link, info, device->mtu);
-	int rc;
-
-	if (device->mtu > glue_can_mtu(device->link, info))
-		return glue_fail(err, err_len, -EINVAL,
-				 "the port takes an MTU of at most %u, not %u; "
-				 "memif and most NICs take up to 9000",
-				 glue_can_mtu(device->link, info), device->mtu);
-	if (mtu == RTE_ETHER_MTU)
-		return 0;
-	rc = rte_eth_dev_set_mtu(device->id, (uint16_t)mtu);
-	if (rc < 0 && glue_vlan_mtu(device->link, info)) /* it may do without */
-		rc = rte_eth_dev_set_mtu(device->id, (uint16_t)device->mtu);
-	if (rc < 0 && rc != -ENOTSUP)
-		return glue_fail(err, err_len, -EINVAL,
-				 "the port refuses an MTU of %u: %s",
-				 device->mtu, rte_strerror(-rc));
-	return 0;
-}
-
-static int set_queues(struct glue_device *device, char *err, size_t err_len)
-{
-	uint16_t n_rx = ring_size(device->link), n_tx = n_rx;
-	int rc = 0;
-
-	/* net_tap of DPDK 24.11 prepares TSO only if the sender comes first */
-	rte_eth_dev_adjust_nb_rx_tx_desc(device->id, &n_rx, &n_tx);
-	for (uint16_t i = 0; i < device->n_queues && rc == 0; i++) {
-		rc = rte_eth_tx_queue_setup(device->id, i, n_tx, SOCKET_ID_ANY,
-					    NULL);
-		if (rc == 0)
-			rc = rte_eth_rx_queue_setup(device->id, i, n_rx,
-						    SOCKET_ID_ANY, NULL,
-						    device->pools[i]);
-	}
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port queues: %s%s",
-				 rte_strerror(-rc),
-				 glue_link_queues_hint(device->link));
-	return 0;
-}
-
 static int configure(struct glue_device *device, char *err, size_t err_len)
 {
-	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info info;
-	uint8_t key[GLUE_RSS_KEY_MAX];
 	int rc = rte_eth_dev_info_get(device->id, &info);
 
 	if (rc < 0)
@@ -362,35 +291,10 @@ static int configure(struct glue_device *device, char *err, size_t err_len)
 	device->transit = transit_frames(device->n_ring, device->n_shards,
 					 device->n_queues);
 	device->can_lend = copies_frames(device->link);
-	glue_offloads(device, &info, &conf);
-	device->no_rss = glue_ask_for_rss(device, &info, &conf, key);
-	rc = rte_eth_dev_configure(device->id, device->n_queues,
-				   device->n_queues, &conf);
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port configuration: %s",
-				 rte_strerror(-rc));
-	rc = set_mtu(device, &info, err, err_len);
-	if (rc == 0)
-		rc = set_queues(device, err, err_len);
-	if (rc < 0)
-		return rc;
 	/* memif.c lowers this if a client, which may come now, has fewer */
 	device->n_active = device->n_queues;
 	glue_memif_attach(device);
-	rc = glue_memif_start(device, err, err_len);
-	if (rc < 0)
-		return rc;
-	rc = glue_vlan_join(device->id, device->link, conf.rxmode.offloads);
-	if (rc < 0) {
-		rte_eth_dev_stop(device->id);
-		return glue_fail(err, err_len, rc, "vlan=%u: %s",
-				 device->link->vlan, rte_strerror(-rc));
-	}
-	if (!device->no_rss)
-		device->no_rss = glue_set_rss(device, &conf);
-	device->rss = !device->no_rss;
-	rte_eth_allmulticast_enable(device->id); /* not every port can */
-	return 0;
+	return glue_port_setup(device, err, err_len);
 }
 
 static void free_ring(struct rte_ring *ring)
@@ -501,28 +405,6 @@ static void add_reason(const struct glue_device *device,
 		snprintf(err + used, err_len - used, " (%s)", line);
 }
 
-/*
- * Frames of a card on one NUMA node that a CPU of another handles cross the
- * bridge between the two.
- */
-static void warn_of_far_cpus(const struct glue_device *device)
-{
-	int card = device->node;
-
-	for (unsigned i = 0; card >= 0 && i < device->n_shards; i++) {
-		int cpu = glue_eal_lcore(i), node = node_of_cpu(cpu);
-
-		if (node < 0 || node == card)
-			continue;
-		glue_log_line("link %s:%s: the card is on NUMA node %d, and "
-			      "shard %u's CPU %d on node %d; choose a CPU of "
-			      "node %d (--lcores)",
-			      glue_link_kind_name(device->link->kind),
-			      device->link->name, card, i, cpu, node, card);
-		return; /* one line is enough */
-	}
-}
-
 /* Virtual links never spread flows, and a user may have asked for one queue. */
 static void explain_sharing(const struct glue_device *device)
 {
@@ -564,7 +446,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 	if (device->link->kind == GLUE_LINK_BOND)
 		glue_bond_start(device);
 	glue_link_watch(device);
-	warn_of_far_cpus(device);
+	glue_node_warn(device);
 	explain_sharing(device);
 	return 0;
 }
@@ -625,7 +507,7 @@ static int get_locked(unsigned index, const struct glue_port_conf *conf,
 	device->id = id;
 	device->index = index;
 	device->link = link;
-	device->node = node_of_card(link);
+	device->node = glue_node_of_card(link);
 	device->mtu = conf->mtu;
 	device->n_ring = ring_size(link);
 	device->asked_frames = conf->n_frames;

@@ -235,6 +235,23 @@ bool glue_device_is_last(struct glue_device *device);
  */
 bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 
+/*
+ * Configures the device's port by what was chosen for it and starts it. The
+ * port is stopped. Returns 0 or -errno, with the reason in err (port_setup.c).
+ */
+int glue_port_setup(struct glue_device *device, char *err, size_t err_len);
+
+/* ---- node.c ---- */
+
+/* The NUMA node of a CPU; SOCKET_ID_ANY if it is unknown. */
+int glue_node_of_cpu(int cpu);
+
+/* The NUMA node of a link's card, or of a bond's first one; -1: none. */
+int glue_node_of_card(const struct glue_link *link);
+
+/* Logs a line if a shard's CPU is on another node than the device's card. */
+void glue_node_warn(const struct glue_device *device);
+
 /* ---- capability.c ---- */
 
 /* The largest IP packet that a port takes. */
