@@ -1,11 +1,16 @@
 /*
- * Watches the carriers of links, and releases cards that are removed.
+ * Watches the carriers of links, releases cards that are removed, and restarts
+ * those that are reset.
  */
 #define ALLOW_EXPERIMENTAL_API /* rte_dev_event_callback_register() */
 #include "dpdk_glue/link_watch.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include <rte_alarm.h>
 #include <rte_dev.h>
+#include <rte_errno.h>
 
 #include "dpdk_glue/bond.h"
 
@@ -75,7 +80,8 @@ bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps)
 static void poll_carrier(void *arg)
 {
 	struct glue_device *device = arg;
-	bool up = has_carrier(device), changed = up != device->carrier;
+	bool up = !device->in_reset && has_carrier(device);
+	bool changed = up != device->carrier;
 
 	set_carrier(device, up);
 	if (changed)
@@ -84,6 +90,89 @@ static void poll_carrier(void *arg)
 				  ? GLUE_BOND_LOOK_US
 				  : LOOK_US,
 			  poll_carrier, device);
+}
+
+/* ---- reset ---- */
+
+/* The physical function may have given the card another address meanwhile. */
+static void restore_mac(const struct glue_device *device)
+{
+	struct rte_ether_addr addr = {0};
+	int rc = rte_eth_macaddr_get(device->id, &addr);
+
+	if (rc < 0 ||
+	    memcmp(addr.addr_bytes, device->mac, sizeof(device->mac)) == 0)
+		return;
+	memcpy(addr.addr_bytes, device->mac, sizeof(device->mac));
+	rc = rte_eth_dev_default_mac_addr_set(device->id, &addr);
+	if (rc < 0)
+		glue_log_line("link %s:%s: the card got another MAC address, "
+			      "and refuses its old one: %s",
+			      glue_link_kind_name(device->link->kind),
+			      device->link->name, rte_strerror(-rc));
+}
+
+/* Drivers without a reset of their own, such as igb's, do it when they start.
+ */
+static int restart_card(struct glue_device *device, char *err, size_t err_len)
+{
+	int rc = rte_eth_dev_reset(device->id);
+
+	if (rc == -ENOTSUP)
+		rc = rte_eth_dev_stop(device->id);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "%s", rte_strerror(-rc));
+	rc = glue_port_setup(device, err, err_len);
+	if (rc == 0)
+		restore_mac(device);
+	return rc;
+}
+
+/*
+ * The shards must not poll the port meanwhile, and DPDK forbids the reset in
+ * its callback. The card refuses it as long as its physical function is down.
+ */
+static void reset_card(void *arg)
+{
+	struct glue_device *device = arg;
+	bool repeated = device->in_reset;
+	char err[200];
+	int rc;
+
+	if (device->gone)
+		return;
+	rte_eal_alarm_cancel(reset_card, device); /* a second event's */
+	device->in_reset = true;
+	set_carrier(device, false);
+	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
+	if (!repeated)
+		glue_log_line("link %s:%s: down, the card was reset",
+			      glue_link_kind_name(device->link->kind),
+			      device->link->name);
+	if (!glue_sync_works())
+		return; /* a burst may be under way */
+	glue_sync_wait();
+	pthread_mutex_lock(&device->port_lock);
+	rc = restart_card(device, err, sizeof(err));
+	pthread_mutex_unlock(&device->port_lock);
+	if (rc < 0) {
+		if (!repeated)
+			glue_log_line("link %s:%s: the card does not start "
+				      "again (%s); this is repeated",
+				      glue_link_kind_name(device->link->kind),
+				      device->link->name, err);
+		rte_eal_alarm_set(LOOK_US, reset_card, device);
+		return;
+	}
+	device->in_reset = false;
+	__atomic_store_n(&device->n_active, device->n_queues, __ATOMIC_RELEASE);
+}
+
+static int on_reset(uint16_t id, enum rte_eth_event_type type, void *arg,
+		    void *ret)
+{
+	(void)id, (void)type, (void)ret;
+	return rte_eal_alarm_set(1, reset_card, arg);
 }
 
 /* ---- removal ---- */
@@ -107,7 +196,10 @@ static void give_up(void *arg)
 {
 	struct glue_device *device = arg;
 
+	if (device->gone)
+		return; /* both of DPDK's events came */
 	rte_eal_alarm_cancel(poll_carrier, device);
+	rte_eal_alarm_cancel(reset_card, device);
 	set_carrier(device, false);
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
 	glue_log_line("link %s:%s: the card has been taken away",
@@ -118,8 +210,8 @@ static void give_up(void *arg)
 	glue_sync_wait();
 	pthread_mutex_lock(&device->port_lock);
 	device->gone = true;
-	glue_card_release(device->id);
 	pthread_mutex_unlock(&device->port_lock);
+	glue_card_release(device->id); /* slow if the card does not respond */
 }
 
 static void on_event(const char *name, enum rte_dev_event_type type, void *arg)
@@ -129,7 +221,25 @@ static void on_event(const char *name, enum rte_dev_event_type type, void *arg)
 		rte_eal_alarm_set(1, give_up, arg);
 }
 
+/* Drivers that share the card with the kernel report the removal themselves. */
+static int on_removal(uint16_t id, enum rte_eth_event_type type, void *arg,
+		      void *ret)
+{
+	(void)id, (void)type, (void)ret;
+	return rte_eal_alarm_set(1, give_up, arg);
+}
+
 /* ---- beginning and end ---- */
+
+/* DPDK reports a removal by its own name of the device, such as an address. */
+static const char *card_name(const struct glue_device *device)
+{
+	struct rte_eth_dev_info info;
+
+	if (rte_eth_dev_info_get(device->id, &info) < 0 || !info.device)
+		return device->link->name;
+	return rte_dev_name(info.device);
+}
 
 void glue_link_watch(struct glue_device *device)
 {
@@ -139,18 +249,33 @@ void glue_link_watch(struct glue_device *device)
 	device->carrier = has_carrier(device);
 	device->watched = true;
 	rte_eal_alarm_set(LOOK_US, poll_carrier, device);
-	if (device->link->kind == GLUE_LINK_PCI)
-		rte_dev_event_callback_register(device->link->name, on_event,
-						device);
+	if (!glue_link_is_port(device->link))
+		return;
+	rte_dev_event_callback_register(card_name(device), on_event, device);
+	rte_eth_dev_callback_register(device->id, RTE_ETH_EVENT_INTR_RMV,
+				      on_removal, device);
+	rte_eth_dev_callback_register(device->id, RTE_ETH_EVENT_INTR_RESET,
+				      on_reset, device);
+}
+
+static void ignore_events(struct glue_device *device)
+{
+	if (device->gone)
+		return; /* DPDK forgot them with the card */
+	rte_dev_event_callback_unregister(card_name(device), on_event, device);
+	rte_eth_dev_callback_unregister(device->id, RTE_ETH_EVENT_INTR_RMV,
+					on_removal, device);
+	rte_eth_dev_callback_unregister(device->id, RTE_ETH_EVENT_INTR_RESET,
+					on_reset, device);
 }
 
 void glue_link_unwatch(struct glue_device *device)
 {
 	if (!device->watched)
 		return;
-	if (device->link->kind == GLUE_LINK_PCI)
-		rte_dev_event_callback_unregister(device->link->name, on_event,
-						  device);
+	if (glue_link_is_port(device->link))
+		ignore_events(device);
 	rte_eal_alarm_cancel(give_up, device);
+	rte_eal_alarm_cancel(reset_card, device);
 	rte_eal_alarm_cancel(poll_carrier, device);
 }

@@ -1,6 +1,6 @@
 /*
- * Watches a card's link while the program runs: the carrier, and removal of the
- * card (link_watch.c). Private to dpdk_glue/.
+ * Watches a card's link while the program runs: the carrier, and the card's
+ * removal and reset (link_watch.c). Private to dpdk_glue/.
  */
 #pragma once
 
@@ -8,9 +8,9 @@
 
 /*
  * Until glue_link_unwatch(), DPDK's interrupt thread checks the carrier twice a
- * second, logs each change and counts the losses. A card bound to vfio-pci that
- * is removed from the machine is stopped and released; the device stays,
- * without frames.
+ * second, logs each change and counts the losses. A card that is removed from
+ * the machine is stopped and released; the device stays, without frames. A card
+ * that its physical function resets is configured and started again.
  */
 void glue_link_watch(struct glue_device *device);
 

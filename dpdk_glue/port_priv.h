@@ -75,6 +75,7 @@ struct glue_device {
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
+	bool in_reset;		    /* the same: its card was reset */
 	unsigned speed_mbps;	    /* atomic: link_watch.c's; 0: unknown */
 	unsigned carrier_losses;    /* atomic: link_watch.c's */
 	unsigned bond_due;	    /* atomic: bond.c's */
