@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -137,6 +138,41 @@ static const char *yes_no(bool yes)
 	return yes ? "yes" : "no";
 }
 
+/* A driver that has just started sees the carrier up to a second later. */
+static void await_carriers(const struct card *cards, unsigned n)
+{
+	static const struct timespec nap = {.tv_nsec = 50000000};
+	struct rte_eth_link link;
+	uint16_t id;
+
+	for (unsigned i = 0, naps = 0; i < n && naps < 30;) {
+		memset(&link, 0, sizeof(link));
+		if (cards[i].why[0] ||
+		    rte_eth_dev_get_port_by_name(cards[i].device.address, &id) <
+			    0 ||
+		    rte_eth_link_get_nowait(id, &link) < 0 ||
+		    link.link_status == RTE_ETH_LINK_UP) {
+			i++;
+			continue;
+		}
+		nanosleep(&nap, NULL);
+		naps++;
+	}
+}
+
+static void print_carrier(FILE *out, uint16_t id)
+{
+	struct rte_eth_link link = {0};
+
+	if (rte_eth_link_get_nowait(id, &link) < 0 ||
+	    link.link_status != RTE_ETH_LINK_UP)
+		fputs("    link down, or not known before the start\n", out);
+	else if (link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
+		fputs("    link up\n", out);
+	else
+		fprintf(out, "    link up, %u Mbit/s\n", link.link_speed);
+}
+
 static void print_abilities(FILE *out, const char *address)
 {
 	struct rte_eth_dev_info info;
@@ -145,6 +181,7 @@ static void print_abilities(FILE *out, const char *address)
 	if (rte_eth_dev_get_port_by_name(address, &id) < 0 ||
 	    rte_eth_dev_info_get(id, &info) < 0)
 		return;
+	print_carrier(out, id);
 	fprintf(out,
 		"    queues at most: %u; checksums: %s; TSO: %s; RSS: %s\n",
 		glue_usable_queues(&info, GLUE_MAX_SHARDS),
@@ -273,8 +310,10 @@ int glue_port_list(const char *root, FILE *out)
 	if (!cards)
 		return -ENOMEM;
 	n = find_cards(root, cards);
-	if (root[0] == '\0')
+	if (root[0] == '\0') {
 		probe_cards(root, cards, n);
+		await_carriers(cards, n);
+	}
 	for (unsigned i = 0; i < n; i++)
 		print_card(out, root, &cards[i]);
 	if (n == 0)
