@@ -3,10 +3,9 @@
 
 Usage: nic.py BUILD_DIR [MODEL...] [--keep] [--lean]
 
-QEMU emulates the cards, and this machine's kernel is the peer, in a network namespace that is made
-for the run. The guest boots twice with all cards: behind an IOMMU, and without one. --keep stops
-after the first boot and says how to enter the guest. --lean, for ./dev test, boots once, with two
-cards and few checks. Needs root. The guest's files are in BUILD_DIR/nic.
+QEMU emulates the cards, and this machine's kernel is the peer, in a network namespace. The guest
+boots twice: behind an IOMMU, and without one. --keep stops after the first boot and says how to
+enter the guest. --lean boots once, with two cards and few checks. The files are in BUILD_DIR/nic.
 """
 
 import concurrent.futures
@@ -20,13 +19,14 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "integration"))
 
+from frame_sizes import longest_frame  # noqa: E402
 from harness import INSIDE, WAIT_MAX_S, Skip, check, command, comment, main  # noqa: E402
 from nic_guest import (PULLED, Guest, has_device, hosts_of, link_options,  # noqa: E402
                        pci_address, prepare, set_addresses)
 from proxies import Peer, echo  # noqa: E402
 from test_bond import bridge, veths  # noqa: E402
 from test_links import checksums_in_software  # noqa: E402
-from test_peers import PORT, dial, echo_again, echo_at_once, echo_file  # noqa: E402
+from test_peers import MIB, PORT, dial, echo_again, echo_at_once, echo_file  # noqa: E402
 from vlan_device import vlan_device  # noqa: E402
 from web import curl_digests, need  # noqa: E402
 
@@ -36,7 +36,7 @@ ECHOES = {
     "mac=,vlan=7": (",mac=02:00:00:00:00:77,vlan=7", ""), "tso=on": (",tso=on", ""),
     "jumbo": ("", "--mtu 9000")}
 VFIO = [*(name for name in ECHOES if name != "tso=on"), "httpd"]
-UIO = ["1 shard", "3 shards"]
+UIO = ["1 shard", "2 shards", "3 shards"]
 VIRTIO = "virtio-net-pci,disable-legacy=on,iommu_platform=on"
 # QEMU's device, and its checks behind an IOMMU, with vfio-pci, and without one, with
 # uio_pci_generic. QEMU 7.2 sometimes stalls with receive-side scaling.
@@ -64,7 +64,7 @@ OPTIONS = {"--keep", "--lean"}
 PROXY_TO = "virtio"  # the card towards the proxy's backend
 OTHER = 100  # added to a card's slot: another network of its wire
 MANY = 1000  # connections at once, and a tenth of them where only queues or addresses differ
-BYTES = 32 << 20  # over IPv4 and over IPv6, and an eighth of them there
+BYTES = 32 * MIB  # over IPv4 and over IPv6, and an eighth of them there
 
 # Errors by command in the guest. ECHO is coronet-echo on the card, AS_USER runs it as a user.
 REFUSALS = [
@@ -75,8 +75,8 @@ REFUSALS = [
     ("ECHO >/run/log & await 'grep -q listening /run/log'; ECHO; kill $!; wait",
      "another process has the card"),
     ("AS_USER", "user 1000 may not open /dev/vfio/"),
-    ("coronet-echo --link list", r"0000:00:05.0 0x8086:0x10d3, driver vfio-pci.*queues at most: 1; "
-     r"checksums: yes; TSO: no; RSS: no.*--link pci:0000:00:05.0\s"),
+    ("coronet-echo --link list", r"00:05.0 0x8086:0x10d3, driver vfio-pci.*link up, 1000 Mbit/s.*"
+     r"queues at most: 1; checksums: yes; TSO: no; RSS: no.*--link pci:0000:00:05.0\s"),
     ("chmod 666 /dev/vfio/*; AS_USER", r"needs \d+ MiB of locked memory.*may lock 8192 KiB"),
     ("cd PMDS; mv librte_net_e1000* /run; ECHO; mv /run/librte_net_e1000* .",
      "none of DPDK's installed drivers takes the card .0x8086:0x10d3.*librte-net-.*e1000"),
@@ -114,24 +114,30 @@ def check_echo(guest, name, check_name):
     """Like each check of a card, returns what it has seen."""
     slot = slot_of(name)
     keys, options = ECHOES[check_name]
-    if (name, check_name) in REFUSED:
+    if wanted := REFUSED.get((name, check_name)):
         said, status = guest.ask(f"coronet-echo {link_options(slot, keys)} {options} 2>&1")
-        check(status == 2 and REFUSED[name, check_name] in said, f"status {status}: {said}")
+        check(status == 2 and wanted in said, f"status {status}: {said}")
         return "refused"
     network = OTHER + slot if "vlan" in keys else slot
     mtu = 9000 if "--mtu" in options else 1500
     command("ip", "link", "set", f"nic{slot}", "mtu", mtu)
     behind = vlan_behind(f"nic{slot}", network) if network != slot else contextlib.nullcontext()
     with behind, guest.serving("echo", link_options(slot, keys, network), options):
+        for second in ("--link list", link_options(slot)) if check_name == "2 shards" else ():
+            said = guest.ask(f"coronet-echo {second} 2>&1")[0]
+            check("another process has the card" in said, f"{second}: {said}")
         use_echo(guest.env, network, *((BYTES, MANY) if check_name == "1 shard" else ()), mtu=mtu)
+        longest = longest_frame(f"nic{slot}", functools.partial(
+            echo_file, guest.env, hosts_of(network)[0], MIB))
         links = guest.links()
     checksums = guest.value_of(links, "hw_csum")
     cut = sum(map(int, re.findall(r"\.tx_tso +(\d+)", links)))
     cuts = name in ("vmxnet3", "igb") or check_name == "tso=on"
-    check(name not in OFFLOADING or checksums == "yes" and bool(cut) == cuts,
-          f"checksums {checksums}, {cut} frames by TSO")
+    check(name not in OFFLOADING or checksums == "yes"
+          and bool(cut) == cuts == (longest > mtu + 18),
+          f"checksums {checksums}, {cut} frames by TSO, of up to {longest} bytes")
     check("mac=" not in keys or guest.value_of(links, "mac") in keys, "it has another MAC address")
-    return f"queues {guest.value_of(links, 'queues')}, checksums {checksums}, {cut} frames by TSO"
+    return f"queues {guest.value_of(links, 'queues')}, checksums {checksums}, {cut} by TSO"
 
 
 def check_vectors(guest, name):
@@ -140,8 +146,7 @@ def check_vectors(guest, name):
     link = link_options(slot, ",csum=sw").replace("pci:", "port:")
     with guest.serving("echo", link, f"-- -a {pci_address(slot)},vectorized=1"):
         use_echo(guest.env, slot)
-        checksums = guest.value_of(guest.links(), "hw_csum")
-    check(checksums == "no", f"checksums {checksums}")
+        check(guest.value_of(guest.links(), "hw_csum") == "no", "the card verifies checksums")
     return "a split ring"
 
 
@@ -249,11 +254,10 @@ CHECKS = {**{name: functools.partial(check_echo, check_name=name) for name in EC
 def run_check(guest, driver, name, check_name, table):
     """Runs a check of a card, and records its time for the table."""
     results = table.setdefault(f"{driver}, {check_name}", {})
-    results[name] = "FAIL"
-    begin = time.monotonic()
+    results[name], begin = "FAIL", time.monotonic()
     try:
-        if (name, check_name) in IMPOSSIBLE:
-            raise Skip(IMPOSSIBLE[name, check_name])
+        if why := IMPOSSIBLE.get((name, check_name)):
+            raise Skip(why)
         if check_name != "refusals":
             guest.bind(pci_address(slot_of(name)), driver)
         comment(CHECKS[check_name](guest, name))
@@ -263,18 +267,14 @@ def run_check(guest, driver, name, check_name, table):
         raise
 
 
-def skip_model(name):
-    raise Skip(f"this QEMU has no {name}; QEMU 8 and later have it")
-
-
 def cases(env):
-    words = set(env.args)
+    words, table, begin = set(env.args), {}, time.monotonic()
     lean, keep = "--lean" in words, "--keep" in words
     models = [name for name in (LEAN if lean else MODELS) if name in words or not words - OPTIONS]
-    table, begin = {}, time.monotonic()
     for name in [name for name in models if not has_device(MODELS[name][0])]:
         models.remove(name)
-        yield name, functools.partial(skip_model, name)
+        IMPOSSIBLE[name, ""] = f"this QEMU has no {name}; QEMU 8 and later have it"
+        yield name, functools.partial(run_check, None, "", name, "", {})
     for number, driver in enumerate(RUNS[:1] if lean or keep else RUNS, 1):
         guest = Guest(env, env.build / "nic", {slot_of(name): MODELS[name][0] for name in models},
                       iommu=driver == "vfio-pci")
