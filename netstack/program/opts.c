@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "netstack/options/opt.h"
 
@@ -205,7 +206,10 @@ static int read_control(const struct opt *opt, const char *text, void *base,
 static int read_lease_dir(const struct opt *opt, const char *text, void *base,
 			  struct opt_error *error)
 {
-	if (!*text)
+	struct stat st;
+
+	if (strcmp(text, "off") != 0 &&
+	    (stat(text, &st) < 0 || !S_ISDIR(st.st_mode)))
 		return -EINVAL;
 	((struct net_opts *)base)->lease_dir = text;
 	return 0;
@@ -313,7 +317,7 @@ static const struct opt rows[] = {
 		 "an optional port (default: those that --addr dhcp finds, or "
 		 "else of /etc/resolv.conf)"},
 	{"lease-dir", OPT_CUSTOM, .arg = "DIRECTORY|off",
-	 .read = read_lease_dir, .expected = "a directory, or off",
+	 .read = read_lease_dir, .expected = "a directory that exists, or off",
 	 .example = "/var/lib/coronet",
 	 .help = "Keep the addresses of --addr dhcp in this directory for the "
 		 "next start (default: $STATE_DIRECTORY, if that is set)"},
