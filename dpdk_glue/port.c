@@ -286,7 +286,7 @@ static inline void describe(struct rte_mbuf *m, struct glue_frame *f)
 	f->flags = 0;
 	f->l3_off = sizeof(struct rte_ether_hdr);
 	f->l4_off = 0;
-	if (unlikely(m->next != NULL))
+	if (unlikely(m->next))
 		describe_chain(m);
 }
 

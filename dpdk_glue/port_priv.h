@@ -132,7 +132,7 @@ static inline uint16_t glue_rx_burst(struct glue_port *port,
 		__atomic_store_n(port->empty, *port->empty + 1,
 				 __ATOMIC_RELAXED);
 	pcap = glue_pcap_running();
-	if (unlikely(pcap != NULL))
+	if (unlikely(pcap))
 		glue_pcap_rx(pcap, port->id, port->shard, bufs, n);
 	glue_burst_end(port->bursts);
 	return n;
@@ -148,7 +148,7 @@ static inline uint16_t glue_tx_burst(struct glue_port *port,
 	pcap = glue_pcap_running();
 	if (unlikely(!glue_port_active(port)))
 		n = 0;
-	else if (likely(pcap == NULL))
+	else if (likely(!pcap))
 		n = rte_eth_tx_burst(port->id, port->shard, bufs, want);
 	else
 		n = glue_pcap_tx(pcap, port->id, port->shard, bufs, want);
@@ -211,7 +211,7 @@ uint64_t glue_chain_sum(const struct rte_mbuf *m, unsigned off, unsigned len);
 static inline uint64_t glue_mbuf_sum(const struct rte_mbuf *m, unsigned off,
 				     unsigned len)
 {
-	if (likely(m->next == NULL))
+	if (likely(!m->next))
 		return glue_sum_add(
 			0, rte_pktmbuf_mtod_offset(m, uint8_t *, off), len);
 	return glue_chain_sum(m, off, len);

@@ -74,9 +74,9 @@ static unsigned find_link_fds(const struct glue_link *link, int *fds,
 	struct dirent *entry;
 	unsigned n = 0;
 
-	if (dir == NULL)
+	if (!dir)
 		return 0;
-	while (n < max && (entry = readdir(dir)) != NULL) {
+	while (n < max && (entry = readdir(dir))) {
 		int fd = atoi(entry->d_name);
 
 		if (entry->d_name[0] != '.' && fd != dirfd(dir) &&

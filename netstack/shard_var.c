@@ -28,7 +28,7 @@ int net_shard_copy_new(intptr_t *distance)
 	size_t pages = (bytes_in_page() + bytes + PAGE_BYTES - 1) / PAGE_BYTES;
 	char *memory = aligned_alloc(PAGE_BYTES, pages * PAGE_BYTES);
 
-	if (memory == NULL)
+	if (!memory)
 		return -ENOMEM;
 	memcpy(memory + bytes_in_page(), __start_net_shard, bytes);
 	/* Subtract integers: with pointers the compiler would conclude that

@@ -17,7 +17,8 @@ check_tree() {
 
 # Pointers in conditions (CONTRIBUTING.md); lines of comments do not count.
 check_dialect() {
-	nulls=$(git grep -nE '== NULL|(if|while|for|likely|assert) ?\(.*!= NULL' -- 'coro/*.[ch]' |
+	nulls=$(git grep -nE '== NULL|(if|while|for|likely|assert) ?\(.*!= NULL' -- \
+		'apps/*.[ch]' 'netstack/*.[ch]' 'dpdk_glue/*.[ch]' 'coro/*.[ch]' |
 		grep -vE ':[0-9]+:[[:space:]]*/?\*') &&
 		die "in a condition, write p or !p: $nulls"
 	return 0

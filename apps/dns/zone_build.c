@@ -397,7 +397,7 @@ static void follow(const struct zone *zone, const struct zone_node *node,
 	const struct zone_set *cname;
 
 	*chain = (struct chain){.end = AT_NODE, .node = node};
-	while ((cname = zone_node_set(chain->node, DNS_CNAME)) != NULL) {
+	while ((cname = zone_node_set(chain->node, DNS_CNAME))) {
 		const struct zone_record *r = cname->records;
 		struct dns_name target;
 		bool exact = false;

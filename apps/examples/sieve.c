@@ -51,7 +51,7 @@ static void *primes(void *arg)
 		struct filter *f = malloc(sizeof(*f));
 
 		printf("%d\n", n);
-		if (f == NULL)
+		if (!f)
 			abort();
 		*f = (struct filter){n, in, NULL};
 		if (coro_chan_open(sizeof(int), 0, &f->out) < 0)

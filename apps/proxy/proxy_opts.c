@@ -36,7 +36,7 @@ static int add_listen(const struct opt *opt, const char *text, void *base,
 static bool is_same(const struct proxy_opts *opts, unsigned i,
 		    const struct backend_spec *spec)
 {
-	bool own_name = strchr(spec->name, ':') == NULL;
+	bool own_name = !strchr(spec->name, ':');
 
 	if (strcmp(opts->specs[i].name, spec->name) == 0)
 		return true;

@@ -23,7 +23,7 @@ static char *next_field(char **rest, bool last)
 {
 	char *field = *rest, *space = strchr(field, ' ');
 
-	if (last ? space != NULL : space == NULL)
+	if (last == !!space)
 		return NULL;
 	if (space) {
 		*space = '\0';

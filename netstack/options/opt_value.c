@@ -142,7 +142,7 @@ int opt_parse_endpoint(const char *text, struct opt_endpoint *out)
 	snprintf(host, sizeof(host), "%.*s", (int)len - 2 * brackets,
 		 text + brackets);
 	/* Without brackets, the end of an IPv6 address is not known. */
-	if (brackets != (strchr(host, ':') != NULL))
+	if (brackets == !strchr(host, ':'))
 		return -EINVAL;
 	return opt_parse_address(host, (uint16_t)port, out);
 }

@@ -191,7 +191,7 @@ static int begin_due(struct race *race, int64_t *due_ns)
 	struct lookup *l;
 	int err = 0;
 
-	while (err == 0 && (l = next_lookup(race)) != NULL) {
+	while (err == 0 && (l = next_lookup(race))) {
 		*due_ns = attempt_due_ns(race, l);
 		if (net_here()->now_ns < *due_ns)
 			return 0;
