@@ -8,6 +8,7 @@
 #pragma once
 
 #include "dpdk_glue/glue.h"
+#include "dpdk_glue/hint.h"
 
 enum glue_verdict {
 	GLUE_KEEP,
@@ -79,9 +80,8 @@ glue_check_ip4(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
 	f->l4_off = (uint16_t)(f->l3_off + header);
 	*l4 = (struct glue_l4){ip + 12, 4, ip[9], (uint16_t)(bytes - header)};
 	/* Neither option nor fragment, as in nearly all frames. */
-	if (__builtin_expect(l4->proto == GLUE_PROTO_TCP && ip[0] == 0x45 &&
-				     (glue_get16(ip + 6) & 0x3fff) == 0,
-			     1)) {
+	if (likely(l4->proto == GLUE_PROTO_TCP && ip[0] == 0x45 &&
+		   (glue_get16(ip + 6) & 0x3fff) == 0)) {
 		if (l4->len < GLUE_TCP_BYTES ||
 		    f->seg_len < f->l4_off + GLUE_TCP_BYTES)
 			return GLUE_BAD_FRAME;
@@ -106,7 +106,7 @@ glue_check_ip6(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
 	f->flags |= GLUE_FRAME_IP6;
 	f->l4_off = (uint16_t)(f->l3_off + GLUE_IP6_BYTES);
 	*l4 = (struct glue_l4){ip + 8, 16, ip[6], (uint16_t)bytes};
-	if (__builtin_expect(l4->proto == GLUE_PROTO_TCP, 1)) {
+	if (likely(l4->proto == GLUE_PROTO_TCP)) {
 		if (l4->len < GLUE_TCP_BYTES ||
 		    f->seg_len < f->l4_off + GLUE_TCP_BYTES)
 			return GLUE_BAD_FRAME;
@@ -131,12 +131,12 @@ static inline enum glue_verdict glue_check(struct glue_frame *f, unsigned total,
 	f->l3_off = GLUE_ETH_BYTES;
 	f->l4_off = 0;
 	l4->addrs = NULL;
-	if (__builtin_expect(f->seg_len < GLUE_ETH_BYTES, 0))
+	if (unlikely(f->seg_len < GLUE_ETH_BYTES))
 		return GLUE_BAD_FRAME;
 	if (f->data[0] & 1)
 		f->flags |= GLUE_FRAME_MCAST;
 	type = glue_get16(f->data + 12);
-	if (__builtin_expect(type == 0x0800, 1))
+	if (likely(type == 0x0800))
 		return glue_check_ip4(f, total, l4);
 	switch (type) {
 	case 0x86dd:

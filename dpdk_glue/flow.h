@@ -47,8 +47,7 @@ static inline unsigned glue_flow_owner(const struct glue_frame *f,
 	uint64_t words[4], fold;
 	uint32_t ports;
 
-	if (__builtin_expect(!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP)),
-			     0))
+	if (unlikely(!(f->flags & (GLUE_FRAME_TCP | GLUE_FRAME_UDP))))
 		return f->flags & GLUE_FRAME_ICMP ? glue_flow_icmp(f) : 0;
 	__builtin_memcpy(&ports, f->data + f->l4_off, sizeof(ports));
 	if (l4->addr_len == 4) {

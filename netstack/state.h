@@ -21,6 +21,10 @@
 #include "lwip/priv/tcp_priv.h"
 
 #include "dpdk_glue/glue.h"
+#include "dpdk_glue/hint.h"
+
+/* A function that is not inlined, and laid out apart from the hot ones. */
+#define cold __attribute__((cold, noinline))
 
 /* Optional state of a connection, allocated when it is first needed. */
 struct net_conn_ext {

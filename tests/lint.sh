@@ -21,6 +21,9 @@ check_dialect() {
 		'apps/*.[ch]' 'netstack/*.[ch]' 'dpdk_glue/*.[ch]' 'coro/*.[ch]' |
 		grep -vE ':[0-9]+:[[:space:]]*/?\*') &&
 		die "in a condition, write p or !p: $nulls"
+	hints=$(git grep -nE '__builtin_expect|__attribute__\(\(cold' -- 'netstack/*.[ch]' 'coro/*.[ch]' \
+		'dpdk_glue/*.h' ':!netstack/include' | grep -vE '#define (likely|unlikely|cold)') &&
+		die "write likely(), unlikely() or cold: $hints"
 	return 0
 }
 

@@ -19,7 +19,6 @@
 		net_trace_call(conn, name, bytes, &traced_);                   \
 		return net_trace_call_end(&traced_, call);                     \
 	} while (0)
-#define NET_COLD __attribute__((cold, noinline)) static
 /* The call without the check; the public function adds the check. */
 #define NET_HOT static inline __attribute__((always_inline))
 
@@ -56,7 +55,7 @@ int net_send_wait(struct net_conn *conn, enum net_wants wants);
 /* Bytes were queued: clears what the writer wanted, and queues the output. */
 static inline void net_send_queued_some(struct net_conn *conn)
 {
-	if (__builtin_expect(conn->wants != NET_WANTS_NOTHING, 0))
+	if (unlikely(conn->wants != NET_WANTS_NOTHING))
 		conn->wants = NET_WANTS_NOTHING;
 	net_conn_queue_output(conn);
 }
@@ -99,11 +98,8 @@ bool net_flow_is_here(uint16_t fold, u16_t port, u16_t remote_port);
 /* ---- udp.c ---- */
 #define NET_CHECK_UDP(udp)                                                     \
 	do {                                                                   \
-		if (__builtin_expect(                                          \
-			    !net_here()->sched ||                              \
-				    ((udp) &&                                  \
-				     (udp)->shard != net_here()->shard),       \
-			    0))                                                \
+		if (unlikely(!net_here()->sched ||                             \
+			     ((udp) && (udp)->shard != net_here()->shard)))    \
 			net_die_foreign(__func__);                             \
 	} while (0)
 /* Why a call on a socket may not go on: -EBADF, -ECANCELED; 0: it may. */

@@ -42,7 +42,7 @@ static int shut_conn(struct net_conn *conn, enum net_shut how)
 	return 0;
 }
 
-NET_COLD long shut_traced(struct net_conn *conn, enum net_shut how)
+cold static long shut_traced(struct net_conn *conn, enum net_shut how)
 {
 	NET_CALL_TRACED(conn, "net_shutdown", 0, shut_conn(conn, how));
 }
@@ -133,7 +133,7 @@ static long close_if_open(struct net_conn *conn)
 	return 0;
 }
 
-NET_COLD long close_traced(struct net_conn *conn)
+cold static long close_traced(struct net_conn *conn)
 {
 	NET_CALL_TRACED(conn, "net_close", 0, close_if_open(conn));
 }
@@ -153,7 +153,7 @@ static long abort_if_open(struct net_conn *conn)
 	return 0;
 }
 
-NET_COLD long abort_traced(struct net_conn *conn)
+cold static long abort_traced(struct net_conn *conn)
 {
 	NET_CALL_TRACED(conn, "net_abort", 0, abort_if_open(conn));
 }
@@ -244,7 +244,7 @@ static int close_and_wait(struct net_conn *conn, int64_t deadline_ns)
 	return err;
 }
 
-NET_COLD long close_wait_traced(struct net_conn *conn, int64_t deadline_ns)
+cold static long close_wait_traced(struct net_conn *conn, int64_t deadline_ns)
 {
 	NET_CALL_TRACED(conn, "net_close_wait", 0,
 			close_and_wait(conn, deadline_ns));

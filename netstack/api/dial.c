@@ -205,7 +205,7 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 	tcp_nagle_disable(pcb);
 	net_ts_offer(conn, &remote, addr->port);
 	net_ecn_offer(&conn->pcb);
-	if (__builtin_expect(net_here()->traces != NULL, 0))
+	if (unlikely(net_here()->traces))
 		begin_trace(conn, &remote, addr->port);
 	rc = tcp_connect(pcb, &remote, addr->port, NULL);
 	if (rc == ERR_OK && net_traced(conn))
@@ -248,8 +248,8 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 	return conn->err;
 }
 
-NET_COLD long finish_traced(struct net_conn *conn,
-			    const struct net_dial_opts *opts)
+cold static long finish_traced(struct net_conn *conn,
+			       const struct net_dial_opts *opts)
 {
 	NET_CALL_TRACED(conn, "net_dial", 0, finish(conn, opts));
 }

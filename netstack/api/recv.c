@@ -84,8 +84,7 @@ __attribute__((noinline)) static long take_carefully(struct net_conn *conn,
 __attribute__((noinline)) static long take_received(struct net_conn *conn,
 						    struct net_view *view)
 {
-	if (__builtin_expect(
-		    conn->n_views >= NET_VIEWS_FRAMES || !net_view_free, 0))
+	if (unlikely(conn->n_views >= NET_VIEWS_FRAMES || !net_view_free))
 		return take_carefully(conn, view);
 	return take_first(conn, view);
 }
@@ -99,7 +98,7 @@ static inline long take_view(struct net_conn *conn, struct net_view *view)
 }
 
 /* Waits inside, which takes a stack frame. */
-NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
+cold static long view_traced(struct net_conn *conn, struct net_view *view)
 {
 	long n = take_view(conn, view);
 
@@ -108,7 +107,7 @@ NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
 	return n;
 }
 
-NET_COLD long refuse_view(struct net_conn *conn, struct net_view *view)
+cold static long refuse_view(struct net_conn *conn, struct net_view *view)
 {
 	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
 
@@ -122,11 +121,9 @@ NET_COLD long refuse_view(struct net_conn *conn, struct net_view *view)
 __attribute__((noinline)) long net_view_take(struct net_conn *conn,
 					     struct net_view *view)
 {
-	if (__builtin_expect(
-		    !conn || !net_here()->sched ||
-			    conn->shard != net_here()->shard || conn->reader ||
-			    (conn->gate & NET_GATE_CALL) != NET_GATE_CALL_OPEN,
-		    0))
+	if (unlikely(!conn || !net_here()->sched ||
+		     conn->shard != net_here()->shard || conn->reader ||
+		     (conn->gate & NET_GATE_CALL) != NET_GATE_CALL_OPEN))
 		return refuse_view(conn, view);
 	return take_view(conn, view);
 }
@@ -146,15 +143,15 @@ __attribute__((noinline)) int net_view_wait(struct net_conn *conn)
 {
 	int err = begin_wait(conn);
 
-	if (__builtin_expect(err < 0, 0))
+	if (unlikely(err < 0))
 		return err + NET_VIEW_WAIT;
 	return conn->ext->read_deadline == CORO_FOREVER
 		       ? coro_park()
 		       : coro_park_until(conn->ext->read_deadline);
 }
 
-__attribute__((cold, noinline)) static long
-woken_otherwise(struct net_conn *conn, struct net_view *view, int err)
+cold static long woken_otherwise(struct net_conn *conn, struct net_view *view,
+				 int err)
 {
 	if (err < NET_VIEW_WAIT) /* it did not wait */
 		return err - NET_VIEW_WAIT;
@@ -167,10 +164,8 @@ woken_otherwise(struct net_conn *conn, struct net_view *view, int err)
 __attribute__((noinline)) long net_view_woken(struct net_conn *conn,
 					      struct net_view *view, int err)
 {
-	if (__builtin_expect(err != 0 || net_here()->draining ||
-				     (conn->gate & NET_GATE_CALL) !=
-					     NET_GATE_CALL_OPEN,
-			     0))
+	if (unlikely(err != 0 || net_here()->draining ||
+		     (conn->gate & NET_GATE_CALL) != NET_GATE_CALL_OPEN))
 		return woken_otherwise(conn, view, err);
 	conn->waiters--;
 	conn->reader = NULL;
@@ -241,7 +236,7 @@ NET_HOT long receive(struct net_conn *conn, void *buf, size_t len)
 	return open_window(conn, copy_bytes(conn, buf, len));
 }
 
-NET_COLD long receive_traced(struct net_conn *conn, void *buf, size_t len)
+cold static long receive_traced(struct net_conn *conn, void *buf, size_t len)
 {
 	NET_CALL_TRACED(conn, "net_recv", len, receive(conn, buf, len));
 }
@@ -294,9 +289,9 @@ static long receive_vectors(struct net_conn *conn, const struct iovec *iov,
 	return open_window(conn, done);
 }
 
-NET_COLD long receive_vectors_traced(struct net_conn *conn,
-				     const struct iovec *iov, unsigned n,
-				     long total)
+cold static long receive_vectors_traced(struct net_conn *conn,
+					const struct iovec *iov, unsigned n,
+					long total)
 {
 	NET_CALL_TRACED(conn, "net_recvv", total < 0 ? 0 : (size_t)total,
 			receive_vectors(conn, iov, n, total));
@@ -327,7 +322,8 @@ static long receive_full(struct net_conn *conn, void *buf, size_t len)
 	return (long)done;
 }
 
-NET_COLD long receive_full_traced(struct net_conn *conn, void *buf, size_t len)
+cold static long receive_full_traced(struct net_conn *conn, void *buf,
+				     size_t len)
 {
 	NET_CALL_TRACED(conn, "net_recv_full", len,
 			receive_full(conn, buf, len));
@@ -471,8 +467,9 @@ static long receive_until(struct net_conn *conn, void *buf, size_t len,
 	return open_window(conn, copy_bytes(conn, buf, s.seen));
 }
 
-NET_COLD long receive_until_traced(struct net_conn *conn, void *buf, size_t len,
-				   const void *delim, size_t delim_len)
+cold static long receive_until_traced(struct net_conn *conn, void *buf,
+				      size_t len, const void *delim,
+				      size_t delim_len)
 {
 	NET_CALL_TRACED(conn, "net_recv_until", len,
 			receive_until(conn, buf, len, delim, delim_len));

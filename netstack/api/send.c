@@ -36,10 +36,8 @@ static inline int send_enter(const struct net_conn *conn)
 {
 	int err;
 
-	if (__builtin_expect(conn && !conn->writer && !conn->err &&
-				     (conn->gate & NET_GATE_WRITE) ==
-					     NET_GATE_WRITE_OPEN,
-			     1))
+	if (likely(conn && !conn->writer && !conn->err &&
+		   (conn->gate & NET_GATE_WRITE) == NET_GATE_WRITE_OPEN))
 		return 0;
 	err = net_conn_enter(conn, conn ? conn->writer : NULL);
 
@@ -128,7 +126,7 @@ static long writable(struct net_conn *conn)
 	return (long)n;
 }
 
-NET_COLD long writable_traced(struct net_conn *conn)
+cold static long writable_traced(struct net_conn *conn)
 {
 	NET_CALL_TRACED(conn, "net_writable", 0, writable(conn));
 }
@@ -157,7 +155,7 @@ static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
 	return n;
 }
 
-NET_COLD long send_traced(struct net_conn *conn, const void *buf, size_t len)
+cold static long send_traced(struct net_conn *conn, const void *buf, size_t len)
 {
 	NET_CALL_TRACED(conn, "net_send", len, send_some(conn, buf, len));
 }
@@ -184,8 +182,8 @@ long net_send_every(struct net_conn *conn, const void *buf, size_t len)
 	return (long)done;
 }
 
-NET_COLD long send_all_traced(struct net_conn *conn, const void *buf,
-			      size_t len)
+cold static long send_all_traced(struct net_conn *conn, const void *buf,
+				 size_t len)
 {
 	NET_CALL_TRACED(conn, "net_send_all", len,
 			net_send_every(conn, buf, len));
@@ -247,8 +245,8 @@ static long send_checked(struct net_conn *conn, const struct iovec *iov,
 	return total ? send_vectors(conn, iov, n, 0) : net_send_enter(conn);
 }
 
-NET_COLD long sendv_traced(struct net_conn *conn, const struct iovec *iov,
-			   unsigned n, long total)
+cold static long sendv_traced(struct net_conn *conn, const struct iovec *iov,
+			      unsigned n, long total)
 {
 	NET_CALL_TRACED(conn, "net_sendv", total < 0 ? 0 : (size_t)total,
 			send_checked(conn, iov, n, total));
@@ -280,8 +278,9 @@ static long sendv_all(struct net_conn *conn, const struct iovec *iov,
 	return done;
 }
 
-NET_COLD long sendv_all_traced(struct net_conn *conn, const struct iovec *iov,
-			       unsigned n, long total)
+cold static long sendv_all_traced(struct net_conn *conn,
+				  const struct iovec *iov, unsigned n,
+				  long total)
 {
 	NET_CALL_TRACED(conn, "net_sendv_all", total < 0 ? 0 : (size_t)total,
 			sendv_all(conn, iov, n, total));

@@ -98,8 +98,8 @@ static long send_owned(struct net_conn *conn, const void *data, size_t len,
 	return n;
 }
 
-NET_COLD long owned_traced(struct net_conn *conn, const void *data, size_t len,
-			   net_release release, void *arg)
+cold static long owned_traced(struct net_conn *conn, const void *data,
+			      size_t len, net_release release, void *arg)
 {
 	NET_CALL_TRACED(conn, "net_send_owned", len,
 			send_owned(conn, data, len, release, arg));
@@ -190,7 +190,7 @@ NET_HOT long send_view(struct net_conn *conn, struct net_view *view)
 	return n;
 }
 
-NET_COLD long view_traced(struct net_conn *conn, struct net_view *view)
+cold static long view_traced(struct net_conn *conn, struct net_view *view)
 {
 	NET_CALL_TRACED(conn, "net_send_view", view->len,
 			send_view(conn, view));

@@ -67,7 +67,7 @@ int net_udp_recv_batch(struct net_udp *udp, struct net_datagram *datagrams,
 	return taken ? (int)taken : err;
 }
 
-__attribute__((cold, noinline)) static void report_misuse(void)
+cold static void report_misuse(void)
 {
 	net_here()->stats.view_misuses++;
 	net_log_seldom_of(NET_COMPONENT_API,

@@ -204,8 +204,7 @@ static int try_once(struct out *out)
 	int err = net_link_send_udp(&out->path, out->iov, out->n, out->len,
 				    out->ext);
 
-	return __builtin_expect(err == -EINPROGRESS, 0) ? send_slowly(out)
-							: err;
+	return unlikely(err == -EINPROGRESS) ? send_slowly(out) : err;
 }
 
 /* Cold: the port had no room. Frees *udp if it is closed meanwhile. */
@@ -235,11 +234,11 @@ static int send_one(struct net_udp *udp, struct out *out)
 		return -EMSGSIZE;
 	}
 	err = try_once(out);
-	if (__builtin_expect(err == -EAGAIN, 0))
+	if (unlikely(err == -EAGAIN))
 		err = send_later(udp, out);
 	if (err < 0)
 		return err;
-	if (__builtin_expect(ip_addr_ismulticast(&out->path.remote), 0))
+	if (unlikely(ip_addr_ismulticast(&out->path.remote)))
 		loop_group(udp, out);
 	else
 		net_udp_note_sent(&out->path.local, udp->local_port,

@@ -51,7 +51,7 @@ void net_conn_put(struct net_conn *conn)
 
 /* ---- waiting ---- */
 
-__attribute__((cold)) int net_conn_refusal(const struct net_conn *conn)
+cold int net_conn_refusal(const struct net_conn *conn)
 {
 	if (!conn || !conn->owned || conn->lingering)
 		return -EBADF;

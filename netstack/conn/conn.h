@@ -170,7 +170,7 @@ static inline void net_wake(struct coro *co)
 static inline void net_conn_wake_reader(struct net_conn *conn)
 {
 	net_wake(conn->reader);
-	if (__builtin_expect(conn->ext->pollers != NULL, 0))
+	if (unlikely(conn->ext->pollers))
 		net_poll_wake(conn->ext->pollers,
 			      NET_READABLE | NET_PEER_CLOSED);
 }
@@ -178,7 +178,7 @@ static inline void net_conn_wake_reader(struct net_conn *conn)
 static inline void net_conn_wake_writer(struct net_conn *conn)
 {
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->ext->pollers != NULL, 0)) {
+	if (unlikely(conn->ext->pollers)) {
 		conn->wants = NET_WANTS_NOTHING; /* a poller does not block */
 		net_poll_wake(conn->ext->pollers, NET_WRITABLE);
 	}
@@ -188,7 +188,7 @@ static inline void net_conn_wake_all(struct net_conn *conn)
 {
 	net_wake(conn->reader);
 	net_wake(conn->writer);
-	if (__builtin_expect(conn->ext->pollers != NULL, 0))
+	if (unlikely(conn->ext->pollers))
 		net_poll_wake(conn->ext->pollers, ~0u);
 }
 
@@ -201,10 +201,8 @@ int net_conn_refusal(const struct net_conn *conn);
 static inline int net_conn_enter(const struct net_conn *conn,
 				 const struct coro *slot)
 {
-	if (__builtin_expect(conn && !slot &&
-				     (conn->gate & NET_GATE_CALL) ==
-					     NET_GATE_CALL_OPEN,
-			     1))
+	if (likely(conn && !slot &&
+		   (conn->gate & NET_GATE_CALL) == NET_GATE_CALL_OPEN))
 		return 0;
 	return net_conn_refusal(conn);
 }
@@ -235,14 +233,13 @@ static inline bool net_rxq_has_room(const struct pbuf *p)
  */
 static inline bool net_rxq_admit(struct pbuf **p)
 {
-	return __builtin_expect(net_rxq_has_room(*p), 1) ||
-	       net_rxq_copy_segment(p);
+	return likely(net_rxq_has_room(*p)) || net_rxq_copy_segment(p);
 }
 
 /* Appends received data for the reader. Owns p, which may be a chain. */
 static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
 {
-	if (__builtin_expect(conn->rx_tail || p->next || !p->len, 0)) {
+	if (unlikely(conn->rx_tail || p->next || !p->len)) {
 		net_rxq_append_slowly(conn, p);
 		return;
 	}
@@ -393,7 +390,7 @@ static inline struct pbuf *net_view_back(const struct net_view *view)
 	uint32_t serial = (uint32_t)((uintptr_t)view->owner >> 32);
 	struct net_view_slot *slot = net_view_slot_at(offset);
 
-	if (__builtin_expect(slot->serial != serial || !(serial & 1), 0))
+	if (unlikely(slot->serial != serial || !(serial & 1)))
 		return net_view_misused();
 	return net_view_free_slot(slot, offset);
 }

@@ -88,6 +88,6 @@ void net_output_resume(struct net_port *port)
 		append_conn(&net_here()->output,
 			    waiting->ring[waiting->head++ & waiting->mask]);
 	waiting->head = waiting->tail = 0;
-	if (__builtin_expect(!TAILQ_EMPTY(&port->senders), 0))
+	if (unlikely(!TAILQ_EMPTY(&port->senders)))
 		net_room_resume_senders(port);
 }

@@ -219,10 +219,9 @@ long net_conn_recved(struct net_conn *conn, unsigned len)
 	u32_t wnd = pcb->rcv_wnd + len;
 	u32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
 
-	if (__builtin_expect(step < pcb->mss && wnd == net_rcv_max(pcb) &&
-				     net_here()->rcv_limit >= TCP_WND &&
-				     !(pcb->flags & TF_ACK_NOW),
-			     1))
+	if (likely(step < pcb->mss && wnd == net_rcv_max(pcb) &&
+		   net_here()->rcv_limit >= TCP_WND &&
+		   !(pcb->flags & TF_ACK_NOW)))
 		pcb->rcv_wnd = wnd;
 	else
 		open_slowly(conn, len);

@@ -37,7 +37,7 @@ size_t net_send_room(const struct net_conn *conn)
 
 	if (pcb->snd_queuelen >= (room + queued) / PIECE_BYTES)
 		return 0; /* the buffer may have grown */
-	if (__builtin_expect(net_here()->snd_max < TCP_SND_BUF, 0))
+	if (unlikely(net_here()->snd_max < TCP_SND_BUF))
 		room = buffer_left(pcb);
 	if (queued < pcb->snd_wnd) {
 		most = LWIP_MAX(UNSENT_MAX, GLUE_BURST * (u32_t)pcb->mss);

@@ -154,7 +154,7 @@ void net_trace_release(struct net_trace *trace);
 /* ---- trace_event.c: events ---- */
 static inline bool net_traced(const struct net_conn *conn)
 {
-	return __builtin_expect(conn->pcb.flags & NET_TF_TRACED, 0);
+	return unlikely(conn->pcb.flags & NET_TF_TRACED);
 }
 
 /* All calls below are for a connection that is traced; texts are static. */

@@ -64,7 +64,7 @@ __attribute__((noinline)) bool net_view_new_slot(void)
 	return true;
 }
 
-__attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
+cold struct pbuf *net_view_misused(void)
 {
 	net_here()->stats.view_misuses++;
 	net_log_seldom_of(
@@ -77,7 +77,7 @@ __attribute__((cold, noinline)) struct pbuf *net_view_misused(void)
 
 /* ---- what was forgotten ---- */
 
-__attribute__((cold, noinline)) void net_views_reclaim(struct net_conn *conn)
+cold void net_views_reclaim(struct net_conn *conn)
 {
 	char peer[NET_ADDR_TEXT_MAX];
 	struct net_addr addr;

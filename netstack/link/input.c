@@ -155,8 +155,7 @@ static inline bool takes_ip6(const struct net_port *port,
 			     const struct glue_frame *frame)
 {
 	return port->has_ip6 &&
-	       (__builtin_expect(!net_here()->checks_dest6, 1) ||
-		owns_dest6(port, frame));
+	       (likely(!net_here()->checks_dest6) || owns_dest6(port, frame));
 }
 
 /*
@@ -317,13 +316,11 @@ static void input_other(struct net_port *port, struct glue_frame *frame)
 	uint16_t flags = frame->flags;
 	struct pbuf *p;
 
-	if (__builtin_expect(net_dhcp_has(port), 0) &&
-	    net_dhcp_input(port, frame)) {
+	if (unlikely(net_dhcp_has(port)) && net_dhcp_input(port, frame)) {
 		glue_frame_free(frame);
 		return;
 	}
-	if (__builtin_expect(port->exception != NULL, 0) &&
-	    net_exception_input(port, frame)) {
+	if (unlikely(port->exception) && net_exception_input(port, frame)) {
 		glue_frame_free(frame);
 		return;
 	}
@@ -517,7 +514,7 @@ static inline void input_burst(struct net_port *port,
 	struct glue_frame **end = frames + n;
 
 	while (frames < end - 1)
-		if (__builtin_expect(frames[1]->seg_len < RUN_BYTES, 1))
+		if (likely(frames[1]->seg_len < RUN_BYTES))
 			input_frame(port, *frames++);
 		else
 			frames += input_run(port, frames,
@@ -541,22 +538,21 @@ unsigned net_link_rx(void)
 	struct glue_frame *frames[GLUE_BURST];
 	unsigned total = 0;
 
-	if (__builtin_expect(net_here()->stats.rounds % POOL_ROUNDS == 0, 0))
+	if (unlikely(net_here()->stats.rounds % POOL_ROUNDS == 0))
 		look_at_pools();
 	for (unsigned i = 0; i < net_here()->n_ports; i++) {
 		struct net_port *port = &net_here()->ports[i];
 		unsigned n = glue_rx(port->glue, frames, GLUE_BURST);
 
 		total += n;
-		if (__builtin_expect(
-			    net_here()->shed_until_ns > net_here()->now_ns, 0))
+		if (unlikely(net_here()->shed_until_ns > net_here()->now_ns))
 			n = net_syn_limit_shed(port, frames, n);
 		net_demux_prefetch(frames, n);
 		input_burst(port, frames, n);
 	}
 	if (net_here()->n_shards > 1)
 		net_loop_take_over();
-	if (__builtin_expect(net_link_loops(), 0))
+	if (unlikely(net_link_loops()))
 		total += net_loop_input();
 	return total;
 }

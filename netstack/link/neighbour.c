@@ -275,13 +275,13 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 	const struct net_neighbour *slot = net_neighbour_known(dest);
 	struct ip_hdr *ip = p->payload;
 
-	if (__builtin_expect(net_here()->addrs_removed, 0) && ip->src.addr &&
+	if (unlikely(net_here()->addrs_removed) && ip->src.addr &&
 	    !net_loop_owns4(ip->src.addr))
 		return ERR_OK; /* its address was removed: lost */
 	IPH_ID_SET(ip, net_ip_id(dest));
 	if (IPH_PROTO(ip) != IP_PROTO_ICMP && net_path_df(dest))
 		IPH_OFFSET_SET(ip, PP_HTONS(IP_DF));
-	if (__builtin_expect(slot && slot->netif == netif, 1))
+	if (likely(slot && slot->netif == netif))
 		return net_link_send(netif, p, slot->header);
 	return ask_arp(netif, p, dest);
 }
@@ -461,7 +461,7 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 {
 	struct net_asked6 *slot = slot_of6(dest);
 
-	if (__builtin_expect(net_here()->addrs_removed, 0) &&
+	if (unlikely(net_here()->addrs_removed) &&
 	    is_removed6(netif, p->payload))
 		return ERR_OK; /* lost */
 	if (ip6_addr_ismulticast(dest))

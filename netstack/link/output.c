@@ -113,7 +113,7 @@ static inline struct glue_frame *make_frame(struct glue_port *glue,
 	frame = glue_tx_alloc(glue, off + p->tot_len);
 	if (!frame)
 		return NULL;
-	if (__builtin_expect(!p->next && !frame->next, 1))
+	if (likely(!p->next && !frame->next))
 		memcpy(frame->data + off, p->payload, p->len);
 	else
 		copy_chain(p, frame, off);

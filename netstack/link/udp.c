@@ -61,7 +61,7 @@ static struct glue_frame *make_frame(struct glue_port *glue, unsigned off,
 	frame = glue_tx_alloc(glue, off + len);
 	if (!frame)
 		return NULL;
-	if (__builtin_expect(n == 1 && !frame->next, 1)) {
+	if (likely(n == 1 && !frame->next)) {
 		if (len)
 			memcpy(frame->data + off, iov->iov_base, len);
 	} else {

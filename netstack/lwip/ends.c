@@ -30,7 +30,7 @@ static inline int32_t lines_to(const struct tcp_pcb *pcb,
 {
 	int32_t lines = (int32_t)(((intptr_t)seg - (intptr_t)pcb) / LINE);
 
-	return __builtin_expect(segment_at(pcb, lines) == seg, 1) ? lines : 0;
+	return likely(segment_at(pcb, lines) == seg) ? lines : 0;
 }
 
 static struct tcp_seg *last_from(struct tcp_seg *seg)

@@ -49,7 +49,7 @@ void net_seg_freed(struct tcp_seg *seg)
 {
 	struct net_seg *own = net_seg_of(seg);
 
-	if (__builtin_expect(own->state & NET_SEG_WHOLE, 0))
+	if (unlikely(own->state & NET_SEG_WHOLE))
 		own->state |= NET_SEG_GONE;
 	else
 		net_mem_free(seg);
@@ -59,9 +59,8 @@ void net_seg_free(struct tcp_seg *seg)
 {
 	struct pbuf *p = seg->p;
 
-	if (__builtin_expect((net_seg_of(seg)->state & NET_SEG_WHOLE) &&
-				     p->ref == 1 && !p->next,
-			     1)) {
+	if (likely((net_seg_of(seg)->state & NET_SEG_WHOLE) && p->ref == 1 &&
+		   !p->next)) {
 		net_mem_free(seg);
 		return;
 	}

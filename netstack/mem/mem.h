@@ -96,7 +96,7 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 /* Like pbuf_free(), fast for a single frame with one reference. */
 static inline void net_pbuf_free(struct pbuf *p)
 {
-	if (__builtin_expect(p->ref == 1 && !p->next && net_is_frame(p), 1))
+	if (likely(p->ref == 1 && !p->next && net_is_frame(p)))
 		((struct pbuf_custom *)(void *)p)->custom_free_function(p);
 	else
 		pbuf_free(p);

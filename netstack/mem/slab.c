@@ -330,8 +330,7 @@ __attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
 
 static inline void *slab_alloc(struct slab *slab)
 {
-	if (__builtin_expect(
-		    !slab->current->free || slab->used >= slab->hot_limit, 0))
+	if (unlikely(!slab->current->free || slab->used >= slab->hot_limit))
 		return alloc_slowly(slab);
 	return take_object(slab);
 }

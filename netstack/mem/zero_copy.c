@@ -103,7 +103,7 @@ static void extbuf_close(struct net_extbuf *ext)
 
 void net_extbufs_release(void)
 {
-	while (__builtin_expect(extbufs.returned != NULL, 0))
+	while (unlikely(extbufs.returned))
 		extbuf_close(extbufs.returned);
 }
 

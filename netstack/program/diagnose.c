@@ -53,7 +53,7 @@ void net_observe(const struct net_stack *stack)
 	observed = stack;
 }
 
-__attribute__((cold, noinline)) void net_die_foreign(const char *call)
+cold void net_die_foreign(const char *call)
 {
 	if (!net_stacks_open())
 		return; /* nothing is open: the call says so itself */
@@ -67,15 +67,14 @@ __attribute__((cold, noinline)) void net_die_foreign(const char *call)
 	abort();
 }
 
-__attribute__((cold, noinline)) void
-net_die_unless_traced(const struct net_conn *conn, const char *call)
+cold void net_die_unless_traced(const struct net_conn *conn, const char *call)
 {
 	if (!net_here()->sched || !conn ||
 	    (conn->shard & ~NET_SHARD_TRACED) != net_here()->shard)
 		net_die_foreign(call);
 }
 
-__attribute__((cold, noinline)) void net_die_shared(const char *what)
+cold void net_die_shared(const char *what)
 {
 	net_log_line(
 		NET_LOG_CRITICAL,

@@ -11,6 +11,8 @@
 
 #include <coronet/net.h>
 
+#include "dpdk_glue/hint.h"
+
 #define NET_LOG_SLOTS 256 /* lines that wait to be written */
 #define NET_LOG_BYTES 512 /* of a line, its newline included */
 
@@ -42,9 +44,8 @@ extern uint8_t net_log_levels[NET_COMPONENTS]
 static inline bool net_log_on(enum net_component component,
 			      enum net_log_level level)
 {
-	return __builtin_expect(__atomic_load_n(&net_log_levels[component],
-						__ATOMIC_RELAXED) >= level,
-				0);
+	return unlikely(__atomic_load_n(&net_log_levels[component],
+					__ATOMIC_RELAXED) >= level);
 }
 
 /* Registers the components as log types. Returns 0 or -ENOMEM. */

@@ -36,26 +36,22 @@ void net_die_shared(const char *what);
 /* Every public call that works on the stack begins with this. */
 #define NET_CHECK_THREAD()                                                     \
 	do {                                                                   \
-		if (__builtin_expect(!net_here()->sched, 0))                   \
+		if (unlikely(!net_here()->sched))                              \
 			net_die_foreign(__func__);                             \
 	} while (0)
 
 /* The same for an object of one shard: the call must come from its thread. */
 #define NET_CHECK_STACK(stack)                                                 \
 	do {                                                                   \
-		if (__builtin_expect(                                          \
-			    !net_here()->sched ||                              \
-				    ((stack) && (stack) != net_here()),        \
-			    0))                                                \
+		if (unlikely(!net_here()->sched ||                             \
+			     ((stack) && (stack) != net_here())))              \
 			net_die_foreign(__func__);                             \
 	} while (0)
 
 /* Whether a connection is another thread's, or traced. */
 #define NET_CONN_IS_FOREIGN_OR_TRACED(conn)                                    \
-	__builtin_expect(                                                      \
-		!net_here()->sched ||                                          \
-			((conn) && (conn)->shard != net_here()->shard),        \
-		0)
+	unlikely(!net_here()->sched ||                                         \
+		 ((conn) && (conn)->shard != net_here()->shard))
 
 #define NET_CHECK_CONN_IN(conn, call)                                          \
 	do {                                                                   \
@@ -67,7 +63,7 @@ void net_die_shared(const char *what);
 /* Nothing that the stack keeps a pointer to may lie on a shared stack. */
 static inline void net_check_shared(const void *p, const char *what)
 {
-	if (__builtin_expect(coro_on_shared_stack(p), 0))
+	if (unlikely(coro_on_shared_stack(p)))
 		net_die_shared(what);
 }
 

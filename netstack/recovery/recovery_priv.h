@@ -308,9 +308,8 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 	if (!conn->pcb.unacked && conn->pcb.unsent &&
 	    tcp_ticks - conn->pcb.tmr > 5)
 		net_recovery_restart(conn);
-	if (__builtin_expect(conn->pcb.cwnd > NET_CC_BULK * conn->pcb.mss ||
-				     conn->paced,
-			     0) &&
+	if (unlikely(conn->pcb.cwnd > NET_CC_BULK * conn->pcb.mss ||
+		     conn->paced) &&
 	    !conn->has_recovery)
 		net_cc_engage(conn);
 }

@@ -193,7 +193,7 @@ void net_send_repair(struct net_conn *conn)
 
 void net_recovery_output(struct net_conn *conn)
 {
-	if (__builtin_expect(conn->has_recovery, 0) &&
+	if (unlikely(conn->has_recovery) &&
 	    !TAILQ_EMPTY(&net_recovery_of(conn)->lost))
 		net_send_repair(conn);
 	else
@@ -283,10 +283,9 @@ struct net_port *net_conn_port(const struct net_conn *conn)
 void net_conn_output_now(struct net_conn *conn)
 {
 	net_recovery_before_output(conn);
-	if (__builtin_expect(conn->pcb.flags & (NET_TF_PATH | NET_TF_TRACED),
-			     0))
+	if (unlikely(conn->pcb.flags & (NET_TF_PATH | NET_TF_TRACED)))
 		look_over(conn);
-	if (__builtin_expect(conn->has_recovery, 0))
+	if (unlikely(conn->has_recovery))
 		net_send_new(conn);
 	else
 		send_what_fits(conn);

@@ -92,7 +92,7 @@ static void begin_with(const struct net_conn *conn, struct net_trace *trace)
 	};
 }
 
-__attribute__((cold, noinline)) void net_trace_settle(struct net_conn *conn)
+cold void net_trace_settle(struct net_conn *conn)
 {
 	struct net_trace *trace = net_trace_of(conn);
 	uint8_t state = conn->pcb.state, was;

@@ -476,10 +476,10 @@ unsigned net_stack_work(struct net_stack *stack)
 	stack->now_ns = now_ns;
 	net_timers_set_clock();
 	work = net_link_rx();
-	if (__builtin_expect(stack->shares_ports, 0))
+	if (unlikely(stack->shares_ports))
 		work += net_exception_poll();
 	work += coro_sched_round(stack->sched);
-	if (__builtin_expect(stack->is_broken, 0))
+	if (unlikely(stack->is_broken))
 		reset_broken(stack); /* before it can send */
 	net_output_all();
 	if (work)

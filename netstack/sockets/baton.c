@@ -103,7 +103,7 @@ static void pass_on(void)
 {
 	uint32_t next = atomic_fetch_add(&baton.serving, 1) + 1;
 
-	if (__builtin_expect(atomic_load(&baton.drawn) != next, 0))
+	if (unlikely(atomic_load(&baton.drawn) != next))
 		call_futex(&baton.serving, FUTEX_WAKE, INT_MAX);
 }
 
@@ -167,7 +167,7 @@ static void take_baton(void)
 {
 	uint32_t ticket = atomic_fetch_add(&baton.drawn, 1);
 
-	if (__builtin_expect(atomic_load(&baton.serving) != ticket, 0))
+	if (unlikely(atomic_load(&baton.serving) != ticket))
 		wait_for(ticket);
 	if (baton.cancels)
 		disable_cancels();
@@ -231,7 +231,7 @@ static void begin_call(void)
 	}
 	atomic_store_explicit(&bias->in_call, true, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (__builtin_expect(is_biased_to(bias), 1)) {
+	if (likely(is_biased_to(bias))) {
 		net_sockets_given = net_whole.owner; /* it has not left */
 	} else if (atomic_load(&bias->retains) &&
 		   atomic_exchange(&bias->retains, false)) {
@@ -247,7 +247,7 @@ static void retain(struct net_bias *bias)
 	net_sockets_given = NULL;
 	atomic_store_explicit(&bias->in_call, false, memory_order_release);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (__builtin_expect(!is_biased_to(bias), 0) &&
+	if (unlikely(!is_biased_to(bias)) &&
 	    atomic_exchange(&bias->retains, false)) {
 		leave_stack();
 		pass_on();
@@ -444,9 +444,9 @@ void net_whole_step_in(void)
 {
 	net_caller.state = NET_CALLING;
 	begin_call();
-	if (__builtin_expect(baton.cancels, 0))
+	if (unlikely(baton.cancels))
 		disable_cancels();
-	if (__builtin_expect(!net_caller.begun, 0))
+	if (unlikely(!net_caller.begun))
 		begin_caller();
 }
 
@@ -525,7 +525,7 @@ long net_with_baton(long a, long b, long c, long d, long e, long f,
 	long result;
 	int saved;
 
-	if (__builtin_expect(!net_caller.begun, 0)) {
+	if (unlikely(!net_caller.begun)) {
 		net_whole_step_in(); /* net_whole_cancel() finds it now */
 		net_whole_step_out();
 		test_cancel();
@@ -534,9 +534,9 @@ long net_with_baton(long a, long b, long c, long d, long e, long f,
 	result = fn(a, b, c, d, e, f);
 	saved = errno;
 	net_whole_step_out();
-	if (__builtin_expect(atomic_load(&net_caller.noted) != 0, 0))
+	if (unlikely(atomic_load(&net_caller.noted) != 0))
 		net_whole.handle_signals();
-	if (__builtin_expect((int)result == -1 && saved == ECANCELED, 0))
+	if (unlikely((int)result == -1 && saved == ECANCELED))
 		test_cancel();
 	errno = saved;
 	return result;

@@ -14,7 +14,7 @@ static bool has_enough(const struct net_sock *sock)
 {
 	struct net_conn_stats stats;
 
-	return __builtin_expect(sock->opts.recv_low <= 1, 1) ||
+	return likely(sock->opts.recv_low <= 1) ||
 	       net_conn_stats(sock->conn, &stats) < 0 ||
 	       stats.unread >= sock->opts.recv_low || stats.unread >= LOW_MAX;
 }

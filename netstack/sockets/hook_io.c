@@ -46,7 +46,7 @@ NET_HOOK ssize_t read(int fd, void *buf, size_t len)
 {
 	struct net_sock *sock = net_fd_own(fd);
 
-	if (__builtin_expect(!sock, 0))
+	if (unlikely(!sock))
 		return read_further(fd, buf, len);
 	return net_result(net_read_done(net_sock_read(sock, buf, len)));
 }
@@ -139,7 +139,7 @@ NET_HOOK ssize_t write(int fd, const void *buf, size_t len)
 {
 	struct net_sock *sock = net_fd_own(fd);
 
-	if (__builtin_expect(!sock, 0))
+	if (unlikely(!sock))
 		return write_further(fd, buf, len);
 	return net_result(net_done(net_sock_write(sock, buf, len)));
 }

@@ -192,7 +192,7 @@ static int whose_to(int fd, const void *name, socklen_t len, const char *call,
 	struct net_addr to;
 	bool v6;
 
-	if (__builtin_expect(!name, 1) || whose < 0)
+	if (likely(!name) || whose < 0)
 		return whose;
 	if (whose)
 		return (*sock)->dgram && !(*sock)->dgram->has_passed &&

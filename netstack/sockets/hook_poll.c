@@ -59,7 +59,7 @@ static bool poll_is_own(struct pollfd *fds, nfds_t n)
 /* Then the whole call needs the baton: it waits for the kernel's as well. */
 static bool poll_needs_baton(struct pollfd *fds, nfds_t n)
 {
-	if (__builtin_expect(net_whole.late != NULL, 0))
+	if (unlikely(net_whole.late))
 		for (nfds_t i = 0; i < n; i++)
 			net_await_clients(fds[i].fd);
 	if (net_needs_baton() && net_can_read(fds, n * sizeof(*fds)))
@@ -129,7 +129,7 @@ NET_HOOK int __poll(struct pollfd *fds, nfds_t n, int timeout)
 
 static bool select_needs_baton(int n, const fd_set *in, const fd_set *out)
 {
-	if (__builtin_expect(net_whole.late != NULL, 0) && in)
+	if (unlikely(net_whole.late) && in)
 		for (int fd = 0; fd < n; fd++)
 			if (net_fd_is_in(fd, in))
 				net_await_clients(fd);
@@ -213,7 +213,7 @@ static int known_fd(int fd)
 		return fd;
 	net_fd_fresh(fd);
 	/* DPDK's interrupt thread makes a new set whenever its work changes. */
-	if (__builtin_expect(net_whole.on, 0) && net_whole_own_thread())
+	if (unlikely(net_whole.on) && net_whole_own_thread())
 		net_whole_reserve(fd);
 	else if (net_needs_baton())
 		return (int)NET_WITH_BATON(known_with_baton, fd);

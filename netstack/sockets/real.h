@@ -32,6 +32,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dpdk_glue/hint.h"
+
 /* Fortified programs call these; no header declares them without it. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
@@ -85,7 +87,7 @@ void net_real_find(void);
 /* The functions are found at the start; calls before that find them first. */
 static inline const struct net_real *net_real(void)
 {
-	if (__builtin_expect(!net_real_calls.found, 0))
+	if (unlikely(!net_real_calls.found))
 		net_real_find();
 	return &net_real_calls;
 }

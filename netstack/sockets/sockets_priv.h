@@ -70,7 +70,7 @@ static inline void net_waitq_wake(struct net_waitq *waitq)
 {
 	for (; waitq->waiters; waitq->waiters--)
 		coro_sem_post(&waitq->sem);
-	if (__builtin_expect(!LIST_EMPTY(&waitq->threads), 0))
+	if (unlikely(!LIST_EMPTY(&waitq->threads)))
 		net_waiters_wake(waitq);
 }
 
@@ -202,7 +202,7 @@ static inline struct net_sockets *net_sockets_here(void)
 {
 	struct net_sockets *given = net_sockets_given;
 
-	return __builtin_expect(given != NULL, 0) ? given : &net_sockets_own;
+	return unlikely(given) ? given : &net_sockets_own;
 }
 
 struct net_epoll;
@@ -240,8 +240,7 @@ static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 	entry = &net_fds[fd];
 	if (!atomic_load_explicit(&entry->owner, memory_order_acquire))
 		return 0;
-	if (__builtin_expect(
-		    entry->owner != net_sockets_here() || net_is_child(), 0))
+	if (unlikely(entry->owner != net_sockets_here() || net_is_child()))
 		return net_fd_refuse(entry, fd, call);
 	*out = entry->sock;
 	return entry->sock != NULL;
@@ -435,8 +434,8 @@ void net_whole_end_by(int signo);
 /* Whether this is a whole program's thread without the baton. */
 static inline bool net_needs_baton(void)
 {
-	return __builtin_expect(net_whole.on, 0) &&
-	       net_caller.state == NET_OUTSIDE && !net_is_child();
+	return unlikely(net_whole.on) && net_caller.state == NET_OUTSIDE &&
+	       !net_is_child();
 }
 
 /* Whether a call may block a coroutine: in one, on a stack's thread. */
@@ -448,8 +447,8 @@ static inline bool net_in_coroutine(void)
 
 static inline bool net_calling(void)
 {
-	return __builtin_expect(net_whole.on, 0) &&
-	       net_caller.state == NET_CALLING && !coro_self();
+	return unlikely(net_whole.on) && net_caller.state == NET_CALLING &&
+	       !coro_self();
 }
 
 /* Whether a socket was closed while a call awaited the baton: on its number,
@@ -484,7 +483,7 @@ int net_whole_turn(void);
  */
 static inline int net_turn(void)
 {
-	return __builtin_expect(net_whole.on, 0) ? net_whole_turn() : 0;
+	return unlikely(net_whole.on) ? net_whole_turn() : 0;
 }
 
 /* Whether a signal came since the call began. */
@@ -496,14 +495,14 @@ static inline bool net_handled(void)
 /* Before a call that waits until fd can be read. */
 static inline void net_await_clients(int fd)
 {
-	if (__builtin_expect(net_whole.late != NULL, 0))
+	if (unlikely(net_whole.late))
 		net_whole.late->await_clients(fd);
 }
 
 /* The same in a whole program; otherwise all bytes, without a check. */
 static inline size_t net_reachable(const void *memory, size_t bytes, bool write)
 {
-	return __builtin_expect(net_whole.on, 0)
+	return unlikely(net_whole.on)
 		       ? net_touch((uintptr_t)memory, bytes, write)
 		       : bytes;
 }
@@ -530,12 +529,12 @@ long net_whole_done(long r);
 
 static inline long net_done(long r)
 {
-	return __builtin_expect(net_whole.on, 0) ? net_whole_done(r) : r;
+	return unlikely(net_whole.on) ? net_whole_done(r) : r;
 }
 
 static inline long net_read_done(long r)
 {
-	return __builtin_expect(r == -EAGAIN, 0) ? net_done(r) : r;
+	return unlikely(r == -EAGAIN) ? net_done(r) : r;
 }
 
 typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
@@ -677,7 +676,7 @@ int net_sock_ioctl(struct net_sock *sock, unsigned long request, void *arg,
 /* The result of a POSIX call: r, or -1 with errno set. */
 static inline long net_result(long r)
 {
-	if (__builtin_expect(r >= 0, 1))
+	if (likely(r >= 0))
 		return r;
 	errno = (int)-r;
 	return -1;

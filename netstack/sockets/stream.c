@@ -53,7 +53,7 @@ static bool is_reachable(struct net_sock *sock, const struct iovec *iov,
 	struct net_conn_stats stats;
 	size_t room = 0;
 
-	if (__builtin_expect(!net_whole.on, 1))
+	if (likely(!net_whole.on))
 		return true;
 	for (size_t i = 0; i < n; i++) {
 		char *at = iov[i].iov_base;
@@ -388,10 +388,10 @@ long net_sock_write(struct net_sock *sock, const void *buf, size_t len)
 {
 	long n = 0;
 
-	if (__builtin_expect(sock->state == NET_SOCK_CONNECTED, 1) &&
-	    len <= SEND_BYTES && net_can_read(buf, len))
+	if (likely(sock->state == NET_SOCK_CONNECTED) && len <= SEND_BYTES &&
+	    net_can_read(buf, len))
 		n = net_send(sock->conn, buf, len);
-	if (__builtin_expect(n == (long)len && n > 0, 1))
+	if (likely(n == (long)len && n > 0))
 		return n;
 	return write_remaining(sock, buf, len, n);
 }

@@ -371,7 +371,7 @@ int net_fd_fresh(int fd)
 		net_epoll_forget(fd);
 	entry = &net_fds[fd];
 	owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
-	if (__builtin_expect(!owner, 1))
+	if (likely(!owner))
 		return fd;
 	if (net_fd_needs_baton(fd))
 		NET_WITH_BATON(forget, fd);

@@ -396,8 +396,7 @@ bool net_check_conn(struct net_conn *conn, struct pbuf **p)
 }
 
 /* Separate, so that net_check_conn() has one caller, and is inlined into it. */
-__attribute__((cold)) bool net_check_opened(struct net_conn *conn,
-					    struct pbuf **p)
+cold bool net_check_opened(struct net_conn *conn, struct pbuf **p)
 {
 	return check_conn(conn, p);
 }

@@ -170,7 +170,7 @@ void net_demux_remove(struct net_conn *conn)
 		at = &(*at)->pcb.hash_next;
 	*at = conn->pcb.hash_next;
 	conn->hashed = false;
-	if (__builtin_expect(conn->announced, 0))
+	if (unlikely(conn->announced))
 		++*net_turn_of(net_demux_hash_of(conn));
 }
 

@@ -138,7 +138,7 @@ void net_handshake_settle(enum tcp_state before)
 		settle_mss(pcb);
 	settle_window(pcb);
 	/* In SYN_RCVD an ACK may have announced all of it. */
-	if (__builtin_expect(net_here()->rcv_limit < pcb->rcv_wnd, 0) &&
+	if (unlikely(net_here()->rcv_limit < pcb->rcv_wnd) &&
 	    before != SYN_RCVD)
 		lower_window(pcb);
 	net_path_settle(net_conn_of(pcb));
@@ -167,7 +167,7 @@ static void set_windows(struct tcp_pcb *pcb, const struct net_opening *opening,
 	pcb->snd_wl2 = pcb->lastack;
 	settle_window(pcb);
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_wnd;
-	if (__builtin_expect(net_here()->rcv_limit < pcb->rcv_wnd, 0))
+	if (unlikely(net_here()->rcv_limit < pcb->rcv_wnd))
 		lower_window(pcb);
 }
 

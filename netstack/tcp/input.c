@@ -256,8 +256,7 @@ static void take_back_open(struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
-	if (__builtin_expect(tcp_active_pcbs != pcb || pcb->next || tcp_tw_pcbs,
-			     0)) {
+	if (unlikely(tcp_active_pcbs != pcb || pcb->next || tcp_tw_pcbs)) {
 		net_pcbs_take_back();
 		return;
 	}

@@ -73,7 +73,7 @@ void net_output_all(void)
 	       (busy = busy_ports(busy)) != all_ports()) {
 		struct net_conn *conn = net_output_pop(queue);
 
-		if (__builtin_expect(busy != 0, 0) && wait_for_port(conn, busy))
+		if (unlikely(busy != 0) && wait_for_port(conn, busy))
 			continue;
 		conn->in_output = false;
 		output(conn);

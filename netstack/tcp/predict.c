@@ -157,7 +157,7 @@ static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
 	struct tcp_pcb *pcb = &conn->pcb;
 	u32_t bytes;
 
-	if (__builtin_expect(!conn->has_recovery, 1))
+	if (likely(!conn->has_recovery))
 		net_recovery_advance(conn, s->ack);
 	pcb->rto = LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL;
 	pcb->dupacks = 0;
@@ -350,7 +350,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	if (options)
 		net_ts_note(conn, s.seq, s.ts);
 	net_here()->rx_keep_cwnd = false;
-	if (__builtin_expect(conn->has_recovery, 0))
+	if (unlikely(conn->has_recovery))
 		pass_to_recovery(conn, p, &s, options);
 	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
@@ -365,7 +365,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	net_count_expected(conn, s.len, retired);
 	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
 		net_conn_queue_output(conn);
-	if (__builtin_expect(conn->has_recovery, 0))
+	if (unlikely(conn->has_recovery))
 		net_recovery_after_input(conn);
 	else
 		net_cwnd_slow_start(pcb, lastack, cwnd);

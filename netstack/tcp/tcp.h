@@ -104,7 +104,7 @@ uint32_t net_demux_hash_of(const struct net_conn *conn);
  */
 static inline void net_trace_begins(struct net_conn *conn, const char *how)
 {
-	if (__builtin_expect(net_here()->traces != NULL, 0))
+	if (unlikely(net_here()->traces))
 		net_trace_born(conn, net_demux_hash_of(conn), how);
 }
 /* Prefetches the connections of a burst of n frames, at most GLUE_BURST. */
@@ -513,7 +513,7 @@ static inline void net_timer_after_input(struct net_conn *conn)
 {
 	if (net_timer_is_near(conn))
 		return;
-	if (__builtin_expect(conn->has_recovery, 0))
+	if (unlikely(conn->has_recovery))
 		net_timer_check(conn);
 	else
 		net_conn_queue_output(conn);

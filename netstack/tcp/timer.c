@@ -200,7 +200,7 @@ static int64_t due_at(struct net_conn *conn)
 		conn->ticking = false; /* last_timer wraps: it begins again */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
-	if (__builtin_expect(conn->ext->has_user_timeout, 0))
+	if (unlikely(conn->ext->has_user_timeout))
 		due = LWIP_MIN(due, net_user_timeout_due_ns(conn));
 	return LWIP_MIN(repair, due);
 }
@@ -224,7 +224,7 @@ void net_timer_check(struct net_conn *conn)
 {
 	if (!conn->pcb_live)
 		return;
-	if (__builtin_expect(conn->pcb.state < ESTABLISHED, 0))
+	if (unlikely(conn->pcb.state < ESTABLISHED))
 		queue_refused_handshake(conn);
 	if (!net_timer_is_near(conn))
 		net_timer_by(conn, due_at(conn));
@@ -334,7 +334,7 @@ static uint8_t end_of(const struct net_conn *conn)
 }
 
 /* Traces what lwIP is about to do to a connection that may not live on. */
-__attribute__((cold, noinline)) static void trace_tick(struct net_conn *conn)
+cold static void trace_tick(struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
@@ -343,8 +343,7 @@ __attribute__((cold, noinline)) static void trace_tick(struct net_conn *conn)
 }
 
 /* Traces what lwIP has done to a connection that lives on. */
-__attribute__((cold, noinline)) static void trace_ticked(struct net_conn *conn,
-							 u8_t keepalives)
+cold static void trace_ticked(struct net_conn *conn, u8_t keepalives)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 

@@ -92,8 +92,7 @@ static bool have_same_local(const struct net_udp *a, const struct net_udp *b)
 }
 
 /* Of those that share an address and port, one by the hash of the 4-tuple. */
-__attribute__((cold, noinline)) static struct net_udp *
-choose_shared(struct net_udp *first, uint32_t hash)
+cold static struct net_udp *choose_shared(struct net_udp *first, uint32_t hash)
 {
 	struct net_udp *udp, *chosen = NULL;
 	unsigned n = 0;
@@ -135,7 +134,7 @@ struct net_udp *net_udp_find(const ip_addr_t *local, u16_t local_port,
 	if (udp)
 		return udp;
 	udp = find_bound(local, local_port);
-	if (__builtin_expect(udp && udp->shared, 0))
+	if (unlikely(udp && udp->shared))
 		udp = choose_shared(udp, net_demux_hash(local, local_port,
 							remote, remote_port));
 	return udp;

@@ -81,7 +81,7 @@ void net_udp_queue(struct net_udp *udp, struct pbuf *p)
 		net_pbuf_free(p);
 		return;
 	}
-	if (__builtin_expect(!net_rxq_has_room(p), 0)) {
+	if (unlikely(!net_rxq_has_room(p))) {
 		p = replace(p);
 		if (!p) {
 			udp->stats.rx_no_memory++;

@@ -52,7 +52,7 @@ void net_udp_wake(struct net_udp *udp, unsigned events)
 	net_wake(udp->reader);
 	if (udp->watch)
 		udp->watch->fn(udp, udp->watch);
-	if (__builtin_expect(udp->pollers != NULL, 0))
+	if (unlikely(udp->pollers))
 		net_poll_wake(udp->pollers, events);
 }
 
@@ -79,8 +79,7 @@ void net_udp_watch_room(struct net_udp *udp, struct net_port *port)
 	net_room_wait(&udp->room, port);
 }
 
-__attribute__((cold, noinline)) static void report_held(struct net_udp *udp,
-							unsigned n)
+cold static void report_held(struct net_udp *udp, unsigned n)
 {
 	char text[NET_ADDR_TEXT_MAX];
 	struct net_addr local = net_udp_local_addr(udp);
