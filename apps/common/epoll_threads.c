@@ -1,7 +1,17 @@
-/* Parses --threads and --cpu, and starts and pins those threads. */
+/*
+ * Parses --threads and --cpu, pins those threads, and waits until all of them
+ * have ended.
+ */
 #include "apps/common/epoll_threads.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "apps/common/opts.h"
 #include "apps/common/sys.h"
@@ -58,4 +68,45 @@ void epoll_threads_pin(const struct epoll_threads *threads, uint32_t index)
 {
 	if (threads->cpu >= 0)
 		sys_pin_cpu((unsigned int)threads->cpu + index);
+}
+
+int shutdown_signals(void)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+void shutdown_wait(int signals, int drain_event, int done_event,
+		   uint32_t threads)
+{
+	struct pollfd files[] = {
+		{.fd = signals, .events = POLLIN},
+		{.fd = done_event, .events = POLLIN},
+	};
+	struct signalfd_siginfo info;
+	uint64_t count, done = 0, one = 1;
+	bool draining = false;
+
+	while (done < threads) {
+		if (poll(files, 2, -1) < 0)
+			continue;
+		if ((files[0].revents & POLLIN) &&
+		    read(signals, &info, sizeof(info)) == sizeof(info)) {
+			if (draining)
+				_exit(1);
+			draining = true;
+			if (write(drain_event, &one, sizeof(one)) < 0)
+				_exit(1);
+		}
+		if ((files[1].revents & POLLIN) &&
+		    read(done_event, &count, sizeof(count)) == sizeof(count))
+			done += count;
+	}
 }

@@ -253,6 +253,26 @@ static int run_ask(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
+/* Adds or deletes an address of the stack. */
+static int run_addr(struct ctl *ctl, const struct command *command)
+{
+	bool has_link = ctl->n_words == 4;
+	char params[120];
+
+	if (ctl->n_words == 3 ||
+	    (has_link && strcmp(ctl->words[2], "dev") != 0)) {
+		fprintf(stderr,
+			"coronet-ctl: %s: '%s': expected dev and the number of "
+			"a link\n",
+			command->name, ctl->words[2]);
+		return 2;
+	}
+	snprintf(params, sizeof(params), "%s%s%s", ctl->words[1],
+		 has_link ? "," : "", has_link ? ctl->words[3] : "");
+	return ctl_print_answer(
+		ctl, ctl_ask(&ctl->client, command->request, params), NULL);
+}
+
 #define LIST(name_, key_, columns_, help_)                                     \
 	{                                                                      \
 		.name = name_, .arguments = "", .help = help_,                 \
@@ -297,14 +317,14 @@ static const struct command commands[] = {
 	 .least = 1,
 	 .most = 3,
 	 .help = "add one, on the N-th link (default 1)",
-	 .run = ctl_run_addr,
+	 .run = run_addr,
 	 .request = "/coronet/addr.add"},
 	{.name = "addr del",
 	 .arguments = "ADDRESS/BITS [dev N]",
 	 .least = 1,
 	 .most = 3,
 	 .help = "remove one; its connections stay",
-	 .run = ctl_run_addr,
+	 .run = run_addr,
 	 .request = "/coronet/addr.del"},
 	{.name = "links",
 	 .arguments = "",

@@ -15,7 +15,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "apps/common/epoll_shutdown.h"
 #include "apps/common/epoll_threads.h"
 #include "apps/common/opts.h"
 #include "apps/common/sys.h"

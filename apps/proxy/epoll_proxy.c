@@ -22,7 +22,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "apps/common/epoll_shutdown.h"
 #include "apps/common/sys.h"
 
 #define BATCH	     256

@@ -605,7 +605,7 @@ char *net_ip_format(const struct net_addr *addr, char *buf);
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
 void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
 
-/* ---- recognize.c ---- */
+/* ---- names.c: the connection that a coroutine serves ---- */
 /*
  * The name of the handler that serves the connection. Safe in a signal handler.
  */

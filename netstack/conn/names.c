@@ -2,11 +2,13 @@
  * Names that applications give to connections. They are in a table by the
  * connection's address, so that connections without a name take no memory for
  * it. The first name creates the table, and only its used parts take memory.
+ * Below it, a connection is described for people who debug a coroutine.
  */
 #include "netstack/conn/conn.h"
 #include "netstack/program/program.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 struct net_conn_name {
@@ -123,4 +125,53 @@ void net_names_fini(void)
 	if (stack->names)
 		net_mem_unmap_table(stack->names, stack->names_mask);
 	stack->names = NULL;
+}
+
+/* ---- the connection that a coroutine serves ---- */
+
+_Thread_local const struct net_conn *net_recognized;
+
+const char *net_handler_name(const struct net_conn *conn)
+{
+	const struct net_listener *listener = net_listener_find_in(
+		net_observed(), &conn->pcb.local_ip, conn->pcb.own_port);
+
+	return listener && listener->handler ? listener->handler_name
+					     : "no handler";
+}
+
+/* Adds the name that the application gave the connection, if any. */
+static void add_name(const struct net_conn *conn, char *text, size_t len)
+{
+	const char *name = net_name_in(net_observed(), conn);
+	size_t used = strlen(text);
+
+	if (name)
+		snprintf(text + used, len - used, ", named %s", name);
+}
+
+/*
+ * Is the word the address of a connection in use? The first that is found is
+ * the coroutine's own: a handler's caller has it in its frame.
+ */
+__attribute__((no_sanitize("address"))) bool
+net_conn_recognize(uintptr_t word, char *text, size_t len)
+{
+	const struct net_conn *conn = (const struct net_conn *)word;
+	char peer[NET_ADDR_TEXT_MAX];
+	struct net_addr addr;
+
+	if (!net_mem_is_conn(net_observed(), conn) ||
+	    !(conn->owned || conn->served))
+		return false;
+	net_recognized = conn;
+	net_addr_from_lwip(&conn->pcb.remote_ip, conn->pcb.remote_port, &addr);
+	net_addr_format(&addr, peer, sizeof(peer));
+	if (conn->served)
+		snprintf(text, len, "handler %s, peer %s",
+			 net_handler_name(conn), peer);
+	else
+		snprintf(text, len, "peer %s", peer);
+	add_name(conn, text, len);
+	return true;
 }

@@ -1,14 +1,17 @@
 /*
- * resolv.conf(5): name servers, the search list and ndots. c-ares is given the
- * servers, so that all of its versions behave alike.
+ * The two files of names. hosts(5) is small and in memory, so it is searched
+ * each time. resolv.conf(5): name servers, the search list and ndots. c-ares is
+ * given the servers, so that all of its versions behave alike.
  */
 #include "netstack/resolve/resolve_priv.h"
 
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
 #define CONF_BYTES (64u * 1024)
 
+const char *net_hosts_file = "/etc/hosts";
 const char *net_resolv_conf_file = "/etc/resolv.conf";
 /* The servers that systemd-resolved(8) asks; itself it listens at 127.0.0.53,
  * which no link leads to. */
@@ -144,4 +147,38 @@ void net_conf_clear(struct net_resolv_conf *conf)
 {
 	net_file_clear(&conf->file);
 	net_file_clear(&conf->systemds);
+}
+
+/* ---- hosts(5) ---- */
+
+static bool line_has(struct net_word line, const char *name)
+{
+	size_t len = strlen(name);
+	struct net_word word;
+
+	while (net_file_word(&line, &word))
+		if (word.len == len && strncasecmp(word.text, name, len) == 0)
+			return true;
+	return false;
+}
+
+unsigned net_hosts_find(struct net_file *hosts, const char *name,
+			uint8_t family, struct net_addr *out, unsigned n)
+{
+	struct net_word line, word;
+	const char *at, *end;
+	unsigned found = 0;
+
+	net_file_refresh(hosts, net_hosts_file, NET_HOSTS_BYTES);
+	at = hosts->text;
+	end = hosts->text + hosts->len;
+	while (found < n && net_file_line(&at, end, &line)) {
+		struct net_addr *addr = &out[found];
+
+		if (net_file_word(&line, &word) && line_has(line, name) &&
+		    net_word_addr(&word, addr) &&
+		    (family == 0 || addr->family == family))
+			found++;
+	}
+	return found;
 }

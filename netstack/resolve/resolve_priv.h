@@ -98,7 +98,7 @@ bool net_file_word(struct net_word *line, struct net_word *word);
 /* Reads a word that is an address without a port. */
 bool net_word_addr(const struct net_word *word, struct net_addr *out);
 
-/* ---- hosts.c ---- */
+/* ---- conf.c ---- */
 
 /*
  * Finds the addresses of a name in lower case, of a family (0: both), n at
@@ -106,8 +106,6 @@ bool net_word_addr(const struct net_word *word, struct net_addr *out);
  */
 unsigned net_hosts_find(struct net_file *hosts, const char *name,
 			uint8_t family, struct net_addr *out, unsigned n);
-
-/* ---- conf.c ---- */
 
 #define NET_SEARCH_MAX 8u
 #define NET_NDOTS_MAX  15u
