@@ -40,7 +40,7 @@ static bool take_session(struct backend *backend)
 	return true;
 }
 
-static void give(struct backend *backend)
+static void give_slot(struct backend *backend)
 {
 	backend->active--;
 	queue_kick(&queue);
@@ -123,7 +123,7 @@ static void *run_client(void *arg)
 	return NULL;
 }
 
-static void come(int i, int kind)
+static void client_arrives(int i, int kind)
 {
 	clients[i] = (struct client){.kind = kind, .result = 1};
 	assert_int_equal(coro_spawn(sched, NULL, run_client, &clients[i], NULL),
@@ -141,13 +141,13 @@ static void test_queue_is_bounded(void **state)
 {
 	turns = 0;
 	for (int i = 0; i < 5; i++)
-		come(i, 0);
+		client_arrives(i, 0);
 	assert_int_equal(clients[0].result, 0);
 	assert_int_equal(queue.n, 3);
 	assert_int_equal(clients[4].result, -EBUSY);
 	/* One slot becomes free: the first waiter gets it, and no other. */
 	for (int i = 1; i < 4; i++) {
-		give(&backends[0]);
+		give_slot(&backends[0]);
 		run_ready();
 		assert_int_equal(clients[i].result, 0);
 		assert_int_equal(queue.n, 3 - i);
@@ -159,9 +159,9 @@ static void test_two_free_slots_admit_two_sessions(void **state)
 {
 	backends[0].max = 2;
 	for (int i = 0; i < 4; i++)
-		come(i, 0);
-	give(&backends[0]);
-	give(&backends[0]);
+		client_arrives(i, 0);
+	give_slot(&backends[0]);
+	give_slot(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 	assert_int_equal(clients[3].result, 0);
@@ -170,48 +170,48 @@ static void test_two_free_slots_admit_two_sessions(void **state)
 
 static void test_session_times_out_in_the_queue(void **state)
 {
-	come(0, 0);
-	come(1, 0);
+	client_arrives(0, 0);
+	client_arrives(1, 0);
 	now_ns += 2 * SECOND;
 	coro_sched_advance(sched, now_ns);
-	come(2, 0);
+	client_arrives(2, 0);
 	now_ns += 3 * SECOND + SECOND / 10;
 	coro_sched_advance(sched, now_ns);
 	run_ready();
 	assert_int_equal(clients[1].result, -ETIMEDOUT);
 	assert_int_equal(clients[2].result, 1);
-	give(&backends[0]);
+	give_slot(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 }
 
 static void test_new_session_does_not_overtake(void **state)
 {
-	come(0, 0);
-	come(1, 0);
+	client_arrives(0, 0);
+	client_arrives(1, 0);
 	backends[0].active--; /* a free slot without a notification */
-	come(2, 0);
+	client_arrives(2, 0);
 	assert_int_equal(clients[2].result, 1);
 	queue_kick(&queue);
 	run_ready();
 	assert_int_equal(clients[1].result, 0);
 	assert_int_equal(clients[2].result, 1);
-	give(&backends[0]);
+	give_slot(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 }
 
 static void test_session_for_another_backend_does_not_wait(void **state)
 {
-	come(0, 0);
-	come(1, 1);
-	come(2, 0); /* waits for the first */
-	come(3, 1); /* and behind it one for the second */
-	give(&backends[1]);
+	client_arrives(0, 0);
+	client_arrives(1, 1);
+	client_arrives(2, 0); /* waits for the first */
+	client_arrives(3, 1); /* and behind it one for the second */
+	give_slot(&backends[1]);
 	run_ready();
 	assert_int_equal(clients[3].result, 0);
 	assert_int_equal(clients[2].result, 1);
-	give(&backends[0]);
+	give_slot(&backends[0]);
 	run_ready();
 	assert_int_equal(clients[2].result, 0);
 }
@@ -228,7 +228,7 @@ static struct session {
 	int kind;
 } sessions[SHARDS][SESSIONS];
 
-static void *serve(void *arg)
+static void *serve_client(void *arg)
 {
 	struct session *s = arg;
 
@@ -239,7 +239,7 @@ static void *serve(void *arg)
 		for (unsigned k = 0; k < i % 4; k++)
 			coro_yield();
 		served++;
-		give(&backends[s->kind]);
+		give_slot(&backends[s->kind]);
 	}
 	return NULL;
 }
@@ -256,7 +256,7 @@ static void *run_shard(void *arg)
 		struct session *s = &sessions[index][i];
 
 		*s = (struct session){.shard = &parts[index], .kind = i % 2};
-		coro_spawn(own, NULL, serve, s, NULL);
+		coro_spawn(own, NULL, serve_client, s, NULL);
 	}
 	coro_sched_hold(own, 1);
 	while (coro_sched_live(own)) {

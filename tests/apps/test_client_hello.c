@@ -25,72 +25,72 @@ static void put_bytes(const void *bytes, size_t n)
 	len += n;
 }
 
-static void put8(unsigned n)
+static void append_u8(unsigned n)
 {
 	message[len++] = (uint8_t)n;
 }
 
-static void put16(unsigned n)
+static void append_u16(unsigned n)
 {
-	put8(n >> 8);
-	put8(n);
+	append_u8(n >> 8);
+	append_u8(n);
 }
 
-static void set16(size_t at, size_t n)
+static void overwrite_u16(size_t at, size_t n)
 {
 	message[at] = (uint8_t)(n >> 8);
 	message[at + 1] = (uint8_t)n;
 }
 
 /* The message alone, without records; name NULL: no such extension. */
-static void build(const char *name, unsigned padding)
+static void build_hello(const char *name, unsigned padding)
 {
 	static const uint8_t random[32] = {1, 2, 3};
 	size_t extensions;
 
 	len = 0;
-	put8(1);
-	put8(0);
-	put16(0); /* its length, set below */
-	put16(0x0303);
+	append_u8(1);
+	append_u8(0);
+	append_u16(0); /* its length, set below */
+	append_u16(0x0303);
 	put_bytes(random, 32);
-	put8(32);
+	append_u8(32);
 	put_bytes(random, 32);
-	put16(4);
-	put16(0x1301);
-	put16(0x1302);
-	put8(1);
-	put8(0);
+	append_u16(4);
+	append_u16(0x1301);
+	append_u16(0x1302);
+	append_u8(1);
+	append_u8(0);
 	extensions = len;
-	put16(0);
-	put16(0x002b); /* supported_versions */
-	put16(3);
-	put8(2);
-	put16(0x0304);
+	append_u16(0);
+	append_u16(0x002b); /* supported_versions */
+	append_u16(3);
+	append_u8(2);
+	append_u16(0x0304);
 	if (padding) {
-		put16(21);
-		put16(padding);
+		append_u16(21);
+		append_u16(padding);
 		memset(message + len, 0, padding);
 		len += padding;
 	}
 	if (name) {
 		size_t n = strlen(name);
 
-		put16(0);
-		put16((unsigned)n + 5);
-		put16((unsigned)n + 3);
-		put8(0);
-		put16((unsigned)n);
+		append_u16(0);
+		append_u16((unsigned)n + 5);
+		append_u16((unsigned)n + 3);
+		append_u8(0);
+		append_u16((unsigned)n);
 		put_bytes(name, n);
 	}
-	put16(0x0017);
-	put16(0);
-	set16(extensions, len - extensions - 2);
-	set16(2, len - 4);
+	append_u16(0x0017);
+	append_u16(0);
+	overwrite_u16(extensions, len - extensions - 2);
+	overwrite_u16(2, len - 4);
 }
 
 /* In records of so many bytes at most. */
-static size_t wrap(uint8_t *out, size_t each)
+static size_t wrap_in_records(uint8_t *out, size_t each)
 {
 	size_t n = 0;
 
@@ -119,11 +119,13 @@ static enum client_hello_result feed_all(size_t n)
 
 static void test_name_is_read_from_a_whole_hello(void **state)
 {
-	build("WWW.Example.COM", 0);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NAME);
+	build_hello("WWW.Example.COM", 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NAME);
 	assert_string_equal(hello.name, "www.example.com");
-	build("www.example.com.", 200);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NAME);
+	build_hello("www.example.com.", 200);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NAME);
 	assert_string_equal(hello.name, "www.example.com");
 }
 
@@ -131,8 +133,8 @@ static void test_hello_may_be_split_anywhere(void **state)
 {
 	size_t n;
 
-	build("split.example", 40);
-	n = wrap(records, 16384);
+	build_hello("split.example", 40);
+	n = wrap_in_records(records, 16384);
 	for (size_t cut = 0; cut <= n; cut++) {
 		client_hello_init(&hello);
 		client_hello_feed(&hello, records, cut);
@@ -149,9 +151,9 @@ static void test_hello_may_be_split_anywhere(void **state)
 
 static void test_hello_in_records_of_every_size_is_read(void **state)
 {
-	build("records.example", 40);
+	build_hello("records.example", 40);
 	for (size_t each = 1; each <= len; each++) {
-		assert_int_equal(feed_all(wrap(records, each)),
+		assert_int_equal(feed_all(wrap_in_records(records, each)),
 				 CLIENT_HELLO_NAME);
 		assert_string_equal(hello.name, "records.example");
 	}
@@ -161,15 +163,16 @@ static void test_hello_without_a_name_is_reported_at_its_end(void **state)
 {
 	size_t n;
 
-	build(NULL, 0);
-	n = wrap(records, 16384);
+	build_hello(NULL, 0);
+	n = wrap_in_records(records, 16384);
 	assert_int_equal(feed_all(n), CLIENT_HELLO_NO_NAME);
 	for (size_t cut = 0; cut < n; cut++)
 		assert_true(feed_all(cut) == CLIENT_HELLO_MORE || cut > n - 5);
 	/* A hello of TLS 1.2 may have no extensions at all. */
 	len = 4 + 34 + 33 + 6 + 2;
-	set16(2, len - 4);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NO_NAME);
+	overwrite_u16(2, len - 4);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NO_NAME);
 }
 
 static void test_other_protocols_are_recognized_at_once(void **state)
@@ -184,12 +187,13 @@ static void test_other_protocols_are_recognized_at_once(void **state)
 			client_hello_feed(&hello, others[i], strlen(others[i])),
 			CLIENT_HELLO_NOT);
 	}
-	build("x.example", 0);
+	build_hello("x.example", 0);
 	message[0] = 2; /* a ServerHello */
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NOT);
-	build("x.example", 0);
-	wrap(records, 16384);
-	set16(0, 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NOT);
+	build_hello("x.example", 0);
+	wrap_in_records(records, 16384);
+	overwrite_u16(0, 0);
 	records[0] = 22;
 	records[1] = 3;
 	records[3] = records[4] = 0; /* an empty record */
@@ -206,8 +210,8 @@ static void test_any_changed_byte_is_harmless(void **state)
 	unsigned names = 0, refused = 0;
 	size_t n, same;
 
-	build("lies.example", 8);
-	n = wrap(records, 16384);
+	build_hello("lies.example", 8);
+	n = wrap_in_records(records, 16384);
 	for (size_t i = 0; i < n; i++) {
 		uint8_t was = records[i];
 
@@ -245,11 +249,12 @@ static void test_inconsistent_lengths_are_refused(void **state)
 		for (int k = 0; k < 4; k++) {
 			size_t value;
 
-			build("lies.example", 0);
+			build_hello("lies.example", 0);
 			value = (size_t)message[at[k]] << 8 |
 				message[at[k] + 1];
-			set16(at[k], (size_t)((long)value + lies[i]));
-			if (feed_all(wrap(records, 16384)) != CLIENT_HELLO_NOT)
+			overwrite_u16(at[k], (size_t)((long)value + lies[i]));
+			if (feed_all(wrap_in_records(records, 16384)) !=
+			    CLIENT_HELLO_NOT)
 				fail_msg("length %d, lie %d", k, lies[i]);
 		}
 	}
@@ -261,27 +266,32 @@ static void test_invalid_names_are_refused(void **state)
 
 	memset(name, 'a', sizeof(name));
 	name[SERVER_NAME_MAX - 1] = '\0';
-	build(name, 0);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NAME);
+	build_hello(name, 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NAME);
 	assert_int_equal(strlen(hello.name), SERVER_NAME_MAX - 1);
 	name[SERVER_NAME_MAX - 1] = 'a';
 	name[SERVER_NAME_MAX] = '\0';
-	build(name, 0);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NOT);
-	build("", 0);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NOT);
-	build("a b.example", 0);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NOT);
-	build("a\x80.example", 0);
-	assert_int_equal(feed_all(wrap(records, 16384)), CLIENT_HELLO_NOT);
+	build_hello(name, 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NOT);
+	build_hello("", 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NOT);
+	build_hello("a b.example", 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NOT);
+	build_hello("a\x80.example", 0);
+	assert_int_equal(feed_all(wrap_in_records(records, 16384)),
+			 CLIENT_HELLO_NOT);
 }
 
 static void test_hello_longer_than_the_bound_is_refused(void **state)
 {
 	size_t n;
 
-	build("late.example", 16000);
-	n = wrap(records, 1); /* six bytes each */
+	build_hello("late.example", 16000);
+	n = wrap_in_records(records, 1); /* six bytes each */
 	assert_true(n > CLIENT_HELLO_MAX);
 	assert_int_equal(feed_all(CLIENT_HELLO_MAX), CLIENT_HELLO_MORE);
 	assert_int_equal(feed_all(n), CLIENT_HELLO_NOT);

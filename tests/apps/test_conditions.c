@@ -29,7 +29,7 @@ static void parse_request(const char *method, const char *fields)
 	assert_int_equal(http_parse(head, (size_t)len, &request), len);
 }
 
-static int check(const char *fields)
+static int check_conditions(const char *fields)
 {
 	parse_request("GET", fields);
 	return http_check_conditions(head, &request, &file);
@@ -40,7 +40,7 @@ static void test_request_without_conditions_gets_the_whole_file(void **state)
 	struct http_range ranges[HTTP_RANGES_MAX];
 	unsigned n = 9;
 
-	assert_int_equal(check(""), 200);
+	assert_int_equal(check_conditions(""), 200);
 	assert_int_equal(
 		http_read_ranges(head, &request, &file, 10, ranges, &n), 200);
 	assert_int_equal(n, 0);
@@ -49,77 +49,92 @@ static void test_request_without_conditions_gets_the_whole_file(void **state)
 
 static void test_tags_decide_between_200_304_and_412(void **state)
 {
-	assert_int_equal(check("If-None-Match: \"abc\"\r\n"), 304);
-	assert_int_equal(check("If-None-Match: W/\"abc\"\r\n"), 304);
-	assert_int_equal(check("If-None-Match: *\r\n"), 304);
-	assert_int_equal(check("If-None-Match: \"a\", \"abc\"\r\n"), 304);
-	assert_int_equal(check("If-None-Match: \"a\",,W/\"b\" , \"abc\"\r\n"),
+	assert_int_equal(check_conditions("If-None-Match: \"abc\"\r\n"), 304);
+	assert_int_equal(check_conditions("If-None-Match: W/\"abc\"\r\n"), 304);
+	assert_int_equal(check_conditions("If-None-Match: *\r\n"), 304);
+	assert_int_equal(check_conditions("If-None-Match: \"a\", \"abc\"\r\n"),
 			 304);
-	assert_int_equal(check("If-None-Match: \"a,\", \"abc\"\r\n"), 304);
-	assert_int_equal(check("If-None-Match: \"abcd\"\r\n"), 200);
-	assert_int_equal(check("If-None-Match: \"ab\"\r\n"), 200);
-	assert_int_equal(check("If-None-Match: abc\r\n"), 200);
-	assert_int_equal(check("If-None-Match: \"abc\r\n"), 200);
-	assert_int_equal(check("If-None-Match: w/\"abc\"\r\n"), 200);
-	assert_int_equal(check("If-None-Match: W/\r\n"), 200);
-	assert_int_equal(check("If-None-Match: *, \"a\"\r\n"), 200);
-	assert_int_equal(check("If-None-Match:\r\n"), 200);
-	assert_int_equal(check("If-Match: \"abc\"\r\n"), 200);
-	assert_int_equal(check("If-Match: *\r\n"), 200);
-	assert_int_equal(check("If-Match: \"b\"\r\n"), 412);
+	assert_int_equal(
+		check_conditions("If-None-Match: \"a\",,W/\"b\" , \"abc\"\r\n"),
+		304);
+	assert_int_equal(check_conditions("If-None-Match: \"a,\", \"abc\"\r\n"),
+			 304);
+	assert_int_equal(check_conditions("If-None-Match: \"abcd\"\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match: \"ab\"\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match: abc\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match: \"abc\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match: w/\"abc\"\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match: W/\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match: *, \"a\"\r\n"), 200);
+	assert_int_equal(check_conditions("If-None-Match:\r\n"), 200);
+	assert_int_equal(check_conditions("If-Match: \"abc\"\r\n"), 200);
+	assert_int_equal(check_conditions("If-Match: *\r\n"), 200);
+	assert_int_equal(check_conditions("If-Match: \"b\"\r\n"), 412);
 	/* RFC 9110 13.1.1: compared strongly. */
-	assert_int_equal(check("If-Match: W/\"abc\"\r\n"), 412);
-	assert_int_equal(check("If-Match:\r\n"), 412);
+	assert_int_equal(check_conditions("If-Match: W/\"abc\"\r\n"), 412);
+	assert_int_equal(check_conditions("If-Match:\r\n"), 412);
 }
 
 static void test_dates_decide_between_200_304_and_412(void **state)
 {
-	assert_int_equal(check("If-Modified-Since: " SUNDAY "\r\n"), 304);
-	assert_int_equal(check("If-Modified-Since: " LATER "\r\n"), 304);
-	assert_int_equal(check("If-Modified-Since: " BEFORE "\r\n"), 200);
-	assert_int_equal(check("If-Modified-Since: yesterday\r\n"), 200);
-	assert_int_equal(check("If-Modified-Since:\r\n"), 200);
-	assert_int_equal(check("If-Unmodified-Since: " SUNDAY "\r\n"), 200);
-	assert_int_equal(check("If-Unmodified-Since: " LATER "\r\n"), 200);
-	assert_int_equal(check("If-Unmodified-Since: " BEFORE "\r\n"), 412);
-	assert_int_equal(check("If-Unmodified-Since: never\r\n"), 200);
+	assert_int_equal(check_conditions("If-Modified-Since: " SUNDAY "\r\n"),
+			 304);
+	assert_int_equal(check_conditions("If-Modified-Since: " LATER "\r\n"),
+			 304);
+	assert_int_equal(check_conditions("If-Modified-Since: " BEFORE "\r\n"),
+			 200);
+	assert_int_equal(check_conditions("If-Modified-Since: yesterday\r\n"),
+			 200);
+	assert_int_equal(check_conditions("If-Modified-Since:\r\n"), 200);
+	assert_int_equal(
+		check_conditions("If-Unmodified-Since: " SUNDAY "\r\n"), 200);
+	assert_int_equal(check_conditions("If-Unmodified-Since: " LATER "\r\n"),
+			 200);
+	assert_int_equal(
+		check_conditions("If-Unmodified-Since: " BEFORE "\r\n"), 412);
+	assert_int_equal(check_conditions("If-Unmodified-Since: never\r\n"),
+			 200);
 }
 
 /* RFC 9110 13.2.2. */
 static void test_tags_go_before_dates(void **state)
 {
-	assert_int_equal(check("If-None-Match: \"b\"\r\n"
-			       "If-Modified-Since: " SUNDAY "\r\n"),
+	assert_int_equal(check_conditions("If-None-Match: \"b\"\r\n"
+					  "If-Modified-Since: " SUNDAY "\r\n"),
 			 200);
-	assert_int_equal(check("If-Modified-Since: " BEFORE "\r\n"
-			       "If-None-Match: \"abc\"\r\n"),
+	assert_int_equal(check_conditions("If-Modified-Since: " BEFORE "\r\n"
+					  "If-None-Match: \"abc\"\r\n"),
 			 304);
-	assert_int_equal(check("If-Match: \"abc\"\r\n"
-			       "If-Unmodified-Since: " BEFORE "\r\n"),
+	assert_int_equal(check_conditions("If-Match: \"abc\"\r\n"
+					  "If-Unmodified-Since: " BEFORE
+					  "\r\n"),
 			 200);
-	assert_int_equal(check("If-Match: \"b\"\r\n"
-			       "If-None-Match: \"abc\"\r\n"),
+	assert_int_equal(check_conditions("If-Match: \"b\"\r\n"
+					  "If-None-Match: \"abc\"\r\n"),
 			 412);
-	assert_int_equal(check("If-Match: \"abc\"\r\n"
-			       "If-None-Match: \"abc\"\r\n"),
+	assert_int_equal(check_conditions("If-Match: \"abc\"\r\n"
+					  "If-None-Match: \"abc\"\r\n"),
 			 304);
 }
 
 /* RFC 9110 5.3: equivalent to one line with commas. */
 static void test_tags_may_come_in_several_lines(void **state)
 {
-	assert_int_equal(check("If-None-Match: \"a\"\r\nAccept: x\r\n"
-			       "if-none-match: \"b\", \"abc\"\r\n"),
+	assert_int_equal(
+		check_conditions("If-None-Match: \"a\"\r\nAccept: x\r\n"
+				 "if-none-match: \"b\", \"abc\"\r\n"),
+		304);
+	assert_int_equal(check_conditions("If-None-Match: \"abc\"\r\n"
+					  "If-None-Match: \"b\"\r\n"),
 			 304);
-	assert_int_equal(check("If-None-Match: \"abc\"\r\n"
-			       "If-None-Match: \"b\"\r\n"),
-			 304);
-	assert_int_equal(check("If-None-Match: \"a\"\r\n"
-			       "If-None-Match: \"b\"\r\n"),
+	assert_int_equal(check_conditions("If-None-Match: \"a\"\r\n"
+					  "If-None-Match: \"b\"\r\n"),
 			 200);
-	assert_int_equal(check("If-Match: \"a\"\r\nIf-Match: \"b\"\r\n"), 412);
-	assert_int_equal(check("If-Match: \"a\"\r\nIf-Match:\r\n"
-			       "If-Match: \t\"abc\" \r\n"),
+	assert_int_equal(
+		check_conditions("If-Match: \"a\"\r\nIf-Match: \"b\"\r\n"),
+		412);
+	assert_int_equal(check_conditions("If-Match: \"a\"\r\nIf-Match:\r\n"
+					  "If-Match: \t\"abc\" \r\n"),
 			 200);
 }
 
@@ -128,9 +143,9 @@ static void test_repeated_fields_are_ignored(void **state)
 	struct http_range ranges[HTTP_RANGES_MAX];
 	unsigned n;
 
-	assert_int_equal(check("If-Modified-Since: " SUNDAY "\r\n"
-			       "If-Modified-Since: " SUNDAY "\r\n"
-			       "If-Modified-Since: " SUNDAY "\r\n"),
+	assert_int_equal(check_conditions("If-Modified-Since: " SUNDAY "\r\n"
+					  "If-Modified-Since: " SUNDAY "\r\n"
+					  "If-Modified-Since: " SUNDAY "\r\n"),
 			 200);
 	parse_request("GET", "Range: bytes=0-0\r\nRange: bytes=0-0\r\n");
 	assert_int_equal(

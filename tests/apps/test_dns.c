@@ -25,7 +25,7 @@ static size_t answer_len;
 static struct dns_outcome outcome;
 static char text[65536];
 
-static struct zones *load(const char *name, const char *zone_text)
+static struct zones *load_zone(const char *name, const char *zone_text)
 {
 	struct zones *made = calloc(1, sizeof(*made));
 	char error[ZONE_ERROR_MAX] = "";
@@ -40,15 +40,15 @@ static struct zones *load(const char *name, const char *zone_text)
 
 static int set_up(void **state)
 {
-	zones = load("example.com", DNS_TEST_ZONE);
+	zones = load_zone("example.com", DNS_TEST_ZONE);
 	return 0;
 }
 
 /* Serves another zone in place of the one before. */
-static void serve(const char *name, const char *zone_text)
+static void serve_zone(const char *name, const char *zone_text)
 {
 	zones_free(zones);
-	zones = load(name, zone_text);
+	zones = load_zone(name, zone_text);
 }
 
 static int tear_down(void **state)
@@ -106,7 +106,7 @@ static const char *as_text(void)
 	return text;
 }
 
-static const char *ask(const char *name, unsigned type)
+static const char *ask_query(const char *name, unsigned type)
 {
 	uint8_t msg[512];
 
@@ -127,19 +127,19 @@ static const char *ask_udp(const char *name, unsigned type, unsigned udp_size)
 
 static void test_records_of_a_name_are_answered(void **state)
 {
-	assert_string_equal(ask("www.example.com", DNS_A),
+	assert_string_equal(ask_query("www.example.com", DNS_A),
 			    "NOERROR aa an www.example.com. 300 IN A 192.0.2.3;"
 			    "www.example.com. 300 IN A 192.0.2.4;");
-	assert_string_equal(ask("example.com", 16),
+	assert_string_equal(ask_query("example.com", 16),
 			    "NOERROR aa an example.com. 300 IN TXT \"one\" "
 			    "\"two\";");
-	assert_string_equal(ask("example.com", DNS_SOA),
+	assert_string_equal(ask_query("example.com", DNS_SOA),
 			    "NOERROR aa an " SOA("3600"));
 }
 
 static void test_case_of_the_question_is_kept_and_does_not_matter(void **state)
 {
-	assert_string_equal(ask("wWw.eXample.com", DNS_A),
+	assert_string_equal(ask_query("wWw.eXample.com", DNS_A),
 			    "NOERROR aa an wWw.eXample.com. 300 IN A 192.0.2.3;"
 			    "wWw.eXample.com. 300 IN A 192.0.2.4;");
 }
@@ -147,17 +147,17 @@ static void test_case_of_the_question_is_kept_and_does_not_matter(void **state)
 static void test_addresses_of_servers_are_added_once(void **state)
 {
 	assert_string_equal(
-		ask("example.com", DNS_MX),
+		ask_query("example.com", DNS_MX),
 		"NOERROR aa an example.com. 300 IN MX 10 mail.example.com.;"
 		"example.com. 300 IN MX 20 mail.example.com.;"
 		" ar mail.example.com. 300 IN A 192.0.2.2;");
 	assert_string_equal(
-		ask("example.com", DNS_NS),
+		ask_query("example.com", DNS_NS),
 		"NOERROR aa an example.com. 300 IN NS ns1.example.com.;"
 		"example.com. 300 IN NS ns.example.net.;"
 		" ar ns1.example.com. 300 IN A 192.0.2.1;"
 		"ns1.example.com. 300 IN AAAA 2001:db8::1;");
-	assert_string_equal(ask("_sip._udp.example.com", DNS_SRV),
+	assert_string_equal(ask_query("_sip._udp.example.com", DNS_SRV),
 			    "NOERROR aa an _sip._udp.example.com. 300 IN SRV 1 "
 			    "2 5060 www.example.com.;"
 			    " ar www.example.com. 300 IN A 192.0.2.3;"
@@ -166,47 +166,48 @@ static void test_addresses_of_servers_are_added_once(void **state)
 
 static void test_negative_answers_have_the_soa(void **state)
 {
-	assert_string_equal(ask("no.example.com", DNS_A),
+	assert_string_equal(ask_query("no.example.com", DNS_A),
 			    "NXDOMAIN aa ns " SOA("60"));
-	assert_string_equal(ask("a.very.deep.name.that.is.not.example.com", 1),
-			    "NXDOMAIN aa ns " SOA("60"));
-	assert_string_equal(ask("www.example.com", DNS_MX),
+	assert_string_equal(
+		ask_query("a.very.deep.name.that.is.not.example.com", 1),
+		"NXDOMAIN aa ns " SOA("60"));
+	assert_string_equal(ask_query("www.example.com", DNS_MX),
 			    "NOERROR aa ns " SOA("60"));
 	/* A name between others exists (RFC 4592 2.2.2). */
-	assert_string_equal(ask("between.example.com", DNS_A),
+	assert_string_equal(ask_query("between.example.com", DNS_A),
 			    "NOERROR aa ns " SOA("60"));
 }
 
 static void test_cnames_are_followed_inside_the_zone(void **state)
 {
 	assert_string_equal(
-		ask("twice.example.com", DNS_A),
+		ask_query("twice.example.com", DNS_A),
 		"NOERROR aa an twice.example.com. 300 IN CNAME "
 		"alias.example.com.;alias.example.com. 300 IN CNAME "
 		"www.example.com.;www.example.com. 300 IN A 192.0.2.3;"
 		"www.example.com. 300 IN A 192.0.2.4;");
-	assert_string_equal(ask("alias.example.com", DNS_AAAA),
+	assert_string_equal(ask_query("alias.example.com", DNS_AAAA),
 			    "NOERROR aa an alias.example.com. 300 IN CNAME "
 			    "www.example.com.; ns " SOA("60"));
-	assert_string_equal(ask("alias.example.com", DNS_CNAME),
+	assert_string_equal(ask_query("alias.example.com", DNS_CNAME),
 			    "NOERROR aa an alias.example.com. 300 IN CNAME "
 			    "www.example.com.;");
-	assert_string_equal(ask("gone.example.com", DNS_A),
+	assert_string_equal(ask_query("gone.example.com", DNS_A),
 			    "NXDOMAIN aa an gone.example.com. 300 IN CNAME "
 			    "missing.example.com.; ns " SOA("60"));
-	assert_string_equal(ask("away.example.com", DNS_A),
+	assert_string_equal(ask_query("away.example.com", DNS_A),
 			    "NOERROR aa an away.example.com. 300 IN CNAME "
 			    "www.example.net.;");
 }
 
 static void test_cname_into_a_wildcard_or_delegation_is_followed(void **state)
 {
-	assert_string_equal(ask("wild.example.com", DNS_A),
+	assert_string_equal(ask_query("wild.example.com", DNS_A),
 			    "NOERROR aa an wild.example.com. 300 IN CNAME "
 			    "a.b.stars.example.com.;a.b.stars.example.com. 300 "
 			    "IN A 192.0.2.5;");
 	assert_string_equal(
-		ask("into.example.com", DNS_A),
+		ask_query("into.example.com", DNS_A),
 		"NOERROR aa an into.example.com. 300 IN CNAME "
 		"host.sub.example.com.;"
 		" ns sub.example.com. 300 IN NS ns.sub.example.com.;"
@@ -218,7 +219,7 @@ static void test_cname_into_a_wildcard_or_delegation_is_followed(void **state)
 
 static void test_loop_of_cnames_ends(void **state)
 {
-	assert_string_equal(ask("loop1.example.com", DNS_A),
+	assert_string_equal(ask_query("loop1.example.com", DNS_A),
 			    "NOERROR aa an loop1.example.com. 300 IN CNAME "
 			    "loop2.example.com.;loop2.example.com. 300 IN "
 			    "CNAME loop1.example.com.;");
@@ -232,11 +233,11 @@ static void test_chain_of_cnames_is_followed_to_its_bound(void **state)
 	for (unsigned i = 0; i < ZONE_TARGETS + 1; i++)
 		at += sprintf(at, "c%u 9 IN CNAME c%u\n", i, i + 1);
 	sprintf(at, "c%u 9 IN A 192.0.2.1\n", ZONE_TARGETS + 1);
-	serve("example.com", text);
-	ask("c2.example.com", DNS_A);
+	serve_zone("example.com", text);
+	ask_query("c2.example.com", DNS_A);
 	assert_int_equal(dns_get16(answer + 6), ZONE_TARGETS);
 	assert_non_null(strstr(text, "IN A 192.0.2.1"));
-	ask("c0.example.com", DNS_A);
+	ask_query("c0.example.com", DNS_A);
 	assert_int_equal(outcome.rcode, DNS_NOERROR);
 	assert_int_equal(dns_get16(answer + 6), ZONE_TARGETS);
 	assert_null(strstr(text, "IN A 192.0.2.1"));
@@ -244,27 +245,27 @@ static void test_chain_of_cnames_is_followed_to_its_bound(void **state)
 
 static void test_wildcard_stands_for_missing_names_only(void **state)
 {
-	assert_string_equal(ask("x.stars.example.com", DNS_A),
+	assert_string_equal(ask_query("x.stars.example.com", DNS_A),
 			    "NOERROR aa an x.stars.example.com. 300 IN A "
 			    "192.0.2.5;");
 	assert_string_equal(
-		ask("long.name.below.stars.example.com", DNS_MX),
+		ask_query("long.name.below.stars.example.com", DNS_MX),
 		"NOERROR aa an long.name.below.stars.example.com. 300 IN MX 5 "
 		"mail.stars.example.com.;");
 	/* The name in its data is not the question's. */
-	assert_string_equal(ask("x.stars.example.com", DNS_PTR),
+	assert_string_equal(ask_query("x.stars.example.com", DNS_PTR),
 			    "NOERROR aa an x.stars.example.com. 300 IN PTR "
 			    "*.stars.example.com.;");
-	assert_string_equal(ask("*.stars.example.com", DNS_A),
+	assert_string_equal(ask_query("*.stars.example.com", DNS_A),
 			    "NOERROR aa an *.stars.example.com. 300 IN A "
 			    "192.0.2.5;");
-	assert_string_equal(ask("x.stars.example.com", DNS_AAAA),
+	assert_string_equal(ask_query("x.stars.example.com", DNS_AAAA),
 			    "NOERROR aa ns " SOA("60"));
-	assert_string_equal(ask("is.stars.example.com", DNS_A),
+	assert_string_equal(ask_query("is.stars.example.com", DNS_A),
 			    "NOERROR aa ns " SOA("60"));
-	assert_string_equal(ask("x.is.stars.example.com", DNS_A),
+	assert_string_equal(ask_query("x.is.stars.example.com", DNS_A),
 			    "NXDOMAIN aa ns " SOA("60"));
-	assert_string_equal(ask("abc.far.example.com", DNS_A),
+	assert_string_equal(ask_query("abc.far.example.com", DNS_A),
 			    "NOERROR aa an abc.far.example.com. 300 IN CNAME "
 			    "away.example.com.;away.example.com. 300 IN CNAME "
 			    "www.example.net.;");
@@ -280,10 +281,11 @@ static void test_wildcard_answers_the_longest_name(void **state)
 	snprintf(expected, sizeof(expected),
 		 "NOERROR aa an %s. 300 IN MX 5 mail.stars.example.com.;",
 		 name);
-	assert_string_equal(ask(name, DNS_MX), expected);
+	assert_string_equal(ask_query(name, DNS_MX), expected);
 	name[strlen(name) - strlen(".stars.example.com")] = 0;
 	strcat(name, "bb.example.com");
-	assert_string_equal(ask(name, DNS_MX), "NXDOMAIN aa ns " SOA("60"));
+	assert_string_equal(ask_query(name, DNS_MX),
+			    "NXDOMAIN aa ns " SOA("60"));
 }
 
 #define REFERRAL                                                               \
@@ -295,23 +297,26 @@ static void test_wildcard_answers_the_longest_name(void **state)
 
 static void test_names_below_a_delegation_are_referred(void **state)
 {
-	assert_string_equal(ask("sub.example.com", DNS_A), REFERRAL);
-	assert_string_equal(ask("sub.example.com", DNS_NS), REFERRAL);
-	assert_string_equal(ask("a.b.c.sub.example.com", DNS_A), REFERRAL);
-	assert_string_equal(ask("hidden.sub.example.com", DNS_A), REFERRAL);
-	assert_string_equal(ask("ns.sub.example.com", DNS_A), REFERRAL);
-	assert_string_equal(ask("x.sub.example.com", DNS_DS), REFERRAL);
-	ask("sub.example.com", DNS_DS); /* the parent's (RFC 4035 3.1.4.1) */
+	assert_string_equal(ask_query("sub.example.com", DNS_A), REFERRAL);
+	assert_string_equal(ask_query("sub.example.com", DNS_NS), REFERRAL);
+	assert_string_equal(ask_query("a.b.c.sub.example.com", DNS_A),
+			    REFERRAL);
+	assert_string_equal(ask_query("hidden.sub.example.com", DNS_A),
+			    REFERRAL);
+	assert_string_equal(ask_query("ns.sub.example.com", DNS_A), REFERRAL);
+	assert_string_equal(ask_query("x.sub.example.com", DNS_DS), REFERRAL);
+	ask_query("sub.example.com",
+		  DNS_DS); /* the parent's (RFC 4035 3.1.4.1) */
 	assert_non_null(strstr(text, "NOERROR aa an sub.example.com. 300 IN "
 				     "DS 1 8 2 "));
 }
 
 static void test_any_gets_one_set(void **state)
 {
-	assert_string_equal(ask("mail.example.com", DNS_ANY),
+	assert_string_equal(ask_query("mail.example.com", DNS_ANY),
 			    "NOERROR aa an mail.example.com. 300 IN A "
 			    "192.0.2.2;");
-	assert_string_equal(ask("between.example.com", DNS_ANY),
+	assert_string_equal(ask_query("between.example.com", DNS_ANY),
 			    "NOERROR aa ns " SOA("60"));
 }
 
@@ -326,26 +331,27 @@ static void test_zone_with_the_longest_apex_answers(void **state)
 	assert_non_null(zone);
 	assert_int_equal(zones_add(zones, zone), 0);
 	assert_int_equal(zones_add(zones, zone), -EEXIST);
-	assert_string_equal(ask("a.sub.example.com", DNS_A),
+	assert_string_equal(ask_query("a.sub.example.com", DNS_A),
 			    "NXDOMAIN aa ns sub.example.com. 5 IN SOA . . 1 2 "
 			    "3 4 5;");
-	assert_string_equal(ask("sub.example.com", DNS_NS),
+	assert_string_equal(ask_query("sub.example.com", DNS_NS),
 			    "NOERROR aa an sub.example.com. 300 IN NS .;");
-	ask("sub.example.com", DNS_DS);
+	ask_query("sub.example.com", DNS_DS);
 	assert_non_null(strstr(text, " IN DS 1 8 2 "));
-	assert_string_equal(ask("xsub.example.com", DNS_A),
+	assert_string_equal(ask_query("xsub.example.com", DNS_A),
 			    "NXDOMAIN aa ns " SOA("60"));
 }
 
 static void test_root_zone_is_served(void **state)
 {
-	serve(".", "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n"
-		   "a. 9 IN A 192.0.2.9\ncom. 9 IN NS ns.com.\n");
-	assert_string_equal(ask(".", DNS_NS), "NOERROR aa an . 9 IN NS a.; ar "
-					      "a. 9 IN A 192.0.2.9;");
-	assert_string_equal(ask("www.example.com.", DNS_A),
+	serve_zone(".", "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n"
+			"a. 9 IN A 192.0.2.9\ncom. 9 IN NS ns.com.\n");
+	assert_string_equal(ask_query(".", DNS_NS),
+			    "NOERROR aa an . 9 IN NS a.; ar "
+			    "a. 9 IN A 192.0.2.9;");
+	assert_string_equal(ask_query("www.example.com.", DNS_A),
 			    "NOERROR ns com. 9 IN NS ns.com.;");
-	assert_string_equal(ask("b.", DNS_A),
+	assert_string_equal(ask_query("b.", DNS_A),
 			    "NXDOMAIN aa ns . 5 IN SOA a. b. 1 2 3 4 5;");
 }
 
@@ -356,10 +362,10 @@ static void test_foreign_names_and_transfers_are_refused(void **state)
 	uint8_t msg[512];
 	size_t len;
 
-	assert_string_equal(ask("example.net", DNS_A), "REFUSED");
-	assert_string_equal(ask("com", DNS_A), "REFUSED");
-	assert_string_equal(ask("example.com", DNS_AXFR), "REFUSED");
-	assert_string_equal(ask("example.com", DNS_IXFR), "REFUSED");
+	assert_string_equal(ask_query("example.net", DNS_A), "REFUSED");
+	assert_string_equal(ask_query("com", DNS_A), "REFUSED");
+	assert_string_equal(ask_query("example.com", DNS_AXFR), "REFUSED");
+	assert_string_equal(ask_query("example.com", DNS_IXFR), "REFUSED");
 	len = dns_make_query(msg, "example.com", DNS_A, 0);
 	msg[len - 1] = 3; /* class CH */
 	send_query(msg, len, DNS_OVER_UDP);
@@ -471,7 +477,7 @@ static void serve_big(unsigned n)
 
 	for (unsigned i = 0; i < n; i++)
 		at += sprintf(at, "big 9 IN A 10.0.%u.%u\n", i / 256, i % 256);
-	serve("example.com", text);
+	serve_zone("example.com", text);
 }
 
 static void test_edns_is_answered_with_edns(void **state)
@@ -546,7 +552,7 @@ static void test_long_answer_is_truncated_over_udp_only(void **state)
 	ask_udp("big.example.com", DNS_A, 1232);
 	assert_null(strstr(text, "NOERROR aa tc"));
 	assert_int_equal(dns_get16(answer + 6), 60);
-	ask("big.example.com", DNS_A);
+	ask_query("big.example.com", DNS_A);
 	assert_int_equal(dns_get16(answer + 6), 60);
 	serve_big(100);
 	ask_udp("big.example.com", DNS_A, 65535);
@@ -580,7 +586,7 @@ static void test_addresses_are_left_out_before_truncation(void **state)
 	assert_string_equal(ask_udp("example.com", DNS_MX, 0),
 			    "NOERROR aa an example.com. 9 IN MX 1 "
 			    "big.example.com.;");
-	ask("example.com", DNS_MX);
+	ask_query("example.com", DNS_MX);
 	assert_int_equal(dns_get16(answer + 10), 60);
 }
 
@@ -592,7 +598,7 @@ static void test_referral_without_room_for_glue_is_truncated(void **state)
 
 	for (unsigned i = 0; i < 40; i++)
 		at += sprintf(at, "ns.sub 9 IN A 10.0.0.%u\n", i);
-	serve("example.com", text);
+	serve_zone("example.com", text);
 	assert_string_equal(ask_udp("x.sub.example.com", DNS_A, 0),
 			    "NOERROR tc");
 	ask_udp("x.sub.example.com", DNS_A, 1232);
@@ -619,7 +625,7 @@ static void test_every_name_of_a_large_zone_is_found(void **state)
 	for (unsigned i = 0; i < 20000; i++)
 		at += sprintf(at, "h%u.n%u 9 IN A 10.0.%u.%u\n", i, i % 7,
 			      i / 256, i % 256);
-	serve("example.com", big);
+	serve_zone("example.com", big);
 	free(big);
 	assert_int_equal(zones->zone[0]->n_nodes, 20008);
 	for (unsigned i = 0; i < 20000; i++) {

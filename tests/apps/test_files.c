@@ -295,7 +295,7 @@ static void test_folder_named_as_an_index_is_a_folder(void **state)
 
 /* ---- header fields of a file ---- */
 
-static const struct file *find(const char *at)
+static const struct file *find_file(const char *at)
 {
 	const struct file *file = files_find(&files, at, strlen(at));
 
@@ -318,7 +318,7 @@ static void test_file_has_validators_and_content_fields(void **state)
 	set_time("site/note.txt", 784111777);
 	set_time("site/copy.txt", time(NULL) + 86400);
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
-	file = find("/note.txt");
+	file = find_file("/note.txt");
 	assert_int_equal(file->own.fields_len, strlen(file->own.fields));
 	assert_non_null(strstr(file->own.fields,
 			       "Accept-Ranges: bytes\r\n"
@@ -332,10 +332,10 @@ static void test_file_has_validators_and_content_fields(void **state)
 			       "08:49:37 GMT\r\n"));
 	assert_null(strstr(file->own.fields, "Vary"));
 	/* Equal bytes have equal tags, and no time is in the future. */
-	assert_string_equal(file->own.etag, find("/copy.txt")->own.etag);
-	assert_string_not_equal(file->own.etag, find("/")->own.etag);
-	assert_true(find("/copy.txt")->modified <= time(NULL));
-	assert_string_equal(find("/")->type, "text/html; charset=utf-8");
+	assert_string_equal(file->own.etag, find_file("/copy.txt")->own.etag);
+	assert_string_not_equal(file->own.etag, find_file("/")->own.etag);
+	assert_true(find_file("/copy.txt")->modified <= time(NULL));
+	assert_string_equal(find_file("/")->type, "text/html; charset=utf-8");
 }
 
 static void test_compressed_forms_are_loaded(void **state)
@@ -348,7 +348,7 @@ static void test_compressed_forms_are_loaded(void **state)
 	write_file("site/alone.gz", "alone");
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
 	assert_int_equal(files.n_stale, 0);
-	file = find("/note.txt");
+	file = find_file("/note.txt");
 	assert_non_null(strstr(file->own.fields, "Vary: Accept-Encoding\r\n"));
 	assert_null(strstr(file->own.fields, "Content-Encoding"));
 	assert_memory_equal(file->gzip->data, "gzip", 4);
@@ -361,11 +361,11 @@ static void test_compressed_forms_are_loaded(void **state)
 	assert_string_equal(file->brotli->fields + file->brotli->coding_field,
 			    "Content-Encoding: br\r\n");
 	assert_string_not_equal(file->gzip->etag, file->own.etag);
-	assert_null(find("/")->gzip);
-	assert_memory_equal(find("/")->brotli->data, "index, brotli", 13);
-	assert_non_null(find("/index.html")->brotli);
-	assert_string_equal(find("/alone.gz")->type, "application/gzip");
-	assert_null(find("/note.txt.gz")->gzip);
+	assert_null(find_file("/")->gzip);
+	assert_memory_equal(find_file("/")->brotli->data, "index, brotli", 13);
+	assert_non_null(find_file("/index.html")->brotli);
+	assert_string_equal(find_file("/alone.gz")->type, "application/gzip");
+	assert_null(find_file("/note.txt.gz")->gzip);
 }
 
 static void test_stale_compressed_form_is_not_used(void **state)
@@ -377,9 +377,9 @@ static void test_stale_compressed_form_is_not_used(void **state)
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
 	assert_int_equal(files.n_stale, 2); /* the one of "/" is no third */
 	assert_non_null(strstr(files.stale, ".gz"));
-	assert_null(find("/note.txt")->gzip);
-	assert_null(find("/")->gzip);
-	assert_null(strstr(find("/note.txt")->own.fields, "Vary"));
+	assert_null(find_file("/note.txt")->gzip);
+	assert_null(find_file("/")->gzip);
+	assert_null(strstr(find_file("/note.txt")->own.fields, "Vary"));
 }
 
 /* ---- types ---- */
@@ -412,18 +412,18 @@ static void test_types_are_read_from_a_file(void **state)
 	write_file("site/end.", "");
 	snprintf(types, sizeof(types), "%s/types", folder);
 	assert_int_equal(files_load(&files, in_folder("site"), types), 0);
-	assert_string_equal(find("/a.ONE")->type, "application/x-one");
-	assert_string_equal(find("/a.b.1")->type, "application/x-one");
-	assert_string_equal(find("/a.two")->type, "text/x-two");
-	assert_string_equal(find("/a.crlf")->type, "text/x-crlf");
-	assert_string_equal(find("/a.last")->type, "text/last");
-	assert_string_equal(find("/index.html")->type,
+	assert_string_equal(find_file("/a.ONE")->type, "application/x-one");
+	assert_string_equal(find_file("/a.b.1")->type, "application/x-one");
+	assert_string_equal(find_file("/a.two")->type, "text/x-two");
+	assert_string_equal(find_file("/a.crlf")->type, "text/x-crlf");
+	assert_string_equal(find_file("/a.last")->type, "text/last");
+	assert_string_equal(find_file("/index.html")->type,
 			    "text/html; charset=utf-8");
 #define UNKNOWN "application/octet-stream"
-	assert_string_equal(find("/a.second")->type, UNKNOWN);
-	assert_string_equal(find("/a.bad")->type, UNKNOWN);
-	assert_string_equal(find("/one")->type, UNKNOWN);
-	assert_string_equal(find("/end.")->type, UNKNOWN);
+	assert_string_equal(find_file("/a.second")->type, UNKNOWN);
+	assert_string_equal(find_file("/a.bad")->type, UNKNOWN);
+	assert_string_equal(find_file("/one")->type, UNKNOWN);
+	assert_string_equal(find_file("/end.")->type, UNKNOWN);
 }
 
 static void test_unreadable_types_are_refused(void **state)
@@ -439,8 +439,8 @@ static void test_default_page_is_served(void **state)
 {
 	assert_int_equal(files_load(&files, NULL, NULL), 0);
 	assert_int_equal(files.n, 1);
-	assert_string_equal(find("/")->type, "text/html; charset=utf-8");
-	assert_non_null(strstr(find("/")->own.fields, "Last-Modified: "));
+	assert_string_equal(find_file("/")->type, "text/html; charset=utf-8");
+	assert_non_null(strstr(find_file("/")->own.fields, "Last-Modified: "));
 }
 
 int main(void)

@@ -74,7 +74,7 @@ static void check_cuts(const char *text, size_t len)
  * Parses from an allocation of exact size. Every prefix must ask for more, or
  * be refused as the whole is; none may yield the whole's length.
  */
-static long parse(const char *text, size_t len)
+static long parse_request(const char *text, size_t len)
 {
 	long whole = 0;
 
@@ -96,7 +96,7 @@ static long parse(const char *text, size_t len)
 static long parse_text(const char *text)
 {
 	check_cuts(text, strlen(text));
-	return parse(text, strlen(text));
+	return parse_request(text, strlen(text));
 }
 
 static void test_a_request_is_read_to_its_end(void **state)
@@ -216,8 +216,8 @@ static void test_malformed_request_lines_are_refused(void **state)
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_int_equal(parse_text(wrong[i]), -400);
-	assert_int_equal(parse(GET "A: \0\r\n\r\n", 23), -400);
-	assert_int_equal(parse("GET /\0 HTTP/1.1\r\n\r\n", 19), -400);
+	assert_int_equal(parse_request(GET "A: \0\r\n\r\n", 23), -400);
+	assert_int_equal(parse_request("GET /\0 HTTP/1.1\r\n\r\n", 19), -400);
 }
 
 static void test_malformed_fields_are_refused(void **state)
@@ -292,8 +292,8 @@ static void test_codings_not_known_are_501_and_expectations_417(void **state)
 }
 
 /* A text of `n` bytes of `fill` between two others: its length. */
-static size_t build(char *text, const char *before, char fill, size_t n,
-		    const char *after)
+static size_t build_request(char *text, const char *before, char fill, size_t n,
+			    const char *after)
 {
 	size_t at = strlen(before);
 
@@ -329,8 +329,8 @@ static void test_long_head_may_be_split_anywhere(void **state)
 		for (size_t end = 0; end < sizeof(ends) / sizeof(ends[0]);
 		     end++) {
 			struct http_request whole, cut;
-			size_t len = build(text, heads[i].before, 'a',
-					   heads[i].n, ends[end]);
+			size_t len = build_request(text, heads[i].before, 'a',
+						   heads[i].n, ends[end]);
 			long n = http_parse(text, len, &whole);
 
 			/* Every position near the end, where all limits are. */
@@ -364,8 +364,9 @@ static void test_head_in_small_pieces_is_scanned_once(void **state)
 
 	len += (size_t)sprintf(text, GET H);
 	for (int i = 0; i < 95; i++)
-		len += build(text + len, "X-Field: ", 'a', 150, "\r\n");
-	len += build(text + len, "Y: ", 'y', HTTP_HEAD_MAX - 10 - len, "");
+		len += build_request(text + len, "X-Field: ", 'a', 150, "\r\n");
+	len += build_request(text + len, "Y: ", 'y', HTTP_HEAD_MAX - 10 - len,
+			     "");
 	for (size_t have = 0; have <= len; have++)
 		assert_int_equal(http_read_head(&head, text, have, &r), 0);
 	assert_true(head.looked >= len); /* it counts */

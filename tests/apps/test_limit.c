@@ -33,7 +33,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int64_t busy(void *arg)
+static int64_t answer_busy(void *arg)
 {
 	return busy_ns;
 }
@@ -43,7 +43,7 @@ static void open_both(double opening)
 {
 	busy_ns = 77 * S;
 	load_stats_start(&stats, &opts, "test-load", T0);
-	load_stats_set_busy(&stats, busy, NULL);
+	load_stats_set_busy(&stats, answer_busy, NULL);
 	load_stats_opened(&stats, 10 * MS);
 	load_stats_opened(&stats, 20 * MS);
 	busy_ns += (int64_t)(opening * S);
@@ -97,7 +97,7 @@ static cJSON *parsed_report(void)
 	return root;
 }
 
-static const cJSON *item(const cJSON *from, const char *key)
+static const cJSON *member_of(const cJSON *from, const char *key)
 {
 	const cJSON *found = cJSON_GetObjectItemCaseSensitive(from, key);
 
@@ -182,18 +182,20 @@ static void test_limited_json_has_a_reason_and_nulls(void **state)
 
 	measure(1);
 	root = parsed_report();
-	assert_string_equal(item(root, "refused")->valuestring,
+	assert_string_equal(member_of(root, "refused")->valuestring,
 			    "the generator was itself the limit: busy 100 % of "
 			    "one core (limit 97 %)");
-	assert_true(item(root, "generator_busy")->valuedouble == 1);
-	assert_true(cJSON_IsTrue(item(root, "generator_limited")));
+	assert_true(member_of(root, "generator_busy")->valuedouble == 1);
+	assert_true(cJSON_IsTrue(member_of(root, "generator_limited")));
 	for (i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
-		assert_true(cJSON_IsNull(item(root, figures[i])));
+		assert_true(cJSON_IsNull(member_of(root, figures[i])));
 	for (i = 0; i < sizeof(latencies) / sizeof(latencies[0]); i++)
-		assert_true(cJSON_IsNull(
-			item(item(root, "latency_us"), latencies[i])));
-	assert_true(item(item(root, "errors"), "total")->valuedouble == 0);
-	assert_true(item(root, "opened")->valuedouble == 2);
+		assert_true(cJSON_IsNull(member_of(
+			member_of(root, "latency_us"), latencies[i])));
+	assert_true(
+		member_of(member_of(root, "errors"), "total")->valuedouble ==
+		0);
+	assert_true(member_of(root, "opened")->valuedouble == 2);
 	cJSON_Delete(root);
 }
 
@@ -212,9 +214,9 @@ static void test_report_limited_reports_lower_bounds(void **state)
 	assert_has(run.out, "busy 99 % of one core: it was itself the limit");
 	assert_lacks(run.out, "no report");
 	root = parsed_report();
-	assert_true(cJSON_IsNull(item(root, "refused")));
-	assert_true(item(root, "requests_per_s")->valuedouble == 250);
-	assert_true(cJSON_IsTrue(item(root, "generator_limited")));
+	assert_true(cJSON_IsNull(member_of(root, "refused")));
+	assert_true(member_of(root, "requests_per_s")->valuedouble == 250);
+	assert_true(cJSON_IsTrue(member_of(root, "generator_limited")));
 	cJSON_Delete(root);
 }
 
@@ -324,9 +326,11 @@ static void test_a_generator_late_by_itself_is_limited(void **state)
 			    "50 %)\n");
 	assert_lacks(run.out, "p99");
 	root = parsed_report();
-	assert_has(item(root, "refused")->valuestring, "its own delays were");
-	assert_true(item(item(root, "late_us"), "p99")->valuedouble == 60);
-	assert_true(cJSON_IsNull(item(root, "requests_per_s")));
+	assert_has(member_of(root, "refused")->valuestring,
+		   "its own delays were");
+	assert_true(member_of(member_of(root, "late_us"), "p99")->valuedouble ==
+		    60);
+	assert_true(cJSON_IsNull(member_of(root, "requests_per_s")));
 	cJSON_Delete(root);
 }
 
@@ -398,7 +402,7 @@ static void test_the_closed_loop_is_never_late(void **state)
 	measure(0.5);
 	assert_true(load_stats_late_share(&stats) == 0);
 	root = parsed_report();
-	assert_true(cJSON_IsNull(item(item(root, "late_us"), "p50")));
+	assert_true(cJSON_IsNull(member_of(member_of(root, "late_us"), "p50")));
 	cJSON_Delete(root);
 }
 

@@ -32,7 +32,7 @@ static void gather_all(struct load_stats *stats)
 /*
  * Starts the same run twice: with one thread, and with a leader and followers.
  */
-static void start(enum load_mode mode)
+static void start_parts(enum load_mode mode)
 {
 	opts = (struct load_opts){
 		.target_text = "10.9.0.1:7777",
@@ -53,7 +53,7 @@ static void start(enum load_mode mode)
 }
 
 /* Thread i; 0 is the leader's. */
-static struct load_stats *of(int i)
+static struct load_stats *stats_of(int i)
 {
 	return i ? &followers[i - 1] : &leader;
 }
@@ -61,7 +61,7 @@ static struct load_stats *of(int i)
 static void open_all(void)
 {
 	for (int i = 0; i <= FOLLOWERS; i++) {
-		load_stats_opened(of(i), 10 + i);
+		load_stats_opened(stats_of(i), 10 + i);
 		load_stats_opened(&alone, 10 + i);
 	}
 }
@@ -75,16 +75,16 @@ static void count_requests(int64_t now_ns)
 		for (int k = 0; k < 1000 >> (3 * i); k++) {
 			int64_t took_ns = (MS << (2 * i)) + k * 1000;
 
-			load_stats_request(of(i), took_ns);
+			load_stats_request(stats_of(i), took_ns);
 			load_stats_request(&alone, took_ns);
-			load_stats_sent(of(i), now_ns, 0, now_ns + k);
+			load_stats_sent(stats_of(i), now_ns, 0, now_ns + k);
 			load_stats_sent(&alone, now_ns, 0, now_ns + k);
 		}
-	load_stats_error(of(FOLLOWERS), LOAD_RESET);
+	load_stats_error(stats_of(FOLLOWERS), LOAD_RESET);
 	load_stats_error(&alone, LOAD_RESET);
 }
 
-static bool tick(int64_t now_ns)
+static bool gather_tick(int64_t now_ns)
 {
 	bool goes_on = load_stats_tick(&alone, now_ns);
 
@@ -92,7 +92,7 @@ static bool tick(int64_t now_ns)
 	gather_all(&leader); /* as a leader does while connections open */
 	assert_int_equal(load_stats_tick(&leader, now_ns), goes_on);
 	for (int i = 0; i <= FOLLOWERS; i++)
-		assert_int_equal(of(i)->phase, alone.phase);
+		assert_int_equal(stats_of(i)->phase, alone.phase);
 	return goes_on;
 }
 
@@ -106,21 +106,21 @@ static void assert_same_hist(const struct hist *a, const struct hist *b)
 
 static void test_several_threads_report_as_one(void **state)
 {
-	start(LOAD_ECHO);
-	assert_true(tick(T0));
+	start_parts(LOAD_ECHO);
+	assert_true(gather_tick(T0));
 	count_requests(
 		T0); /* while opening: not in the result, but for the error */
 	open_all();
-	assert_true(tick(T0 + 1 * S));
+	assert_true(gather_tick(T0 + 1 * S));
 	assert_int_equal(leader.phase, LOAD_WARMUP);
 	count_requests(T0 + 1 * S);
-	assert_true(tick(T0 + 2 * S));
+	assert_true(gather_tick(T0 + 2 * S));
 	assert_int_equal(leader.phase, LOAD_MEASURING);
 	for (int i = 0; i < 3; i++)
 		count_requests(T0 + 3 * S);
-	load_stats_closed(of(2));
+	load_stats_closed(stats_of(2));
 	load_stats_closed(&alone);
-	assert_false(tick(T0 + 6 * S));
+	assert_false(gather_tick(T0 + 6 * S));
 	count_requests(T0 + 6 * S); /* too late */
 	gather_all(&leader);
 
@@ -137,12 +137,12 @@ static void test_several_threads_report_as_one(void **state)
 /* The mean of the threads' medians is 21 ms, of their p99.99 as much. */
 static void test_percentiles_are_not_averaged(void **state)
 {
-	start(LOAD_ECHO);
+	start_parts(LOAD_ECHO);
 	open_all();
-	tick(T0 + 1 * S);
-	tick(T0 + 2 * S);
+	gather_tick(T0 + 1 * S);
+	gather_tick(T0 + 2 * S);
 	count_requests(T0 + 3 * S);
-	tick(T0 + 6 * S);
+	gather_tick(T0 + 6 * S);
 	assert_in_range(hist_percentile(&leader.total, 50), 1 * MS, 2 * MS);
 	assert_in_range(hist_percentile(&leader.total, 99.99), 64 * MS,
 			65 * MS);
@@ -150,17 +150,17 @@ static void test_percentiles_are_not_averaged(void **state)
 
 static void test_idle_reports_connects_and_second_echoes(void **state)
 {
-	start(LOAD_IDLE);
+	start_parts(LOAD_IDLE);
 	open_all();
 	for (int i = 0; i <= FOLLOWERS; i++)
-		of(i)->answered_before++;
-	tick(T0 + 1 * S);
-	tick(T0 + 2 * S);
-	assert_false(tick(T0 + 6 * S));
+		stats_of(i)->answered_before++;
+	gather_tick(T0 + 1 * S);
+	gather_tick(T0 + 2 * S);
+	assert_false(gather_tick(T0 + 6 * S));
 	assert_same_hist(&leader.total, &alone.total);
 	assert_int_equal(leader.total.count, FOLLOWERS + 1);
 	for (int i = 0; i <= FOLLOWERS; i++)
-		of(i)->answered_after++; /* the run is over */
+		stats_of(i)->answered_after++; /* the run is over */
 	gather_all(&leader);
 	gather_all(&leader);
 	assert_int_equal(leader.answered_before, FOLLOWERS + 1);
@@ -169,18 +169,18 @@ static void test_idle_reports_connects_and_second_echoes(void **state)
 
 static void test_interrupted_run_is_interrupted_for_all(void **state)
 {
-	start(LOAD_ECHO);
+	start_parts(LOAD_ECHO);
 	open_all();
-	tick(T0 + 1 * S);
-	tick(T0 + 2 * S);
+	gather_tick(T0 + 1 * S);
+	gather_tick(T0 + 2 * S);
 	count_requests(T0 + 3 * S);
 	load_stats_interrupt(&alone, T0 + 3 * S);
 	clock_ns = T0 + 3 * S;
 	load_stats_interrupt(&leader, clock_ns);
 	assert_same_hist(&leader.total, &alone.total);
 	for (int i = 0; i <= FOLLOWERS; i++) {
-		assert_int_equal(of(i)->phase, LOAD_DONE);
-		assert_true(of(i)->interrupted);
+		assert_int_equal(stats_of(i)->phase, LOAD_DONE);
+		assert_true(stats_of(i)->interrupted);
 	}
 }
 
@@ -188,21 +188,21 @@ static void test_interrupted_run_is_interrupted_for_all(void **state)
 static void gather_late(struct load_stats *stats)
 {
 	if (stats->phase == LOAD_DONE) {
-		load_stats_request(of(1), MS);
-		load_stats_error(of(1), LOAD_RESET);
+		load_stats_request(stats_of(1), MS);
+		load_stats_error(stats_of(1), LOAD_RESET);
 	}
 	gather_all(stats);
 }
 
 static void test_events_after_the_end_are_not_counted(void **state)
 {
-	start(LOAD_ECHO);
+	start_parts(LOAD_ECHO);
 	leader.gather = gather_late;
 	open_all();
-	tick(T0 + 1 * S);
-	tick(T0 + 2 * S);
+	gather_tick(T0 + 1 * S);
+	gather_tick(T0 + 2 * S);
 	count_requests(T0 + 3 * S);
-	tick(T0 + 6 * S);
+	gather_tick(T0 + 6 * S);
 	assert_same_hist(&leader.total, &alone.total);
 	assert_int_equal(leader.error_count, 1);
 }
@@ -210,9 +210,9 @@ static void test_events_after_the_end_are_not_counted(void **state)
 /* Events that a thread counts before it answers belong to the measured time. */
 static void test_time_ends_when_the_threads_answer(void **state)
 {
-	start(LOAD_ECHO);
+	start_parts(LOAD_ECHO);
 	open_all();
-	tick(T0 + 1 * S);
+	gather_tick(T0 + 1 * S);
 	for (int i = 0; i < FOLLOWERS; i++)
 		late_ns[i] = (i + 1) * 10 * MS;
 	clock_ns = T0 + 2 * S;
@@ -235,18 +235,18 @@ static void test_busiest_thread_is_the_limit(void **state)
 {
 	int64_t times[FOLLOWERS + 1] = {0};
 
-	start(LOAD_ECHO);
+	start_parts(LOAD_ECHO);
 	for (int i = 0; i <= FOLLOWERS; i++)
-		load_stats_set_busy(of(i), busy_of, &times[i]);
+		load_stats_set_busy(stats_of(i), busy_of, &times[i]);
 	open_all();
 	times[1] = 1 * S; /* opening is not reported */
-	tick(T0 + 1 * S);
+	gather_tick(T0 + 1 * S);
 	times[1] += 1 * S; /* nor is warming up */
-	tick(T0 + 2 * S);
+	gather_tick(T0 + 2 * S);
 	times[0] = 1 * S;
 	times[1] += 1 * S;
 	times[2] = 399 * S / 100;
-	assert_false(tick(T0 + 6 * S));
+	assert_false(gather_tick(T0 + 6 * S));
 	assert_in_range(load_stats_busy_share(&leader) * 1000, 997, 998);
 	assert_int_equal(load_stats_limit(&leader), LOAD_LIMIT_BUSY);
 }

@@ -20,7 +20,7 @@ static const uint32_t conns_of[] = {1, 2, 3, 7, 61, 64, 1000, 10000000};
 static struct load_opts opts;
 static struct load_stats stats;
 
-static void start(uint32_t conns)
+static void start_part(uint32_t conns)
 {
 	opts = (struct load_opts){
 		.conns = conns, .rate = 1000, .ramp_ns = 10 * S};
@@ -34,7 +34,7 @@ static void test_each_connection_belongs_to_one_part(void **state)
 			unsigned n;
 			uint32_t next = 0;
 
-			start(conns_of[i]);
+			start_part(conns_of[i]);
 			n = load_parts(&opts, threads);
 			assert_in_range(n, 1, threads);
 			for (unsigned k = 0; k < n; k++) {
@@ -58,7 +58,7 @@ static void test_parts_together_send_the_request_stream(void **state)
 	struct load_part parts[N];
 	uint64_t turns[N] = {0};
 
-	start(61);
+	start_part(61);
 	for (unsigned k = 0; k < N; k++)
 		parts[k] = load_part_of(&opts, k, N);
 	for (uint64_t i = 0; i < REQUESTS; i++) {
@@ -84,7 +84,7 @@ static void test_skipped_turns_are_those_that_were_due(void **state)
 {
 	enum { N = 3 };
 
-	start(61);
+	start_part(61);
 	for (unsigned k = 0; k < N; k++) {
 		struct load_part part = load_part_of(&opts, k, N);
 
@@ -106,7 +106,7 @@ static void test_parts_together_follow_the_ramp(void **state)
 {
 	enum { N = 3 };
 
-	start(61);
+	start_part(61);
 	for (int64_t now_ns = T0; now_ns <= T0 + 10 * S; now_ns += S / 10) {
 		uint32_t all = load_stats_may_open(&stats, now_ns), sum = 0;
 

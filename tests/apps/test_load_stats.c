@@ -42,7 +42,7 @@ static int set_up(void **state)
 	return 0;
 }
 
-static int64_t busy(void *arg)
+static int64_t answer_busy(void *arg)
 {
 	assert_ptr_equal(arg, &busy_ns);
 	return busy_ns;
@@ -216,7 +216,7 @@ static void test_interrupt_keeps_the_measurements(void **state)
 static void test_busy_share_covers_the_measured_time(void **state)
 {
 	assert_true(load_stats_busy_share(&stats) < 0);
-	load_stats_set_busy(&stats, busy, &busy_ns);
+	load_stats_set_busy(&stats, answer_busy, &busy_ns);
 	busy_ns = 5 * S;
 	run_until(T0 + 2 * S);
 	busy_ns = 8 * S;
@@ -298,7 +298,7 @@ static void measure_a_thousand(void)
 {
 	int i;
 
-	load_stats_set_busy(&stats, busy, &busy_ns);
+	load_stats_set_busy(&stats, answer_busy, &busy_ns);
 	run_until(T0 + 3 * S);
 	for (i = 1; i <= 1000; i++)
 		load_stats_request(&stats, i * 1000);

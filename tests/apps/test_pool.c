@@ -30,8 +30,8 @@ static const struct pool_rules usual = {.kind = BALANCE_RR,
 					.eject_ns = 10 * S,
 					.slow_start_ns = 10 * S};
 
-static struct pool *build(const struct pool_rules *rules, const char *texts,
-			  const struct pool *old)
+static struct pool *build_pool(const struct pool_rules *rules,
+			       const char *texts, const struct pool *old)
 {
 	static struct backend_spec specs[BALANCE_MAX];
 	char copy[4096], *next = copy;
@@ -49,14 +49,14 @@ static struct pool *build(const struct pool_rules *rules, const char *texts,
 /* texts: one or more of --to, with a blank between two. */
 static void make_pool(const struct pool_rules *rules, const char *texts)
 {
-	pool = build(rules, texts, NULL);
+	pool = build_pool(rules, texts, NULL);
 	assert_non_null(pool);
 	cursor = (struct pool_cursor){0};
 }
 
 static void reload_pool(const struct pool_rules *rules, const char *texts)
 {
-	struct pool *next = build(rules, texts, pool);
+	struct pool *next = build_pool(rules, texts, pool);
 
 	assert_non_null(next);
 	pool_unref(pool);
@@ -77,7 +77,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-static struct backend *at(int i)
+static struct backend *backend_at(int i)
 {
 	return pool->entries[i].backend;
 }
@@ -95,27 +95,27 @@ static int take_any(void)
 }
 
 /* Takes a backend and releases it at once. */
-static int visit(uint64_t hash)
+static int visit_backend(uint64_t hash)
 {
 	int i = take_of(hash, POOL_ALL, 0);
 
 	if (i >= 0)
-		backend_release(at(i));
+		backend_release(backend_at(i));
 	return i;
 }
 
-static void count(unsigned n, unsigned *counts)
+static void count_choices(unsigned n, unsigned *counts)
 {
 	memset(counts, 0, BALANCE_MAX * sizeof(*counts));
 	for (uint32_t i = 0; i < n; i++) {
-		int chosen = visit(balance_hash(&i, sizeof(i)));
+		int chosen = visit_backend(balance_hash(&i, sizeof(i)));
 
 		assert_true(chosen >= 0);
 		counts[chosen]++;
 	}
 }
 
-static void eject(int i)
+static void eject_backend(int i)
 {
 	for (unsigned k = 1; k < usual.eject_after; k++)
 		assert_false(pool_failed(pool, (unsigned)i, now_ns));
@@ -134,7 +134,7 @@ static void test_equal_weights_take_turns(void **state)
 	make_pool(&usual, "10.9.0.1:1 10.9.0.2:1 10.9.0.3:1");
 	cursor.next = 1;
 	for (int i = 0; i < 9; i++)
-		assert_int_equal(visit(0), (i + 1) % 3);
+		assert_int_equal(visit_backend(0), (i + 1) % 3);
 }
 
 static void test_turns_are_in_proportion_and_apart(void **state)
@@ -144,8 +144,8 @@ static void test_turns_are_in_proportion_and_apart(void **state)
 
 	make_pool(&usual, "a=10.9.0.1:1,weight=5 b=10.9.0.2:1 c=10.9.0.3:1");
 	for (int i = 0; i < 7; i++)
-		assert_int_equal(visit(0), order[i]);
-	count(700, counts);
+		assert_int_equal(visit_backend(0), order[i]);
+	count_choices(700, counts);
 	assert_int_equal(counts[0], 500);
 	assert_int_equal(counts[1], 100);
 }
@@ -158,9 +158,9 @@ static void test_least_counts_sessions_per_weight(void **state)
 	make_pool(&rules, "a=10.9.0.1:1,weight=3 b=10.9.0.2:1");
 	for (int i = 0; i < 400; i++)
 		assert_true(take_any() >= 0);
-	assert_int_equal(at(0)->active, 300);
-	assert_int_equal(at(1)->active, 100);
-	backend_release(at(1));
+	assert_int_equal(backend_at(0)->active, 300);
+	assert_int_equal(backend_at(1)->active, 100);
+	backend_release(backend_at(1));
 	assert_int_equal(take_any(), 1);
 }
 
@@ -171,9 +171,9 @@ static void test_hash_is_in_proportion_and_steady(void **state)
 
 	rules.kind = BALANCE_HASH;
 	make_pool(&rules, "a=10.9.0.1:1,weight=3 b=10.9.0.2:1");
-	count(40000, counts);
+	count_choices(40000, counts);
 	assert_in_range(counts[0], 28500, 31500);
-	assert_int_equal(visit(77), visit(77));
+	assert_int_equal(visit_backend(77), visit_backend(77));
 }
 
 static void test_slow_start_grows_to_the_full_weight(void **state)
@@ -189,13 +189,13 @@ static void test_slow_start_grows_to_the_full_weight(void **state)
 		take_down(1);
 		assert_false(pool_report(pool, 1, true, now_ns));
 		assert_true(pool_report(pool, 1, true, now_ns));
-		count(10000, counts);
+		count_choices(10000, counts);
 		assert_in_range(counts[1], 0, 100);
 		now_ns += 5 * S; /* half the weight of the other */
-		count(10000, counts);
+		count_choices(10000, counts);
 		assert_in_range(counts[1], 2200, 3600);
 		now_ns += 5 * S;
-		count(10000, counts);
+		count_choices(10000, counts);
 		assert_in_range(counts[1], 4800, 5200);
 		pool_unref(pool);
 	}
@@ -210,47 +210,47 @@ static void test_backend_is_ejected_after_failures_and_returns(void **state)
 	assert_false(pool_failed(pool, 1, now_ns));
 	assert_false(pool_failed(pool, 1, now_ns));
 	pool_connected(pool, 1); /* begins again */
-	eject(1);
+	eject_backend(1);
 	assert_int_equal(pool_usable(pool, now_ns), 1);
-	count(1000, counts);
+	count_choices(1000, counts);
 	assert_int_equal(counts[1], 0);
 	now_ns += 10 * S;
 	assert_int_equal(pool_usable(pool, now_ns), 2);
-	count(1000, counts);
+	count_choices(1000, counts);
 	assert_in_range(counts[1], 1, 50); /* slowly at first */
 	now_ns += 10 * S;
-	count(1000, counts);
+	count_choices(1000, counts);
 	assert_int_equal(counts[1], 500);
-	assert_int_equal(at(1)->ejections, 1);
-	assert_int_equal(at(1)->failed, 5);
+	assert_int_equal(backend_at(1)->ejections, 1);
+	assert_int_equal(backend_at(1)->failed, 5);
 }
 
 static void test_last_backend_is_used_although_ejected(void **state)
 {
 	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,backup");
-	eject(0);
-	assert_int_equal(visit(0), 1);
-	eject(1);
-	assert_int_equal(visit(0), 0);
+	eject_backend(0);
+	assert_int_equal(visit_backend(0), 1);
+	eject_backend(1);
+	assert_int_equal(visit_backend(0), 0);
 	/* A check that finds it up again ends the ejection with the fall. */
 	take_down(0);
-	assert_int_equal(visit(0), 1);
+	assert_int_equal(visit_backend(0), 1);
 }
 
 static void test_backups_serve_only_while_no_primary_is_up(void **state)
 {
 	make_pool(&usual, "a=10.9.0.1:1,maxconn=1 b=10.9.0.2:1,backup "
 			  "c=10.9.0.3:1,backup");
-	assert_int_equal(visit(0), 0);
+	assert_int_equal(visit_backend(0), 0);
 	/* A backend that failed the session is not tried again. */
 	assert_int_equal(take_of(0, POOL_ALL, 1), 1);
-	backend_release(at(1));
+	backend_release(backend_at(1));
 	/* A full backend is not down. */
 	assert_int_equal(take_any(), 0);
 	assert_int_equal(take_any(), -EAGAIN);
 	take_down(0);
-	assert_int_equal(visit(0), 2);
-	assert_int_equal(visit(0), 1);
+	assert_int_equal(visit_backend(0), 2);
+	assert_int_equal(visit_backend(0), 1);
 }
 
 static void test_maxconn_is_never_exceeded(void **state)
@@ -259,9 +259,9 @@ static void test_maxconn_is_never_exceeded(void **state)
 	for (int i = 0; i < 5; i++)
 		assert_true(take_any() >= 0);
 	assert_int_equal(take_any(), -EAGAIN);
-	assert_int_equal(at(0)->active, 2);
-	assert_int_equal(at(1)->active, 3);
-	backend_release(at(0));
+	assert_int_equal(backend_at(0)->active, 2);
+	assert_int_equal(backend_at(1)->active, 3);
+	backend_release(backend_at(0));
 	assert_int_equal(take_any(), 0);
 	assert_int_equal(take_any(), -EAGAIN);
 	take_down(0);
@@ -291,11 +291,11 @@ static void *take_and_give(void *arg)
 
 		if (i < 0)
 			continue;
-		active = at(i)->active;
+		active = backend_at(i)->active;
 		if (active > worker->most)
 			worker->most = active;
 		worker->taken++;
-		backend_release(at(i));
+		backend_release(backend_at(i));
 	}
 	return NULL;
 }
@@ -323,19 +323,19 @@ static void test_maxconn_holds_for_all_shards(void **state)
 		assert_int_equal(workers[i].most, 1);
 	}
 	for (int i = 0; i < BALANCE_MAX; i++)
-		assert_int_equal(at(i)->active, 0);
+		assert_int_equal(backend_at(i)->active, 0);
 }
 
 static void test_draining_backend_gets_no_new_sessions(void **state)
 {
 	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(visit(0), 0);
-	backend_set_state(at(0), BACKEND_DOWN, now_ns);
+		assert_int_equal(visit_backend(0), 0);
+	backend_set_state(backend_at(0), BACKEND_DOWN, now_ns);
 	assert_int_equal(take_any(), -ENOENT);
-	backend_set_state(at(1), BACKEND_READY, now_ns);
-	assert_int_equal(at(1)->since_ns, now_ns);
-	assert_int_equal(visit(0), 1);
+	backend_set_state(backend_at(1), BACKEND_READY, now_ns);
+	assert_int_equal(backend_at(1)->since_ns, now_ns);
+	assert_int_equal(visit_backend(0), 1);
 }
 
 static void test_names_choose_backends(void **state)
@@ -363,16 +363,17 @@ static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 	struct backend *a, *b;
 
 	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
-	a = at(0);
-	b = backend_ref(at(1)); /* a session's */
+	a = backend_at(0);
+	b = backend_ref(backend_at(1)); /* a session's */
 	assert_int_equal(take_any(), 0);
 	assert_int_equal(take_any(), 1);
 	now_ns += S;
 	reload_pool(&usual, "c=10.9.0.3:1 a=10.9.0.1:1,weight=7,maxconn=1");
-	assert_ptr_equal(at(1), a);
+	assert_ptr_equal(backend_at(1), a);
 	assert_int_equal(a->active, 1);
 	assert_int_equal(a->since_ns, 0);
-	assert_int_equal(at(0)->since_ns, now_ns); /* new: a slow start */
+	assert_int_equal(backend_at(0)->since_ns,
+			 now_ns); /* new: a slow start */
 	assert_int_equal(pool_find(pool, b), -ENOENT);
 	assert_int_equal(b->refs, 1);
 	backend_release(b);
@@ -380,18 +381,18 @@ static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 	backend_unref(b);
 	/* The same name with another address is another backend. */
 	reload_pool(&usual, "a=10.9.0.9:1");
-	assert_int_equal(at(0)->active, 0);
+	assert_int_equal(backend_at(0)->active, 0);
 }
 
 static void test_a_reload_sets_states_that_the_file_changes(void **state)
 {
 	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
-	backend_set_state(at(0), BACKEND_DOWN, now_ns); /* by hand */
+	backend_set_state(backend_at(0), BACKEND_DOWN, now_ns); /* by hand */
 	reload_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
-	assert_int_equal(at(0)->state, BACKEND_DOWN);
-	assert_int_equal(at(1)->state, BACKEND_READY);
+	assert_int_equal(backend_at(0)->state, BACKEND_DOWN);
+	assert_int_equal(backend_at(1)->state, BACKEND_READY);
 	reload_pool(&usual, "a=10.9.0.1:1,state=drain b=10.9.0.2:1");
-	assert_int_equal(at(0)->state, BACKEND_DRAIN);
+	assert_int_equal(backend_at(0)->state, BACKEND_DRAIN);
 }
 
 static void test_backend_without_checks_is_up(void **state)
@@ -414,11 +415,11 @@ static void test_backend_is_used_once_its_name_resolves(void **state)
 	struct pool *next;
 
 	make_pool(&usual, "a=web.example:80 b=10.9.0.2:1,backup");
-	assert_int_equal(visit(0), 1);
+	assert_int_equal(visit_backend(0), 1);
 	next = pool_readdress(pool, 0, &addr);
 	pool_unref(pool);
 	pool = next;
-	assert_int_equal(visit(0), 0);
+	assert_int_equal(visit_backend(0), 0);
 	reload_pool(&usual, "b=10.9.0.2:1,backup a=web.example:80,weight=2");
 	assert_int_equal(pool->entries[1].addr.family, 4);
 }
@@ -453,7 +454,7 @@ static void test_health_shows_why_a_backend_gets_no_sessions(void **state)
 	assert_int_equal(pool_health(pool, 2, now_ns), BACKEND_UNRESOLVED);
 	take_down(0);
 	assert_int_equal(pool_health(pool, 0, now_ns), BACKEND_FAILS);
-	eject(1);
+	eject_backend(1);
 	assert_int_equal(pool_health(pool, 1, now_ns), BACKEND_EJECTED);
 	now_ns += 10 * S;
 	assert_int_equal(pool_health(pool, 1, now_ns), BACKEND_WARMING);
@@ -481,10 +482,11 @@ static void test_failures_count_by_reason(void **state)
 
 	make_pool(&usual, "a=10.9.0.1:1");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		uint64_t before = at(0)->not_made[cases[i].why];
+		uint64_t before = backend_at(0)->not_made[cases[i].why];
 
-		backend_count_failure(at(0), cases[i].err);
-		assert_int_equal(at(0)->not_made[cases[i].why], before + 1);
+		backend_count_failure(backend_at(0), cases[i].err);
+		assert_int_equal(backend_at(0)->not_made[cases[i].why],
+				 before + 1);
 	}
 	for (int i = 0; i < BACKEND_FAILURES; i++)
 		assert_non_null(backend_failure_name((enum backend_failure)i));

@@ -24,7 +24,7 @@
  * end, after every shorter prefix: none may be accepted, and none may be
  * refused if the whole is accepted.
  */
-static long parse(const void *data, size_t len, struct proxy_addrs *out)
+static long parse_header(const void *data, size_t len, struct proxy_addrs *out)
 {
 	long result = 0;
 
@@ -48,7 +48,7 @@ static long parse_text(const char *text)
 {
 	struct proxy_addrs out;
 
-	return parse(text, strlen(text), &out);
+	return parse_header(text, strlen(text), &out);
 }
 
 static void test_v1_addresses_are_parsed(void **state)
@@ -57,7 +57,8 @@ static void test_v1_addresses_are_parsed(void **state)
 	struct proxy_addrs out;
 	uint32_t ip;
 
-	assert_int_equal(parse(text, strlen(text), &out), strlen(text) - 3);
+	assert_int_equal(parse_header(text, strlen(text), &out),
+			 strlen(text) - 3);
 	assert_int_equal(out.family, 4);
 	memcpy(&ip, out.src, 4);
 	assert_int_equal(ip, inet_addr("192.0.2.7"));
@@ -66,7 +67,7 @@ static void test_v1_addresses_are_parsed(void **state)
 	assert_int_equal(out.src_port, 65535);
 	assert_int_equal(out.dst_port, 80);
 	text = "PROXY TCP6 2001:db8::1 ::1 1 2\r\n";
-	assert_int_equal(parse(text, strlen(text), &out), strlen(text));
+	assert_int_equal(parse_header(text, strlen(text), &out), strlen(text));
 	assert_int_equal(out.family, 6);
 	assert_int_equal(out.src[15], 1);
 	assert_int_equal(out.src[0], 0x20);
@@ -76,7 +77,7 @@ static void test_v1_unknown_ignores_the_rest_of_the_line(void **state)
 {
 	struct proxy_addrs out;
 
-	assert_int_equal(parse("PROXY UNKNOWN\r\n", 15, &out), 15);
+	assert_int_equal(parse_header("PROXY UNKNOWN\r\n", 15, &out), 15);
 	assert_int_equal(out.family, 0);
 	assert_int_equal(parse_text("PROXY UNKNOWN a  b c\r\n"), 22);
 }
@@ -109,9 +110,9 @@ static void test_malformed_v1_is_refused(void **state)
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
 		assert_int_equal(parse_text(wrong[i]), -EPROTO);
-	assert_int_equal(
-		parse("PROXY UNKNOWN \0\r\n", 17, &(struct proxy_addrs){0}),
-		-EPROTO);
+	assert_int_equal(parse_header("PROXY UNKNOWN \0\r\n", 17,
+				      &(struct proxy_addrs){0}),
+			 -EPROTO);
 }
 
 static void test_v1_ends_within_its_107_bytes(void **state)
@@ -123,10 +124,10 @@ static void test_v1_ends_within_its_107_bytes(void **state)
 	assert_int_equal(proxy_parse(text, 106, &out), 0);
 	assert_int_equal(proxy_parse(text, 107, &out), -EPROTO);
 	memcpy(text + 105, "\r\n", 2);
-	assert_int_equal(parse(text, 107, &out), 107);
+	assert_int_equal(parse_header(text, 107, &out), 107);
 	memset(text + 105, 'x', 2);
 	memcpy(text + 106, "\r\n", 2);
-	assert_int_equal(parse(text, 108, &out), -EPROTO);
+	assert_int_equal(parse_header(text, 108, &out), -EPROTO);
 }
 
 /* A v2 header for the bytes that follow the signature. */
@@ -135,7 +136,7 @@ static long parse_v2(const void *rest, size_t len, struct proxy_addrs *out)
 	uint8_t data[4096] = SIGNATURE;
 
 	memcpy(data + 12, rest, len);
-	return parse(data, 12 + len, out);
+	return parse_header(data, 12 + len, out);
 }
 
 static void test_v2_addresses_are_parsed(void **state)
@@ -244,7 +245,7 @@ static uint32_t answer_to(uint8_t *header, uint32_t b)
 	return slow_crc(header, SUMS_LEN);
 }
 
-static void swap(uint32_t *a, uint32_t *b)
+static void swap_words(uint32_t *a, uint32_t *b)
 {
 	uint32_t t = *a;
 
@@ -256,7 +257,7 @@ static void swap(uint32_t *a, uint32_t *b)
  * Finds the b that is its own answer. CRC is linear: every bit of b flips the
  * same bits of the answer, so Gaussian elimination finds b.
  */
-static uint32_t solve(uint8_t *header)
+static uint32_t solve_checksum(uint8_t *header)
 {
 	uint32_t left = answer_to(header, 0), rows[32], bits[32], b = 0;
 
@@ -271,8 +272,8 @@ static uint32_t solve(uint8_t *header)
 			i++;
 		if (i == 32)
 			continue;
-		swap(&rows[i], &rows[at]);
-		swap(&bits[i], &bits[at]);
+		swap_words(&rows[i], &rows[at]);
+		swap_words(&bits[i], &bits[at]);
 		for (i = at + 1; i < 32; i++)
 			if (rows[i] >> bit & 1) {
 				rows[i] ^= rows[at];
@@ -310,7 +311,7 @@ static void test_v2_has_one_checksum(void **state)
 	put_crc(header + SUM_1, slow_crc(header, SUMS_LEN));
 	assert_int_equal(proxy_parse(header, SUMS_LEN, &out), SUMS_LEN);
 	header[SUM_2 - 3] = 0x03;
-	b = solve(header);
+	b = solve_checksum(header);
 	memset(header + SUM_1, 0, 4);
 	put_crc(header + SUM_2, b);
 	put_crc(header + SUM_1, slow_crc(header, SUMS_LEN));
@@ -337,7 +338,8 @@ static void test_malformed_v2_is_refused(void **state)
 		memcpy(data, wrong[i], 4);
 		assert_int_equal(parse_v2(data, sizeof(data), &out), -EPROTO);
 	}
-	assert_int_equal(parse("\r\n\r\n\0\r\nQUIT\r", 12, &out), -EPROTO);
+	assert_int_equal(parse_header("\r\n\r\n\0\r\nQUIT\r", 12, &out),
+			 -EPROTO);
 }
 
 static void test_written_header_is_parsed_again(void **state)
@@ -355,7 +357,8 @@ static void test_written_header_is_parsed_again(void **state)
 				continue;
 			in.family = (uint8_t)family;
 			len = proxy_write(version, &in, buf);
-			assert_int_equal(parse(buf, len, &out), (long)len);
+			assert_int_equal(parse_header(buf, len, &out),
+					 (long)len);
 			assert_int_equal(out.family, family);
 			/* Section 2.2: LOCAL is for unknown addresses alone. */
 			if (version == 2)
@@ -397,7 +400,7 @@ static void test_tlvs_are_passed_on_with_an_id(void **state)
 	expected += make_tlv(wanted + expected, 0x20, "", 0);
 	expected += make_tlv(wanted + expected, 0x05, "id-1", 4);
 	n = proxy_write_tlvs(&addrs, in, len, "id-1", 4, out);
-	assert_int_equal(parse(out, n, &again), n);
+	assert_int_equal(parse_header(out, n, &again), n);
 	tlvs = proxy_tlvs(out, n, &len);
 	assert_int_equal(len, expected);
 	assert_memory_equal(tlvs, wanted, expected);

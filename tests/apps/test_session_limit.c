@@ -28,7 +28,7 @@ static pthread_barrier_t together;
 static atomic_uint now, most, served;
 
 /* Takes, is a session for a while, gives back; many times. */
-static void *serve(void *arg)
+static void *serve_sessions(void *arg)
 {
 	struct limit_waiter *waiter = arg;
 
@@ -61,7 +61,8 @@ static void *run_shard(void *arg)
 	pthread_barrier_wait(&together); /* to contend with each other */
 	for (unsigned i = 0; i < WAITERS; i++) {
 		session_limit_add(&shard->limit, &shard->waiters[i]);
-		coro_spawn(sched, NULL, serve, &shard->waiters[i], NULL);
+		coro_spawn(sched, NULL, serve_sessions, &shard->waiters[i],
+			   NULL);
 	}
 	/* A wake-up is yet to come while any of them waits. */
 	coro_sched_hold(sched, 1);

@@ -115,12 +115,12 @@ static void begin_session(void *arg)
 	shard->begins++;
 }
 
-static unsigned left(void *arg)
+static unsigned count_left(void *arg)
 {
 	return ((struct shard *)arg)->left;
 }
 
-static unsigned total(void)
+static unsigned count_total(void)
 {
 	return SHARDS * first_left;
 }
@@ -196,8 +196,8 @@ static int set_up(void **state)
 				      .what = "sessions",
 				      .timeout_ns = HOUR_NS,
 				      .begin = begin_session,
-				      .left = left,
-				      .total = total};
+				      .left = count_left,
+				      .total = count_total};
 	first_left = 2;
 	sessions_end = true;
 	return 0;

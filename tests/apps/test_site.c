@@ -42,14 +42,14 @@ static int remove_folder(void **state)
 	return in_folder_remove();
 }
 
-static const struct file *find(const struct files *in, const char *at)
+static const struct file *find_file(const struct files *in, const char *at)
 {
 	return files_find(in, at, strlen(at));
 }
 
 static void expect(const char *at, const char *text)
 {
-	const struct file *file = find(&files, at);
+	const struct file *file = find_file(&files, at);
 
 	assert_int_equal(file != NULL, text != NULL);
 	if (!text)
@@ -65,7 +65,7 @@ static void set_time(const char *name, time_t time)
 	assert_int_equal(utimensat(AT_FDCWD, in_folder(name), times, 0), 0);
 }
 
-static void nap(void)
+static void sleep_briefly(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 }
@@ -78,7 +78,7 @@ static void reload(void)
 	for (unsigned i = 0; changed == 0 && i < NAPS_MAX; i++) {
 		changed = files_reload(&again, &files, in_folder("site"));
 		if (changed == 0)
-			nap();
+			sleep_briefly();
 	}
 	assert_int_equal(changed, 1);
 	files_free(&files);
@@ -92,11 +92,11 @@ static void test_nothing_has_changed(void **state)
 	write_file("site/index.html.gz", "gzip");
 	set_time("site/note.txt", time(NULL) + 86400);
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
-	data = find(&files, "/note.txt")->own.data;
+	data = find_file(&files, "/note.txt")->own.data;
 	for (unsigned i = 0; i < 3; i++)
 		assert_int_equal(
 			files_reload(&again, &files, in_folder("site")), 0);
-	assert_ptr_equal(find(&files, "/note.txt")->own.data, data);
+	assert_ptr_equal(find_file(&files, "/note.txt")->own.data, data);
 	expect("/note.txt", "note");
 }
 
@@ -107,27 +107,28 @@ static void test_changed_files_are_loaded_again(void **state)
 	write_file("types", "text/x-new new\n");
 	snprintf(types, sizeof(types), "%s/types", folder);
 	assert_int_equal(files_load(&files, in_folder("site"), types), 0);
-	strcpy(etag, find(&files, "/note.txt")->own.etag);
+	strcpy(etag, find_file(&files, "/note.txt")->own.etag);
 	write_file("site/note.txt", "NOTE"); /* as long, in the same second */
 	reload();
 	expect("/note.txt", "NOTE");
 	expect("/", "index");
-	assert_string_not_equal(etag, find(&files, "/note.txt")->own.etag);
+	assert_string_not_equal(etag, find_file(&files, "/note.txt")->own.etag);
 	write_file("site/made.new", "new");
 	reload();
-	assert_string_equal(find(&files, "/made.new")->type, "text/x-new");
+	assert_string_equal(find_file(&files, "/made.new")->type, "text/x-new");
 	write_file("site/note.txt.gz", "gzip");
 	reload();
-	assert_non_null(find(&files, "/note.txt")->gzip);
-	assert_non_null(strstr(find(&files, "/note.txt")->own.fields, "Vary"));
+	assert_non_null(find_file(&files, "/note.txt")->gzip);
+	assert_non_null(
+		strstr(find_file(&files, "/note.txt")->own.fields, "Vary"));
 	unlink(in_folder("site/note.txt.gz"));
 	unlink(in_folder("site/index.html"));
 	reload();
-	assert_null(find(&files, "/note.txt")->gzip);
+	assert_null(find_file(&files, "/note.txt")->gzip);
 	expect("/", NULL);
 	set_time("site/note.txt", 784111777);
 	reload();
-	assert_int_equal(find(&files, "/note.txt")->modified, 784111777);
+	assert_int_equal(find_file(&files, "/note.txt")->modified, 784111777);
 	assert_int_equal(files.n, 2);
 }
 
@@ -142,7 +143,7 @@ static void test_change_that_the_times_do_not_show(void **state)
 	set_time("site/note.txt", now);
 	reload();
 	expect("/note.txt", "NOTE");
-	assert_int_equal(find(&files, "/note.txt")->modified, now);
+	assert_int_equal(find_file(&files, "/note.txt")->modified, now);
 }
 
 static void test_old_content_stays_while_it_is_used(void **state)
@@ -151,15 +152,15 @@ static void test_old_content_stays_while_it_is_used(void **state)
 	int changed = 0;
 
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
-	data = find(&files, "/note.txt")->own.data;
+	data = find_file(&files, "/note.txt")->own.data;
 	write_file("site/note.txt", "other");
 	while (changed == 0)
 		changed = files_reload(&again, &files, in_folder("site"));
 	assert_int_equal(changed, 1);
 	assert_memory_equal(data, "note", 4); /* ASan, if it is freed */
 	/* Unchanged content is in memory once. */
-	assert_ptr_equal(find(&again, "/")->own.data,
-			 find(&files, "/")->own.data);
+	assert_ptr_equal(find_file(&again, "/")->own.data,
+			 find_file(&files, "/")->own.data);
 	files_free(&files);
 	files = again;
 	expect("/", "index");
@@ -225,7 +226,8 @@ static void test_file_that_changes_while_it_is_read_is_read_again(void **state)
 	int fd = open_note(&st);
 
 	for (unsigned i = 0; i < 10; i++)
-		nap(); /* its last change is older than a tick of the kernel */
+		sleep_briefly(); /* its last change is older than a tick of the
+				    kernel */
 	write_file("site/note.txt", "a longer note"); /* after its length */
 	assert_int_equal(content_get(fd, &st, NULL, &content), 0);
 	assert_int_equal(content->len, 13);
@@ -307,7 +309,7 @@ static struct site *await_next(void)
 
 	for (unsigned i = 0; !next && i < NAPS_MAX; i++) {
 		site_ask(&loader);
-		nap();
+		sleep_briefly();
 		next = site_take_next(&loader);
 	}
 	assert_non_null(next);
@@ -336,7 +338,7 @@ static unsigned await_line(const char *part)
 		if (has)
 			return n;
 		site_ask(&loader);
-		nap();
+		sleep_briefly();
 	}
 	fail_msg("'%s' is not said", part);
 	return 0;
@@ -351,7 +353,7 @@ static void await_sites(unsigned n)
 		site_ask(&loader);
 		while (asked)
 			sem_getvalue(&loader.asked, &asked);
-		nap();
+		sleep_briefly();
 		if (loader.sites == n)
 			return;
 	}
@@ -381,13 +383,13 @@ static void test_answers_keep_the_site_that_they_began_with(void **state)
 	site_use(&a, second);
 	site_use(&b, second);
 	await_sites(2); /* one answer of the first shard is in progress */
-	assert_memory_equal(find(&first->files, "/note.txt")->own.data, "note",
-			    4);
+	assert_memory_equal(find_file(&first->files, "/note.txt")->own.data,
+			    "note", 4);
 	assert_ptr_equal(site_get(&a), second);
 	site_put(&a, second);
 	site_put(&a, first);
 	await_sites(1);
-	assert_memory_equal(find(&a.site->files, "/note.txt")->own.data,
+	assert_memory_equal(find_file(&a.site->files, "/note.txt")->own.data,
 			    "other", 5);
 	/* Lent bytes stay after the answer has ended. */
 	first = site_get(&b);
@@ -459,8 +461,8 @@ static void test_link_to_nothing_while_served(void **state)
 	before = await_line("2 names");
 	write_file("site/new.txt", "new");
 	site_use(&here, await_next());
-	assert_non_null(find(&here.site->files, "/new.txt"));
-	assert_null(find(&here.site->files, "/second"));
+	assert_non_null(find_file(&here.site->files, "/new.txt"));
+	assert_null(find_file(&here.site->files, "/second"));
 	assert_int_equal(lines_said("", &has), before + 1); /* it has changed */
 	site_close(&loader);
 }

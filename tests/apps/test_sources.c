@@ -14,7 +14,7 @@
 
 static struct sources sources;
 
-static struct source_key key(const char *text)
+static struct source_key key_of(const char *text)
 {
 	struct sockaddr_storage addr = {0};
 	struct sockaddr_in *in = (void *)&addr;
@@ -31,29 +31,29 @@ static struct source_key key(const char *text)
 
 static void test_each_source_is_counted_apart(void **state)
 {
-	assert_int_equal(sources_add(&sources, key("10.0.0.1")), 0);
-	assert_int_equal(sources_add(&sources, key("10.0.0.1")), 0);
-	assert_int_equal(sources_add(&sources, key("10.0.0.2")), 0);
-	assert_int_equal(sources_count(&sources, key("10.0.0.1")), 2);
-	assert_int_equal(sources_count(&sources, key("10.0.0.2")), 1);
-	assert_int_equal(sources_count(&sources, key("10.0.0.3")), 0);
-	sources_remove(&sources, key("10.0.0.1"));
-	sources_remove(&sources, key("10.0.0.2"));
-	assert_int_equal(sources_count(&sources, key("10.0.0.1")), 1);
-	assert_int_equal(sources_count(&sources, key("10.0.0.2")), 0);
-	sources_remove(&sources, key("10.0.0.1"));
+	assert_int_equal(sources_add(&sources, key_of("10.0.0.1")), 0);
+	assert_int_equal(sources_add(&sources, key_of("10.0.0.1")), 0);
+	assert_int_equal(sources_add(&sources, key_of("10.0.0.2")), 0);
+	assert_int_equal(sources_count(&sources, key_of("10.0.0.1")), 2);
+	assert_int_equal(sources_count(&sources, key_of("10.0.0.2")), 1);
+	assert_int_equal(sources_count(&sources, key_of("10.0.0.3")), 0);
+	sources_remove(&sources, key_of("10.0.0.1"));
+	sources_remove(&sources, key_of("10.0.0.2"));
+	assert_int_equal(sources_count(&sources, key_of("10.0.0.1")), 1);
+	assert_int_equal(sources_count(&sources, key_of("10.0.0.2")), 0);
+	sources_remove(&sources, key_of("10.0.0.1"));
 }
 
 static void test_source_is_an_address_or_a_prefix(void **state)
 {
-	assert_int_equal(sources_add(&sources, key("fd00:1:2:3::1")), 0);
-	assert_int_equal(sources_count(&sources, key("fd00:1:2:3:4::5")), 1);
-	assert_int_equal(sources_count(&sources, key("fd00:1:2:4::1")), 0);
-	assert_int_equal(sources_add(&sources, key("::ffff:10.0.0.1")), 0);
-	assert_int_equal(sources_count(&sources, key("10.0.0.1")), 1);
-	assert_int_equal(sources_count(&sources, key("::ffff:10.0.0.2")), 0);
-	sources_remove(&sources, key("fd00:1:2:3::2"));
-	sources_remove(&sources, key("10.0.0.1"));
+	assert_int_equal(sources_add(&sources, key_of("fd00:1:2:3::1")), 0);
+	assert_int_equal(sources_count(&sources, key_of("fd00:1:2:3:4::5")), 1);
+	assert_int_equal(sources_count(&sources, key_of("fd00:1:2:4::1")), 0);
+	assert_int_equal(sources_add(&sources, key_of("::ffff:10.0.0.1")), 0);
+	assert_int_equal(sources_count(&sources, key_of("10.0.0.1")), 1);
+	assert_int_equal(sources_count(&sources, key_of("::ffff:10.0.0.2")), 0);
+	sources_remove(&sources, key_of("fd00:1:2:3::2"));
+	sources_remove(&sources, key_of("10.0.0.1"));
 }
 
 static void test_entry_is_freed_with_its_last_client(void **state)

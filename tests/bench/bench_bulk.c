@@ -79,7 +79,7 @@ static void open_stack(enum side side, int cpu)
 	}
 }
 
-static void serve(int cpu)
+static void serve_bulk(int cpu)
 {
 	freopen("/dev/null", "w", stdout);
 	open_stack(SERVER, cpu);
@@ -87,7 +87,7 @@ static void serve(int cpu)
 	_exit(0);
 }
 
-static void load(int cpu)
+static void load_bulk(int cpu)
 {
 	while (access(conf.path, F_OK) < 0)
 		usleep(10000);
@@ -119,10 +119,10 @@ static void run_pair(void)
 	two_cpus(&a, &b);
 	server = fork();
 	if (server == 0)
-		serve(a);
+		serve_bulk(a);
 	client = fork();
 	if (client == 0)
-		load(b);
+		load_bulk(b);
 	waitpid(client, NULL, 0);
 	kill(server, SIGTERM);
 	waitpid(server, NULL, 0);

@@ -98,7 +98,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 
 /* ---- the run ---- */
 
-static double cpu_s(void)
+static double cpu_seconds(void)
 {
 	struct timespec t;
 
@@ -123,7 +123,7 @@ static double transfer(uint64_t bytes)
 	return (double)waiting / (double)rounds;
 }
 
-static void run(enum how how, unsigned streams)
+static void run_streams(enum how how, unsigned streams)
 {
 	struct net_listener *listener;
 	struct net_opts opts;
@@ -144,9 +144,9 @@ static void run(enum how how, unsigned streams)
 	for (unsigned i = 0; i < streams; i++)
 		net_spawn(bulk.stack, "send", bulk_send, NULL);
 	transfer((uint64_t)conf.mib << 18);
-	begun_s = cpu_s();
+	begun_s = cpu_seconds();
 	waiting = transfer((uint64_t)conf.mib << 20);
-	ns = (cpu_s() - begun_s) * 1e9 / conf.mib / 1024;
+	ns = (cpu_seconds() - begun_s) * 1e9 / conf.mib / 1024;
 	printf("%4u streams, %s: %6.1f ns of CPU a KiB, %.0f frames wait\n",
 	       streams, how_names[how], ns, waiting);
 	fflush(stdout);
@@ -190,11 +190,11 @@ int main(int argc, char **argv)
 			     .received = &received};
 	for (enum how how = COPIED; how < HOWS; how++) {
 		if (conf.streams.n == 0) {
-			run(how, 1);
-			run(how, 64);
+			run_streams(how, 1);
+			run_streams(how, 64);
 		}
 		for (unsigned i = 0; i < conf.streams.n; i++)
-			run(how, conf.streams.numbers[i]);
+			run_streams(how, conf.streams.numbers[i]);
 	}
 	return 0;
 }

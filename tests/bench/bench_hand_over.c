@@ -49,7 +49,7 @@ static struct glue_frame *new_frame(uint16_t src_port)
 	return f;
 }
 
-static void pin(unsigned cpu)
+static void pin_cpu(unsigned cpu)
 {
 	cpu_set_t set;
 
@@ -71,7 +71,7 @@ static void *take_frames(void *arg)
 	struct glue_frame *frames[GLUE_BURST];
 	char *error = arg;
 
-	pin(1);
+	pin_cpu(1);
 	if (glue_thread_enter(1, error, 256) < 0 ||
 	    open_port(1, error, 256) < 0) {
 		ready = -1;
@@ -164,14 +164,14 @@ static void print_row(const char *where, double home, double over)
 	       where, home, over, over - home);
 }
 
-static int run(char *error, size_t len)
+static int run_hand_over(char *error, size_t len)
 {
 	uint16_t fold = glue_flow_fold("\12\0\0\2", "\12\0\0\1", 4);
 	uint16_t src_ports[2] = {1000, 1000};
 	double home[TURNS], over[TURNS];
 	pthread_t taker;
 
-	pin(0);
+	pin_cpu(0);
 	for (unsigned i = 0; i < 2; i++) {
 		if (open_port(i, error, len) < 0)
 			return 1;
@@ -216,7 +216,7 @@ int main(void)
 
 	if (glue_link_parse("ring:r0", &link, error, sizeof(error)) == 0 &&
 	    glue_eal_start(&conf, error, sizeof(error)) == 0) {
-		status = run(error, sizeof(error));
+		status = run_hand_over(error, sizeof(error));
 		glue_eal_stop();
 	}
 	if (status)

@@ -67,7 +67,7 @@ static unsigned flow_of(const uint8_t *frame)
 	return ((get32(frame + 30) - 0x0a010001) << 14) + port - 1024;
 }
 
-static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
+static struct glue_frame *forge_segment(unsigned i, uint8_t flags, unsigned len)
 {
 	unsigned headers = 54 + options;
 	struct glue_frame *frame = array_take(headers + len);
@@ -88,7 +88,7 @@ static struct glue_frame *forge(unsigned i, uint8_t flags, unsigned len)
 
 /* ---- a connection for each request ---- */
 
-static struct glue_frame *go_on(unsigned i)
+static struct glue_frame *next_segment(unsigned i)
 {
 	static const struct {
 		uint8_t flags, len, counts;
@@ -102,7 +102,7 @@ static struct glue_frame *go_on(unsigned i)
 
 	if (step == WAITS)
 		return NULL;
-	frame = forge(i, what[step].flags, what[step].len);
+	frame = forge_segment(i, what[step].flags, what[step].len);
 	if (!frame)
 		return NULL;
 	flow->snd += what[step].counts;
@@ -133,7 +133,7 @@ static unsigned receive_once(struct glue_frame **frames, unsigned max)
 	unsigned n = 0;
 
 	for (unsigned seen = 0; n < max && seen < n_conns; seen++) {
-		frames[n] = go_on(next_flow++ % n_conns);
+		frames[n] = next_segment(next_flow++ % n_conns);
 		n += frames[n] != NULL;
 	}
 	return n;
@@ -155,8 +155,8 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 
 		if (flow->asked || (opening && flow->up))
 			continue;
-		frames[n] = opening ? forge(i, SYN, 0)
-				    : forge(i, PSH | ACK, PAYLOAD);
+		frames[n] = opening ? forge_segment(i, SYN, 0)
+				    : forge_segment(i, PSH | ACK, PAYLOAD);
 		if (!frames[n])
 			break;
 		flow->snd += opening ? 1 : PAYLOAD;
@@ -187,7 +187,7 @@ static void answer_arp(const uint8_t *request)
 
 static void finish_handshake(unsigned i)
 {
-	struct glue_frame *frame = forge(i, ACK, 0);
+	struct glue_frame *frame = forge_segment(i, ACK, 0);
 	unsigned len = 54 + options;
 	struct pbuf *p = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
 
@@ -228,7 +228,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame)
 
 /* ---- the run ---- */
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -278,7 +278,7 @@ static void *accept_posix(void *arg)
 }
 #endif
 
-static void serve(struct net_stack *stack)
+static void serve_echo(struct net_stack *stack)
 {
 	struct net_listener *listener;
 
@@ -295,7 +295,8 @@ static void serve(struct net_stack *stack)
 #endif
 	if (net_listen(stack, &net_addr_any(7), 1 << 22, &listener) < 0)
 		exit(1);
-	net_listener_serve(listener, conf.how == COPIES ? echo_copied : echo,
+	net_listener_serve(listener,
+			   conf.how == COPIES ? echo_copied : echo_handler,
 			   NULL);
 }
 
@@ -323,7 +324,7 @@ static double seconds(clockid_t clock)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static double cpu_s(void)
+static double cpu_seconds(void)
 {
 	return seconds(CLOCK_THREAD_CPUTIME_ID);
 }
@@ -368,7 +369,7 @@ static void make_clients(unsigned conns)
 }
 
 /* Pins each shard to a CPU, as far as there are enough. */
-static void pin(unsigned shard)
+static void pin_shard(unsigned shard)
 {
 	cpu_set_t set;
 
@@ -386,25 +387,26 @@ static void *run_shard(void *arg)
 	double begun_s;
 	uint64_t from;
 
-	pin(work->shard);
+	pin_shard(work->shard);
 	make_clients(work->conns);
 	if (net_shard_open(work->opts, work->shard) < 0)
 		exit(1);
 	stack = net_here();
-	serve(stack);
+	serve_echo(stack);
 	listen_besides(stack, work->listeners - 1);
-	begun_s = cpu_s();
+	begun_s = cpu_seconds();
 	if (!conf.once)
 		open_all(stack);
-	work->opened_ns = (cpu_s() - begun_s) * 1e9 / work->conns;
+	work->opened_ns = (cpu_seconds() - begun_s) * 1e9 / work->conns;
 	for (from = answers; answers - from < conf.requests / 4;)
 		round_and_replies(stack);
 	pthread_barrier_wait(&barrier);
 	work->from_s = seconds(CLOCK_MONOTONIC);
-	begun_s = cpu_s();
+	begun_s = cpu_seconds();
 	for (from = answers; answers - from < conf.requests;)
 		round_and_replies(stack);
-	work->echo_ns = (cpu_s() - begun_s) * 1e9 / (double)(answers - from);
+	work->echo_ns =
+		(cpu_seconds() - begun_s) * 1e9 / (double)(answers - from);
 	work->to_s = seconds(CLOCK_MONOTONIC);
 	net_shard_close(stack);
 	free(flows);
@@ -435,7 +437,7 @@ static void report(const struct work *work)
 	fflush(stdout);
 }
 
-static void run(unsigned conns, unsigned listeners)
+static void run_conns(unsigned conns, unsigned listeners)
 {
 	struct work work[NET_MAX_SHARDS];
 	pthread_t threads[NET_MAX_SHARDS];
@@ -523,13 +525,13 @@ int main(int argc, char **argv)
 	memcpy(header + 54, "\1\1\10\12", 4);
 	put16(header + 48, 65535);
 	if (conf.conns.n == 0) {
-		run(64, 1);
-		run(1000, 1);
-		run(100000, 1);
-		run(100000, 100);
-		run(100000, 10000);
+		run_conns(64, 1);
+		run_conns(1000, 1);
+		run_conns(100000, 1);
+		run_conns(100000, 100);
+		run_conns(100000, 10000);
 	}
 	for (unsigned i = 0; i < conf.conns.n; i++)
-		run(conf.conns.numbers[i], 1);
+		run_conns(conf.conns.numbers[i], 1);
 	return 0;
 }

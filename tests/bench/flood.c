@@ -29,7 +29,7 @@ static void on_signal(int number)
 	stopped = 1;
 }
 
-static void die(const char *what, const char *why)
+static void die_because(const char *what, const char *why)
 {
 	fprintf(stderr, "flood: %s: %s\n", what, why);
 	exit(1);
@@ -57,7 +57,7 @@ static void ask_due(struct flood *fl)
 }
 
 /* One turn: receives a burst, handles it, sends due requests. */
-static void turn(struct flood *fl)
+static void run_turn(struct flood *fl)
 {
 	struct glue_frame *frames[GLUE_BURST];
 	unsigned n = glue_rx_raw(fl->port, frames, GLUE_BURST);
@@ -128,7 +128,7 @@ static void turn_until(struct flood *fl, int64_t end_ns)
 		else if (fl->mode == FLOOD_UDP)
 			flood_udp_turn(fl);
 		else
-			turn(fl);
+			run_turn(fl);
 	}
 }
 
@@ -139,7 +139,7 @@ static void wait_link(struct flood *fl)
 	while (!glue_port_link_up(fl->port)) {
 		fl->now_ns = glue_now_ns();
 		if (stopped || fl->now_ns > end_ns)
-			die("the link", "it is not up");
+			die_because("the link", "it is not up");
 	}
 }
 
@@ -153,7 +153,7 @@ static void find_server(struct flood *fl)
 			exit(1);
 	}
 	if (!fl->mac_known)
-		die("the server", "it does not answer ARP");
+		die_because("the server", "it does not answer ARP");
 }
 
 static void open_all(struct flood *fl)
@@ -163,11 +163,12 @@ static void open_all(struct flood *fl)
 	while (!stopped && fl->open < fl->conns) {
 		while (fl->opening < OPENS_AT_ONCE && fl->next_open < fl->conns)
 			flood_connect(fl, fl->next_open++);
-		turn(fl);
+		run_turn(fl);
 		if (fl->now_ns - begun_ns > OPEN_S * 1000 * MS)
-			die("opening", "it takes too long");
+			die_because("opening", "it takes too long");
 		if (fl->resets)
-			die("opening", "the server refuses connections");
+			die_because("opening",
+				    "the server refuses connections");
 	}
 	fl->open_ns = fl->now_ns - begun_ns;
 }
@@ -193,7 +194,7 @@ static void start_load(struct flood *fl)
 			flood_ask(fl, i, fl->now_ns);
 		}
 		if (i % 32 == 31)
-			turn(fl);
+			run_turn(fl);
 	}
 }
 
@@ -220,14 +221,14 @@ static void reset_all(struct flood *fl)
 	for (uint32_t i = 0; i < fl->conns && !stopped; i++) {
 		flood_reset(fl, i);
 		if (i % 32 == 31)
-			turn(fl);
+			run_turn(fl);
 	}
 	turn_until(fl, fl->now_ns + 20 * MS);
 }
 
 /* ---- the report ---- */
 
-static double us(const struct flood *fl, double percent)
+static double percentile_us(const struct flood *fl, double percent)
 {
 	return (double)hist_percentile(&fl->latency, percent) / 1e3;
 }
@@ -252,15 +253,16 @@ static int report(const struct flood *fl)
 		", \"unexpected\": %" PRIu64 "}\n",
 		fl->conns, fl->size, fl->rate, s, fl->answers,
 		s > 0 ? (double)fl->answers / s : 0, fl->bytes,
-		s > 0 ? (double)fl->bytes / s : 0, us(fl, 50), us(fl, 90),
-		us(fl, 99), us(fl, 99.9), us(fl, 99.99),
+		s > 0 ? (double)fl->bytes / s : 0, percentile_us(fl, 50),
+		percentile_us(fl, 90), percentile_us(fl, 99),
+		percentile_us(fl, 99.9), percentile_us(fl, 99.99),
 		(double)fl->latency.max / 1e3,
 		fl->open_ns ? (double)fl->conns * 1e9 / (double)fl->open_ns : 0,
 		s > 0 ? (double)fl->busy_ns / 1e9 / s : 0,
 		s > 0 ? (double)fl->syns / s : 0, fl->resent, fl->wrong,
 		fl->resets, fl->unexpected);
 	if (fl->json && fclose(out) != 0)
-		die("--json", strerror(errno));
+		die_because("--json", strerror(errno));
 	return stopped || fl->wrong || fl->resets || fl->answers == 0;
 }
 
@@ -373,7 +375,7 @@ static const struct opt rows[] = {
 
 COMMAND_SET(flood_opts, rows, check_options);
 
-static void start(struct flood *fl)
+static void start_flood(struct flood *fl)
 {
 	struct glue_eal_conf eal = {.links = &fl->link,
 				    .n_links = 1,
@@ -386,15 +388,15 @@ static void start(struct flood *fl)
 
 	if (glue_eal_start(&eal, err, sizeof(err)) < 0 ||
 	    glue_port_open(0, &conf, &fl->port, err, sizeof(err)) < 0)
-		die("the link", err);
+		die_because("the link", err);
 	fl->flows = mmap(NULL, (size_t)fl->conns * sizeof(struct flow),
 			 PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (fl->flows == MAP_FAILED)
-		die("flows", "no memory");
+		die_because("flows", "no memory");
 	fl->acks = calloc(FLOOD_ACKS, sizeof(*fl->acks));
 	if (!fl->acks)
-		die("ACKs", "no memory");
+		die_because("ACKs", "no memory");
 	madvise(fl->flows, (size_t)fl->conns * sizeof(struct flow),
 		MADV_HUGEPAGE);
 	for (uint32_t i = 0; i < fl->conns; i++)
@@ -402,7 +404,7 @@ static void start(struct flood *fl)
 			(uint16_t)(FLOOD_PORT_FIRST +
 				   (i & ((1u << FLOOD_PORTS_BITS) - 1)));
 	if (fl->mode == FLOOD_BULK && !flood_bulk_init(fl))
-		die("bulk", "no memory");
+		die_because("bulk", "no memory");
 	hist_reset(&fl->latency);
 	fl->now_ns = glue_now_ns();
 }
@@ -421,7 +423,7 @@ int main(int argc, char **argv)
 	command_line_read(&line, argc, argv, fl);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	start(fl);
+	start_flood(fl);
 	wait_link(fl);
 	if (fl->mode != FLOOD_BOUNCE)
 		find_server(fl);

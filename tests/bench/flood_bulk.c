@@ -58,7 +58,7 @@ static void mark_dirty(struct flood *fl, uint32_t index)
 }
 
 /* Sends as much as fits; each segment acknowledges, too. */
-static void pump(struct flood *fl, uint32_t index)
+static void pump_stream(struct flood *fl, uint32_t index)
 {
 	struct flow *flow = &fl->flows[index];
 	uint32_t window = flow->bulk.wnd < fl->bulk_window ? flow->bulk.wnd
@@ -94,7 +94,7 @@ void flood_bulk_turn(struct flood *fl)
 
 		if (flow->state != FLOW_ASKED)
 			continue;
-		pump(fl, index);
+		pump_stream(fl, index);
 		if (flow->unacked)
 			flood_send_bare(fl, index, ACK);
 		if (flow->unacked)

@@ -18,7 +18,7 @@
  * Returns eight bytes of a stream; they depend on every bit of position and
  * flow.
  */
-static inline uint64_t word(uint32_t index, uint32_t position)
+static inline uint64_t pattern_word(uint32_t index, uint32_t position)
 {
 	uint64_t x = ((uint64_t)index << 32 | position) + 1;
 
@@ -26,10 +26,11 @@ static inline uint64_t word(uint32_t index, uint32_t position)
 	return x ^ x >> 32;
 }
 
-static void fill(uint8_t *to, uint32_t index, uint32_t position, unsigned len)
+static void fill_pattern(uint8_t *to, uint32_t index, uint32_t position,
+			 unsigned len)
 {
 	for (unsigned at = 0; at < len; at += 8) {
-		uint64_t w = word(index, position + at);
+		uint64_t w = pattern_word(index, position + at);
 
 		memcpy(to + at, &w, len - at < 8 ? len - at : 8);
 	}
@@ -39,8 +40,8 @@ static void fill(uint8_t *to, uint32_t index, uint32_t position, unsigned len)
  * Returns whether len bytes are those from `from` on of the request at
  * `position`.
  */
-static bool same(const uint8_t *data, uint32_t index, uint32_t position,
-		 unsigned from, unsigned len)
+static bool has_pattern(const uint8_t *data, uint32_t index, uint32_t position,
+			unsigned from, unsigned len)
 {
 	if (from % 8 == 0 && len % 8 == 0) {
 		uint64_t differ = 0;
@@ -49,13 +50,13 @@ static bool same(const uint8_t *data, uint32_t index, uint32_t position,
 			uint64_t w;
 
 			memcpy(&w, data + at, 8);
-			differ |= w ^ word(index, position + from + at);
+			differ |= w ^ pattern_word(index, position + from + at);
 		}
 		return differ == 0;
 	}
 	for (unsigned i = 0; i < len; i++) {
 		unsigned at = from + i;
-		uint64_t w = word(index, position + at / 8 * 8);
+		uint64_t w = pattern_word(index, position + at / 8 * 8);
 
 		if (data[i] != (uint8_t)(w >> at % 8 * 8))
 			return false;
@@ -73,9 +74,9 @@ static uint32_t address_of(const struct flood *fl, uint32_t index)
 /*
  * Builds a segment to the server without its payload; NULL if no frame is free.
  */
-static struct glue_frame *forge(struct flood *fl, uint32_t from,
-				const struct flow *flow, uint8_t flags,
-				unsigned options, unsigned len)
+static struct glue_frame *forge_segment(struct flood *fl, uint32_t from,
+					const struct flow *flow, uint8_t flags,
+					unsigned options, unsigned len)
 {
 	struct glue_frame *frame =
 		glue_tx_alloc(fl->port, HEAD + options + len);
@@ -111,8 +112,8 @@ struct glue_frame *flood_segment(struct flood *fl, uint32_t index,
 				 uint8_t flags, unsigned options, unsigned len)
 {
 	struct flow *flow = &fl->flows[index];
-	struct glue_frame *frame =
-		forge(fl, address_of(fl, index), flow, flags, options, len);
+	struct glue_frame *frame = forge_segment(fl, address_of(fl, index),
+						 flow, flags, options, len);
 
 	if (!frame)
 		return NULL;
@@ -154,12 +155,12 @@ static void send_syn(struct flood *fl, uint32_t index)
 void flood_syns(struct flood *fl)
 {
 	for (unsigned i = 0; i < SYNS_A_TURN && !glue_tx_busy(fl->port); i++) {
-		uint64_t w = word((uint32_t)fl->syns, 0);
+		uint64_t w = pattern_word((uint32_t)fl->syns, 0);
 		const struct flow flow = {.port = (uint16_t)(w >> 17 | 1024),
 					  .snd = (uint32_t)(w >> 32)};
 		struct glue_frame *frame =
-			forge(fl, SYN_SOURCES | (w & 0x1ffff), &flow, SYN,
-			      syn_options(fl), 0);
+			forge_segment(fl, SYN_SOURCES | (w & 0x1ffff), &flow,
+				      SYN, syn_options(fl), 0);
 
 		if (!frame)
 			return;
@@ -177,7 +178,7 @@ static void send_request(struct flood *fl, uint32_t index)
 		fl->unsent[fl->n_unsent++] = index;
 	if (!frame)
 		return;
-	fill(frame->data + HEAD, index, fl->flows[index].snd, fl->size);
+	fill_pattern(frame->data + HEAD, index, fl->flows[index].snd, fl->size);
 	glue_tx(fl->port, frame);
 }
 
@@ -415,7 +416,7 @@ static void take_data(struct flood *fl, uint32_t index, const uint8_t *data,
 		fl->unexpected++;
 		return;
 	}
-	if (!same(data, index, flow->snd, flow->got, len))
+	if (!has_pattern(data, index, flow->snd, flow->got, len))
 		fl->wrong++;
 	flow->rcv += len;
 	flow->got = (uint16_t)(flow->got + len);

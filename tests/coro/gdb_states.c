@@ -166,7 +166,7 @@ noinline static void deeper(void (*block)(void))
 	STAY;
 }
 
-static void *body(void *arg)
+static void *run_state(void *arg)
 {
 	deeper((void (*)(void))arg);
 	STAY;
@@ -185,8 +185,8 @@ static struct coro *new_coro(const char *name, void (*block)(void),
 		.save_fp = kind == CORO_STACK_PRIVATE,
 	};
 	struct coro *co = NULL;
-	int err = how == SPAWN ? coro_spawn(sched, &attr, body, block, &co)
-			       : coro_create(sched, &attr, body, &co);
+	int err = how == SPAWN ? coro_spawn(sched, &attr, run_state, block, &co)
+			       : coro_create(sched, &attr, run_state, &co);
 
 	if (err < 0)
 		exit(1);

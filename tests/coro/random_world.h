@@ -68,7 +68,7 @@ static struct coro_chan *chans[CHANS];
 static const size_t capacity[CHANS] = {0, 1, 3};
 static unsigned long sent[CHANS], received[CHANS]; /* values */
 
-static unsigned dice(unsigned n)
+static unsigned draw_below(unsigned n)
 {
 	rng ^= rng << 13;
 	rng ^= rng >> 7;
@@ -78,12 +78,12 @@ static unsigned dice(unsigned n)
 
 static bool chance(unsigned percent)
 {
-	return dice(100) < percent;
+	return draw_below(100) < percent;
 }
 
 static int64_t some_deadline(void)
 {
-	return chance(30) ? CORO_FOREVER : fake_now + dice(DEADLINE_MAX);
+	return chance(30) ? CORO_FOREVER : fake_now + draw_below(DEADLINE_MAX);
 }
 
 static struct coro_attr some_attr(void)

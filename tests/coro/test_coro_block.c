@@ -196,19 +196,19 @@ static struct waiter {
 	int err;
 } waiter;
 
-static void *waits(void *arg)
+static void *wait_body(void *arg)
 {
 	coro_deadline_set(waiter.inherited);
 	waiter.err = waiter.call(waiter.own);
 	return NULL;
 }
 
-static struct coro *start(size_t i, int64_t own, int64_t inherited)
+static struct coro *start_blocked(size_t i, int64_t own, int64_t inherited)
 {
 	struct coro *co = NULL;
 
 	waiter = (struct waiter){calls[i].call, own, inherited, 1};
-	assert_int_equal(coro_spawn(the_sched, NULL, waits, NULL, &co), 0);
+	assert_int_equal(coro_spawn(the_sched, NULL, wait_body, NULL, &co), 0);
 	run_idle(the_sched);
 	assert_int_equal(waiter.err, 1);
 	return co;
@@ -227,24 +227,26 @@ static void check_times_out(struct coro *co)
 static void test_inherited_deadline_ends_every_wait(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++)
-		check_times_out(start(i, CORO_FOREVER, fake_now + 5 * MS));
+		check_times_out(
+			start_blocked(i, CORO_FOREVER, fake_now + 5 * MS));
 }
 
 static void test_own_deadline_ends_every_wait(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++)
 		if (calls[i].call != by_sleep)
-			check_times_out(
-				start(i, fake_now + 5 * MS, CORO_FOREVER));
+			check_times_out(start_blocked(i, fake_now + 5 * MS,
+						      CORO_FOREVER));
 }
 
 static void test_nearer_deadline_counts(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
-		check_times_out(start(i, fake_now + SEC, fake_now + 5 * MS));
+		check_times_out(
+			start_blocked(i, fake_now + SEC, fake_now + 5 * MS));
 		if (calls[i].call != by_sleep)
-			check_times_out(
-				start(i, fake_now + 5 * MS, fake_now + SEC));
+			check_times_out(start_blocked(i, fake_now + 5 * MS,
+						      fake_now + SEC));
 	}
 }
 
@@ -255,7 +257,7 @@ static void test_deadline_past_ends_the_wait_at_once(void **state)
 
 		waiter = (struct waiter){calls[i].call, fake_now - SEC,
 					 fake_now - SEC, 1};
-		coro_spawn(the_sched, NULL, waits, NULL, &co);
+		coro_spawn(the_sched, NULL, wait_body, NULL, &co);
 		run_idle(the_sched);
 		assert_int_equal(waiter.err, -ETIMEDOUT);
 		coro_join(co, NULL);
@@ -265,7 +267,7 @@ static void test_deadline_past_ends_the_wait_at_once(void **state)
 static void test_cancel_ends_every_wait(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
-		struct coro *co = start(i, CORO_FOREVER, CORO_FOREVER);
+		struct coro *co = start_blocked(i, CORO_FOREVER, CORO_FOREVER);
 
 		coro_cancel(co);
 		run_idle(the_sched);
@@ -281,7 +283,7 @@ static void test_cancel_before_the_call_ends_every_wait(void **state)
 
 		waiter = (struct waiter){calls[i].call, CORO_FOREVER,
 					 CORO_FOREVER, 1};
-		coro_spawn(the_sched, NULL, waits, NULL, &co);
+		coro_spawn(the_sched, NULL, wait_body, NULL, &co);
 		coro_cancel(co);
 		run_idle(the_sched);
 		assert_int_equal(waiter.err, -ECANCELED);
@@ -301,7 +303,8 @@ static void test_dump_names_the_blocking_call(void **state)
 	static char said[65536];
 
 	for (size_t i = 0; i < N_CALLS; i++) {
-		struct coro *co = start(i, CORO_FOREVER, fake_now + 1500 * MS);
+		struct coro *co =
+			start_blocked(i, CORO_FOREVER, fake_now + 1500 * MS);
 		char wanted[64];
 		int fds[2];
 		ssize_t n;
@@ -346,7 +349,7 @@ static void check_nothing_left(void)
 	/* Two of three wait at the barrier: no others are counted. */
 	waiter = (struct waiter){by_barrier, CORO_FOREVER, CORO_FOREVER, 1};
 	for (int i = 0; i < 2; i++)
-		coro_spawn(the_sched, NULL, waits, NULL, NULL);
+		coro_spawn(the_sched, NULL, wait_body, NULL, NULL);
 	run_idle(the_sched);
 	assert_int_equal(waiter.err, 1);
 }
@@ -356,10 +359,10 @@ static void test_waiters_that_give_up_leave_nothing_behind(void **state)
 	for (size_t i = 0; i < N_CALLS; i++) {
 		struct coro *co[2];
 
-		co[0] = start(i, CORO_FOREVER, fake_now + MS);
+		co[0] = start_blocked(i, CORO_FOREVER, fake_now + MS);
 		/* Only one coroutine can join another. */
 		if (calls[i].call != by_join)
-			co[1] = start(i, CORO_FOREVER, CORO_FOREVER);
+			co[1] = start_blocked(i, CORO_FOREVER, CORO_FOREVER);
 		pass_ns(the_sched, 2 * MS);
 		coro_join(co[0], NULL);
 		if (calls[i].call == by_join)
@@ -374,7 +377,8 @@ static void test_waiters_that_give_up_leave_nothing_behind(void **state)
 static void test_destroyed_waiters_leave_nothing_behind(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
-		struct coro *co = start(i, CORO_FOREVER, fake_now + SEC);
+		struct coro *co =
+			start_blocked(i, CORO_FOREVER, fake_now + SEC);
 
 		assert_int_equal(coro_destroy(co), 0);
 		assert_int_equal(waiter.err, 1);
@@ -387,7 +391,7 @@ static void
 test_waiters_destroyed_after_a_wake_up_leave_nothing_behind(void **state)
 {
 	for (size_t i = 0; i < N_CALLS; i++) {
-		struct coro *co = start(i, CORO_FOREVER, CORO_FOREVER);
+		struct coro *co = start_blocked(i, CORO_FOREVER, CORO_FOREVER);
 
 		coro_cancel(co);
 		assert_int_equal(coro_destroy(co), 0);

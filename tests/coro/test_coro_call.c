@@ -49,7 +49,7 @@ static void *count_run(void *arg)
 	return &t->runs;
 }
 
-static void *calls(void *arg)
+static void *call_body(void *arg)
 {
 	struct task *t = arg;
 
@@ -80,7 +80,7 @@ static void finish_task(struct coro_sched *s, struct task *t)
 
 static void test_call_runs_there_and_gives_the_result(void **state)
 {
-	struct task *t = task_start(*state, 0, peer.s, calls);
+	struct task *t = task_start(*state, 0, peer.s, call_body);
 
 	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
@@ -91,7 +91,7 @@ static void test_call_runs_there_and_gives_the_result(void **state)
 
 static void test_call_to_the_own_scheduler(void **state)
 {
-	struct task *t = task_start(*state, 0, *state, calls);
+	struct task *t = task_start(*state, 0, *state, call_body);
 
 	finish_task(*state, t);
 	assert_int_equal(t->err, 0);
@@ -132,7 +132,7 @@ static void test_call_times_out_and_never_runs(void **state)
 	struct task *t;
 
 	peer_hold(&peer);
-	t = task_start(*state, 0, peer.s, calls);
+	t = task_start(*state, 0, peer.s, call_body);
 	t->deadline = fake_now + 5 * MS;
 	run_idle(*state);
 	assert_false(t->done);
@@ -141,7 +141,8 @@ static void test_call_times_out_and_never_runs(void **state)
 	assert_int_equal(t->err, -ETIMEDOUT);
 	peer_go(&peer);
 	finish_task(*state, t);
-	t = task_start(*state, 1, peer.s, calls); /* behind it in the inbox */
+	t = task_start(*state, 1, peer.s,
+		       call_body); /* behind it in the inbox */
 	finish_task(*state, t);
 	assert_int_equal(task[0].runs, 0);
 	assert_int_equal(task[1].runs, 1);
@@ -149,7 +150,7 @@ static void test_call_times_out_and_never_runs(void **state)
 
 static void test_deadline_that_has_passed(void **state)
 {
-	struct task *t = task_start(*state, 0, peer.s, calls);
+	struct task *t = task_start(*state, 0, peer.s, call_body);
 
 	peer_hold(&peer);
 	t->deadline = fake_now;
@@ -165,7 +166,7 @@ static void test_cancelled_call_never_runs(void **state)
 	struct task *t;
 
 	peer_hold(&peer);
-	t = task_start(*state, 0, peer.s, calls);
+	t = task_start(*state, 0, peer.s, call_body);
 	run_idle(*state);
 	coro_cancel(t->co);
 	run_idle(*state);
@@ -181,11 +182,11 @@ static void test_destroyed_call_never_runs(void **state)
 	struct task *t;
 
 	peer_hold(&peer);
-	t = task_start(*state, 0, peer.s, calls);
+	t = task_start(*state, 0, peer.s, call_body);
 	run_idle(*state);
 	assert_int_equal(coro_destroy(t->co), 0);
 	peer_go(&peer);
-	finish_task(*state, task_start(*state, 1, peer.s, calls));
+	finish_task(*state, task_start(*state, 1, peer.s, call_body));
 	assert_int_equal(t->runs, 0);
 }
 
@@ -195,16 +196,16 @@ static void test_caller_closes_before_its_call_is_found(void **state)
 	struct task *t;
 
 	peer_hold(&peer);
-	t = task_start(*state, 0, peer.s, calls);
+	t = task_start(*state, 0, peer.s, call_body);
 	t->deadline = fake_now + MS;
-	task_start(*state, 1, peer.s, calls);
+	task_start(*state, 1, peer.s, call_body);
 	run_idle(*state);
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(t->err, -ETIMEDOUT);
 	coro_sched_close(*state);
 	peer_go(&peer);
 	sched_setup(state);
-	finish_task(*state, task_start(*state, 2, peer.s, calls));
+	finish_task(*state, task_start(*state, 2, peer.s, call_body));
 	assert_int_equal(task[0].runs + task[1].runs, 0);
 }
 
@@ -231,7 +232,7 @@ static void test_calls_given_up_are_bounded(void **state)
 	assert_int_equal(t->err, -EAGAIN);
 	peer_go(&peer);
 	do {
-		t = task_start(*state, 1, peer.s, calls);
+		t = task_start(*state, 1, peer.s, call_body);
 		finish_task(*state, t);
 	} while (t->err == -EAGAIN); /* until they have come back */
 	assert_int_equal(t->err, 0);
@@ -355,7 +356,7 @@ static void test_call_to_a_closed_scheduler_fails(void **state)
 	struct task *t;
 
 	peer_close(&peer);
-	t = task_start(*state, 0, peer.s, calls);
+	t = task_start(*state, 0, peer.s, call_body);
 	finish_task(*state, t);
 	assert_int_equal(t->err, -ESHUTDOWN);
 	assert_int_equal(t->runs, 0);
@@ -369,7 +370,7 @@ static void test_call_that_was_queued_runs_at_close(void **state)
 
 	peer_hold(&peer);
 	coro_post(peer.s, peer_stop_fn, NULL);
-	t = task_start(*state, 0, peer.s, calls);
+	t = task_start(*state, 0, peer.s, call_body);
 	run_idle(*state);
 	peer_go(&peer);
 	finish_task(*state, t);
@@ -392,7 +393,7 @@ static void test_run_waits_for_a_call(void **state)
 	sched_teardown(state);
 	assert_int_equal(coro_sched_open(NULL, &s), 0);
 	for (int i = 0; i < 50; i++) {
-		t = task_start(s, 0, peer.s, calls);
+		t = task_start(s, 0, peer.s, call_body);
 		assert_int_equal(coro_sched_run(s), 0);
 		assert_int_equal(t->err, 0);
 		coro_detach(t->co);

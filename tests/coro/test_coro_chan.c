@@ -39,7 +39,7 @@ static int teardown(void **state)
 	return err;
 }
 
-static void fill(struct big *b, int id)
+static void fill_big(struct big *b, int id)
 {
 	b->id = id;
 	memset(b->bytes, id, sizeof(b->bytes));
@@ -52,11 +52,11 @@ static void *send_range(void *arg)
 		b; /* on the shared stack: must be copied before the switch */
 
 	for (int i = t->from; i < t->to; i++) {
-		fill(&b, i);
+		fill_big(&b, i);
 		t->err = coro_chan_send(t->ch, &b);
 		if (t->err < 0)
 			break;
-		fill(&b, 99);
+		fill_big(&b, 99);
 	}
 	return NULL;
 }
@@ -75,7 +75,7 @@ static void *receives(void *arg)
 	return NULL;
 }
 
-static void go(void *s, int i, coro_fn fn)
+static void start_body(void *s, int i, coro_fn fn)
 {
 	if (task[i].ch == NULL)
 		task[i].ch = ch[0];
@@ -89,8 +89,8 @@ static void test_values_arrive_in_order(void **state)
 		log_reset();
 		coro_chan_open(sizeof(struct big), cap, &ch[0]);
 		task[0] = (struct task){.from = 1, .to = 8};
-		go(*state, 0, send_range);
-		go(*state, 1, receives);
+		start_body(*state, 0, send_range);
+		start_body(*state, 1, receives);
 		run_idle(*state);
 		assert_string_equal(test_log, "1 2 3 4 5 6 7 ");
 		coro_chan_close(ch[0]);
@@ -107,7 +107,7 @@ static void test_rendezvous_blocks_the_sender(void **state)
 
 	coro_chan_open(sizeof(struct big), 0, &ch[0]);
 	task[0] = (struct task){.from = 5, .to = 7, .err = 1};
-	go(*state, 0, send_range);
+	start_body(*state, 0, send_range);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	assert_int_equal(coro_chan_tryrecv(ch[0], &b), 0);
@@ -126,7 +126,7 @@ static void test_close_drains_then_refuses(void **state)
 
 	coro_chan_open(sizeof(struct big), 2, &ch[0]);
 	task[0] = (struct task){.from = 1, .to = 9};
-	go(*state, 0, send_range);
+	start_body(*state, 0, send_range);
 	run_idle(*state);
 	assert_int_equal(coro_chan_count(ch[0]), 2);
 	coro_chan_close(ch[0]);
@@ -159,7 +159,7 @@ static void *selects(void *arg)
 		{NULL, CORO_RECV, NULL, 0},
 	};
 
-	fill(&b[2], 77);
+	fill_big(&b[2], 77);
 	t->err = coro_select_until(cases, 4, t->deadline);
 	if (t->err == 0 || t->err == 1)
 		t->sum = cases[t->err].err ? cases[t->err].err : b[t->err].id;
@@ -176,10 +176,10 @@ static void test_select_receives_from_the_ready_channel(void **state)
 {
 	open_three();
 	task[0].deadline = CORO_FOREVER;
-	go(*state, 0, selects);
+	start_body(*state, 0, selects);
 	run_idle(*state);
 	task[1] = (struct task){.ch = ch[1], .from = 41, .to = 42};
-	go(*state, 1, send_range);
+	start_body(*state, 1, send_range);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1);
 	assert_int_equal(task[0].sum, 41);
@@ -194,7 +194,7 @@ static void test_select_sends_to_the_waiting_receiver(void **state)
 
 	open_three();
 	task[0].deadline = CORO_FOREVER;
-	go(*state, 0, selects);
+	start_body(*state, 0, selects);
 	run_idle(*state);
 	assert_int_equal(coro_chan_tryrecv(ch[2], &b), 0);
 	assert_int_equal(b.id, 77);
@@ -206,7 +206,7 @@ static void test_select_times_out_and_leaves_all(void **state)
 {
 	open_three();
 	task[0].deadline = fake_now + MS;
-	go(*state, 0, selects);
+	start_body(*state, 0, selects);
 	run_idle(*state);
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
@@ -217,7 +217,7 @@ static void test_select_returns_when_a_channel_closes(void **state)
 {
 	open_three();
 	task[0].deadline = CORO_FOREVER;
-	go(*state, 0, selects);
+	start_body(*state, 0, selects);
 	run_idle(*state);
 	coro_chan_close(ch[0]);
 	run_idle(*state);
@@ -305,7 +305,7 @@ static void test_waiter_destroyed_leaves_its_channels(void **state)
 	open_three();
 	task[0].deadline = CORO_FOREVER;
 	for (int i = 0; i < 2; i++) { /* waiting, then woken but not yet run */
-		go(*state, 0, selects);
+		start_body(*state, 0, selects);
 		run_idle(*state);
 		if (i == 1)
 			assert_int_equal(
@@ -319,7 +319,7 @@ static void test_waiter_destroyed_leaves_its_channels(void **state)
 static void test_cancelled_receiver_leaves(void **state)
 {
 	coro_chan_open(sizeof(struct big), 0, &ch[0]);
-	go(*state, 0, receives);
+	start_body(*state, 0, receives);
 	run_idle(*state);
 	coro_cancel(task[0].co);
 	run_idle(*state);
@@ -395,11 +395,11 @@ static void test_receivers_are_served_in_order(void **state)
 	open_three();
 	for (int i = 0; i < 4; i++) {
 		task[i].from = i;
-		go(*state, i, i % 2 ? selects_one : receives_one);
+		start_body(*state, i, i % 2 ? selects_one : receives_one);
 	}
 	run_idle(*state);
 	for (int i = 0; i < 4; i++) {
-		fill(&b, i);
+		fill_big(&b, i);
 		assert_int_equal(coro_chan_trysend(ch[0], &b), 0);
 	}
 	assert_int_equal(coro_chan_trysend(ch[0], &b), -EAGAIN);
@@ -415,7 +415,7 @@ static void test_senders_are_served_in_order(void **state)
 		coro_chan_open(sizeof(struct big), cap, &ch[0]);
 		for (int i = 0; i < 5; i++) {
 			task[i] = (struct task){.from = i, .to = i + 1};
-			go(*state, i, send_range);
+			start_body(*state, i, send_range);
 		}
 		run_idle(*state);
 		for (int i = 0; i < 5; i++) {
@@ -442,7 +442,7 @@ static void test_values_may_be_large(void **state)
 	assert_int_equal(coro_chan_open(sizeof(sent), 0, &ch[0]), 0);
 	memset(sent, 0xa7, sizeof(sent));
 	memset(received, 0, sizeof(received));
-	go(*state, 0, sends_a_mebibyte);
+	start_body(*state, 0, sends_a_mebibyte);
 	run_idle(*state);
 	assert_int_equal(coro_chan_tryrecv(ch[0], received), 0);
 	run_idle(*state);
@@ -463,7 +463,7 @@ static void *selects_too_many(void *arg)
 
 static void test_select_with_too_many_cases_is_refused(void **state)
 {
-	go(*state, 0, selects_too_many);
+	start_body(*state, 0, selects_too_many);
 	run_idle(*state);
 	assert_int_equal(task[0].err, -EINVAL);
 	pass_ns(*state, 2 * MS);

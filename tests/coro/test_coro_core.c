@@ -203,7 +203,7 @@ static void test_resuming_oneself_is_refused(void **state)
 	coro_destroy(co);
 }
 
-static void *nests(void *arg)
+static void *nest_body(void *arg)
 {
 	long depth = (long)arg;
 	struct coro *co;
@@ -211,7 +211,7 @@ static void *nests(void *arg)
 
 	if (depth == 0)
 		return NULL;
-	if (coro_create(coro_sched_self(), NULL, nests, &co) != 0)
+	if (coro_create(coro_sched_self(), NULL, nest_body, &co) != 0)
 		return (void *)-1000000L;
 	if (coro_resume(co, (void *)(depth - 1), &out) != 0)
 		return (void *)-1000000L;
@@ -224,7 +224,7 @@ static void test_resume_nests_to_any_depth(void **state)
 	struct coro *co;
 	void *out = NULL;
 
-	coro_create(*state, NULL, nests, &co);
+	coro_create(*state, NULL, nest_body, &co);
 	assert_int_equal(coro_resume(co, (void *)MANY(20000L), &out), 0);
 	assert_int_equal((long)out, MANY(20000));
 	coro_destroy(co);

@@ -93,7 +93,7 @@ static int signo;   /* how the body crashes */
 static bool really; /* by an instruction, not by raise() */
 
 /* In assembly, so that no sanitizer intercepts it. */
-static void crash(void)
+static void crash_here(void)
 {
 	if (!really)
 		raise(signo);
@@ -114,7 +114,7 @@ static void crash(void)
 static void *crashes(void *arg)
 {
 	coro_yield();
-	crash();
+	crash_here();
 	return NULL;
 }
 
@@ -180,7 +180,7 @@ static void crash_outside(void)
 	coro_sched_open(NULL, &s);
 	coro_spawn(s, NULL, park_self, NULL, NULL);
 	coro_sched_round(s);
-	crash();
+	crash_here();
 }
 
 static void test_crash_outside_coroutines_is_left_alone(void **state)
@@ -199,7 +199,7 @@ static void exits_with_address(int n, siginfo_t *info, void *context)
 	_exit(really ? (int)(uintptr_t)info->si_addr : n);
 }
 
-static void exits(int n)
+static void exit_body(int n)
 {
 	_exit(n);
 }
@@ -213,7 +213,7 @@ static void crash_with_a_handler(void)
 	if (with_info)
 		sa.sa_sigaction = exits_with_address;
 	else
-		sa.sa_handler = exits;
+		sa.sa_handler = exit_body;
 	sigaction(signo, &sa, NULL);
 	crash_in_a_coroutine();
 }
@@ -271,7 +271,7 @@ static bool knows_things(uintptr_t word, char *text, size_t len)
 /* Uses its argument after a call returns, as bodies usually do. */
 static void *holds_a_thing(void *arg)
 {
-	crash();
+	crash_here();
 	coro_park();
 	++*(volatile int *)arg;
 	return NULL;

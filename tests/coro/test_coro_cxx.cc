@@ -220,7 +220,7 @@ static void test_destroyed_in_a_catch_block(void **)
 
 static coro_mutex mutex;
 
-static void *locks(void *arg)
+static void *lock_body(void *arg)
 {
 	for (int i = 0; i < 10; i++)
 		try {
@@ -242,7 +242,7 @@ static void *locks(void *arg)
 static void test_locks_in_catch_blocks(void **)
 {
 	for (long i = 0; i < 10; i++)
-		coro_spawn(sched, nullptr, locks, (void *)i, nullptr);
+		coro_spawn(sched, nullptr, lock_body, (void *)i, nullptr);
 	run_all();
 }
 

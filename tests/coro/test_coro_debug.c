@@ -251,7 +251,7 @@ static void test_waking_from_a_foreign_thread_is_refused(void **state)
 	}
 }
 
-static void quits(void)
+static void quit_body(void)
 {
 	struct coro_sched *s;
 	const struct coro_attr attr = {.name = "waiter"};
@@ -267,7 +267,7 @@ static void quits(void)
 
 static void test_sigquit_dumps_at_the_next_round(void **state)
 {
-	assert_int_equal(in_child(quits), 0);
+	assert_int_equal(in_child(quit_body), 0);
 	assert_non_null(strstr(said, "waiter"));
 	assert_non_null(strstr(said, "parked"));
 }
@@ -295,7 +295,7 @@ static void *awaits_dump(void *arg)
 	_exit(1);
 }
 
-static void *dozes(void *arg)
+static void *doze_body(void *arg)
 {
 	coro_sleep_ns(3600000 * MS);
 	return NULL;
@@ -322,7 +322,7 @@ static void sleeps_and_quits(void)
 	pthread_create(&reader, NULL, awaits_dump, NULL);
 	coro_sched_open(NULL, &s);
 	coro_sched_dump_on_signal(s, SIGALRM);
-	coro_spawn(s, &attr, dozes, NULL, NULL);
+	coro_spawn(s, &attr, doze_body, NULL, NULL);
 	coro_spawn(s, NULL, sets_alarm, NULL, NULL);
 	coro_sched_run(s);
 }
@@ -335,7 +335,7 @@ static void test_dump_signal_wakes_a_sleeping_thread(void **state)
 	assert_non_null(strstr(said, "coro_sleep"));
 }
 
-static void *hangs(void *arg)
+static void *hang_body(void *arg)
 {
 	raise(SIGQUIT);
 	raise(SIGQUIT);
@@ -349,7 +349,7 @@ static void quits_twice(void)
 
 	coro_sched_open(NULL, &s);
 	coro_sched_dump_on_signal(s, SIGQUIT);
-	coro_spawn(s, &attr, hangs, "hangs", NULL);
+	coro_spawn(s, &attr, hang_body, "hangs", NULL);
 	coro_sched_run(s);
 }
 
@@ -393,7 +393,7 @@ static void on_wake(struct coro_wake *w)
 	coro_unpark(p->co);
 }
 
-static void *posts(void *arg)
+static void *post_body(void *arg)
 {
 	struct poster *p = arg;
 
@@ -430,7 +430,7 @@ static void test_another_thread_wakes_the_scheduler(void **state)
 	poster.s = s;
 	coro_spawn(s, NULL, waits_for_posts, NULL, &poster.co);
 	coro_sched_hold(s, 1);
-	pthread_create(&th, NULL, posts, &poster);
+	pthread_create(&th, NULL, post_body, &poster);
 	assert_int_equal(coro_sched_run(s), 0);
 	pthread_join(th, NULL);
 	assert_int_equal(coro_join(poster.co, NULL), 0);
@@ -574,7 +574,7 @@ static void test_signals_during_switches_harm_nothing(void **state)
 
 /* ---- high-water marks ---- */
 
-static void *digs(void *arg)
+static void *dig_body(void *arg)
 {
 	recurses((int)(long)arg);
 	coro_park();
@@ -589,8 +589,8 @@ static void test_high_water_is_exact_when_measured(void **state)
 	struct coro *deep, *shallow;
 
 	sched_setup_with(state, &sa);
-	coro_spawn(*state, &attr, digs, (void *)50, &deep);
-	coro_spawn(*state, &flat, digs, (void *)0, &shallow);
+	coro_spawn(*state, &attr, dig_body, (void *)50, &deep);
+	coro_spawn(*state, &flat, dig_body, (void *)0, &shallow);
 	coro_sched_round(*state);
 	assert_true(coro_stack_high_water(deep) > 50000);
 	assert_true(coro_stack_high_water(shallow) < 10000);

@@ -460,7 +460,7 @@ static void log_arg(void *arg)
 
 static unsigned key;
 
-static void *owes(void *arg)
+static void *owe_body(void *arg)
 {
 	if (arg == (void *)1)
 		coro_cleanup_push(log_arg, (void *)11);
@@ -473,7 +473,7 @@ static void test_end_runs_cleanups_and_destructors(void **state)
 {
 	assert_int_equal(coro_key_create(log_arg, &key), 0);
 	for (long i = 1; i <= 2; i++) {
-		struct coro *co = new_coro(NULL, owes);
+		struct coro *co = new_coro(NULL, owe_body);
 
 		assert_ptr_equal(resume(co, (void *)i), (void *)i);
 		coro_destroy(co);
@@ -484,7 +484,7 @@ static void test_end_runs_cleanups_and_destructors(void **state)
 
 static struct coro *joined;
 
-static void *joins(void *arg)
+static void *join_body(void *arg)
 {
 	void *result = NULL;
 
@@ -497,7 +497,7 @@ static void test_end_wakes_the_joiner(void **state)
 {
 	joined = new_coro(NULL, hold_mark);
 	resume(joined, (void *)1);
-	coro_spawn(the_sched, NULL, joins, NULL, NULL);
+	coro_spawn(the_sched, NULL, join_body, NULL, NULL);
 	run_idle(the_sched);
 	for (int i = 0; i < 3; i++)
 		resume(joined, (void *)1);

@@ -182,7 +182,7 @@ static void *stays_nearest(void *arg)
 	return NULL;
 }
 
-static unsigned short x87cw(void)
+static unsigned short x87_control_word(void)
 {
 	unsigned short cw;
 
@@ -193,7 +193,7 @@ static unsigned short x87cw(void)
 static void test_fp_words_stay_with_their_coroutine(void **state)
 {
 	const struct coro_attr fp = {.save_fp = true};
-	unsigned short cw = x87cw();
+	unsigned short cw = x87_control_word();
 	struct coro *a, *b;
 
 	coro_create(*state, &fp, rounds_up_and_down, &a);
@@ -201,7 +201,7 @@ static void test_fp_words_stay_with_their_coroutine(void **state)
 	for (int i = 0; i < 3; i++) {
 		coro_resume(a, NULL, NULL);
 		assert_int_equal(sse_round(), FE_TONEAREST);
-		assert_int_equal(x87cw(), cw);
+		assert_int_equal(x87_control_word(), cw);
 		coro_resume(b, NULL, NULL);
 	}
 	assert_int_equal(coro_status(a), CORO_DEAD);

@@ -31,7 +31,7 @@ static struct job jobs[16];
 static _Atomic int turns;
 static sem_t begun, go;
 
-static void *runs(void *arg)
+static void *run_offloaded(void *arg)
 {
 	struct job *j = arg;
 
@@ -46,14 +46,14 @@ static void *runs_until_stopped(void *arg)
 {
 	sem_post(&begun);
 	sem_take(&go);
-	return runs(arg);
+	return run_offloaded(arg);
 }
 
 static void *offloads(void *arg)
 {
 	struct job *j = arg;
 
-	j->err = coro_offload_until(runs, j, &j->result, j->deadline);
+	j->err = coro_offload_until(run_offloaded, j, &j->result, j->deadline);
 	j->after = coro_yield();
 	j->done = true;
 	return NULL;
@@ -304,7 +304,7 @@ static void test_threads_are_not_pinned_and_take_no_signals(void **state)
 
 static void test_offload_outside_a_coroutine_is_refused(void **state)
 {
-	assert_int_equal(coro_offload(runs, NULL, NULL), -EPERM);
+	assert_int_equal(coro_offload(run_offloaded, NULL, NULL), -EPERM);
 }
 
 static void test_limits_are_refused_after_the_first_offload(void **state)
@@ -320,7 +320,7 @@ static void *offloads_its_stack(void *arg)
 {
 	struct job on_stack = {0};
 
-	coro_offload(runs, &on_stack, NULL);
+	coro_offload(run_offloaded, &on_stack, NULL);
 	return NULL;
 }
 
@@ -419,7 +419,7 @@ static int set_up_all(void **state)
 	return coro_offload_limits(THREADS, QUEUE);
 }
 
-static int unpin(void **state)
+static int unpin_thread(void **state)
 {
 	return sched_setaffinity(0, sizeof(cpus_here), &cpus_here);
 }
@@ -434,7 +434,8 @@ int main(void)
 			test_threads_are_not_pinned_and_take_no_signals,
 			sched_setup, sched_teardown),
 		cmocka_unit_test_teardown(
-			test_limits_are_refused_after_the_first_offload, unpin),
+			test_limits_are_refused_after_the_first_offload,
+			unpin_thread),
 		BOTH(test_queue_is_served_in_order_and_bounded),
 		BOTH(test_deadline_while_it_waits_for_a_thread),
 		BOTH(test_cancel_while_it_waits_for_a_thread),

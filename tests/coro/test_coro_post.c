@@ -10,7 +10,7 @@
 #include "child.h"
 #include "peer.h"
 
-static void logs(void *arg)
+static void log_post(void *arg)
 {
 	assert_null(coro_self());
 	log_int((long)arg);
@@ -21,7 +21,7 @@ static void test_post_runs_in_the_next_round_in_order(void **state)
 	log_reset();
 	assert_false(coro_sched_ready(*state));
 	for (long i = 1; i <= 3; i++)
-		assert_int_equal(coro_post(*state, logs, (void *)i), 0);
+		assert_int_equal(coro_post(*state, log_post, (void *)i), 0);
 	assert_string_equal(test_log, "");
 	assert_true(coro_sched_ready(*state));
 	coro_sched_round(*state);
@@ -56,7 +56,7 @@ static void test_post_from_a_post_runs_in_the_next_round(void **state)
 
 static void *posts_from_coroutine(void *arg)
 {
-	assert_int_equal(coro_post(coro_sched_self(), logs, (void *)1), 0);
+	assert_int_equal(coro_post(coro_sched_self(), log_post, (void *)1), 0);
 	log_int(0);
 	coro_yield();
 	log_int(2);
@@ -83,9 +83,10 @@ static void test_full_queue_refuses(void **state)
 	for (int turn = 0; turn < 50; turn++) {
 		log_reset();
 		for (long i = 0; i < 4; i++)
-			assert_int_equal(coro_post(*state, logs, (void *)i), 0);
-		assert_int_equal(coro_post(*state, logs, NULL), -EAGAIN);
-		assert_int_equal(coro_post(*state, logs, NULL), -EAGAIN);
+			assert_int_equal(coro_post(*state, log_post, (void *)i),
+					 0);
+		assert_int_equal(coro_post(*state, log_post, NULL), -EAGAIN);
+		assert_int_equal(coro_post(*state, log_post, NULL), -EAGAIN);
 		coro_sched_round(*state);
 		assert_string_equal(test_log, "0 1 2 3 ");
 	}
@@ -106,7 +107,7 @@ static void *posts_its_stack(void *arg)
 {
 	int on_stack = 0;
 
-	coro_post(coro_sched_self(), logs, &on_stack);
+	coro_post(coro_sched_self(), log_post, &on_stack);
 	return NULL;
 }
 
@@ -262,7 +263,7 @@ struct burst {
 
 static struct burst burst;
 
-static void sees(struct coro_wake *w)
+static void see_wake(struct coro_wake *w)
 {
 	struct burst *b = (struct burst *)w;
 
@@ -295,7 +296,7 @@ static void test_wake_up_posted_while_it_runs_is_not_lost(void **state)
 	long posted, seen;
 
 	memset(&burst, 0, sizeof(burst));
-	coro_wake_init(&burst.wake, sees);
+	coro_wake_init(&burst.wake, see_wake);
 	burst.s = *state;
 	pthread_create(&th, NULL, posts_bursts, &burst);
 	do {
@@ -354,7 +355,8 @@ static void *posts_in_cleanup(void *arg)
 
 static void too_late(void *arg)
 {
-	assert_int_equal(coro_post(coro_sched_self(), logs, NULL), -ESHUTDOWN);
+	assert_int_equal(coro_post(coro_sched_self(), log_post, NULL),
+			 -ESHUTDOWN);
 	log_int(9);
 }
 
@@ -384,7 +386,7 @@ static void test_close_runs_queued_posts_and_refuses_new_ones(void **state)
 	coro_post(s, too_late, NULL);
 	coro_sched_close(s);
 	assert_string_equal(test_log, "1 9 9 ");
-	assert_int_equal(coro_post(s, logs, NULL), -ESHUTDOWN);
+	assert_int_equal(coro_post(s, log_post, NULL), -ESHUTDOWN);
 	coro_wake_init(&wake, NULL);
 	coro_wake_post(s, &wake); /* forgotten */
 	coro_sched_unref(s);
@@ -419,10 +421,10 @@ static void test_shut_scheduler_still_runs(void **state)
 	static struct coro_wake wake;
 
 	log_reset();
-	coro_post(*state, logs, (void *)1);
+	coro_post(*state, log_post, (void *)1);
 	coro_sched_shut(*state);
 	assert_string_equal(test_log, "1 ");
-	assert_int_equal(coro_post(*state, logs, NULL), -ESHUTDOWN);
+	assert_int_equal(coro_post(*state, log_post, NULL), -ESHUTDOWN);
 	coro_sched_shut(*state);
 	coro_wake_init(&wake, sees_wake);
 	coro_wake_post(*state, &wake);

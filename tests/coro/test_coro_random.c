@@ -14,7 +14,7 @@
 
 /* ---- actions of a coroutine ---- */
 
-static void *body(void *arg);
+static void *random_body(void *arg);
 
 /*
  * Releases the objects that the coroutine holds; also runs when it is
@@ -41,7 +41,7 @@ static void let_go(void *arg)
 		assert_int_equal(coro_sem_post(&sem), 0);
 }
 
-static void ended(void *arg)
+static void count_ended(void *arg)
 {
 	struct slot *me = arg;
 
@@ -144,8 +144,8 @@ static int new_child(struct slot *me, bool resumed)
 		return i;
 	child = &slots[i];
 	memset(child, 0, sizeof(*child));
-	err = resumed ? coro_create(s, &attr, body, &child->co)
-		      : coro_spawn(s, &attr, body, child, &child->co);
+	err = resumed ? coro_create(s, &attr, random_body, &child->co)
+		      : coro_spawn(s, &attr, random_body, child, &child->co);
 	if (err < 0) {
 		assert_int_equal(err, -ENOMEM);
 		child->co = NULL;
@@ -199,7 +199,7 @@ static void do_resume(struct slot *me)
 	int i = new_child(me, true), err = 0;
 	bool gone = false;
 
-	for (int n = dice(4); i != NO_SLOT && n >= 0 && err == 0; n--) {
+	for (int n = draw_below(4); i != NO_SLOT && n >= 0 && err == 0; n--) {
 		me->op = RESUME;
 		err = coro_resume(slots[i].co, &slots[i], NULL);
 		gone = me->child == NO_SLOT;
@@ -213,11 +213,11 @@ static void do_resume(struct slot *me)
 
 static void do_something(struct slot *me)
 {
-	enum op op = (enum op)(1 + dice(OPS - 1));
-	bool *has = &me->has_mutex[dice(MUTEXES)];
+	enum op op = (enum op)(1 + draw_below(OPS - 1));
+	bool *has = &me->has_mutex[draw_below(MUTEXES)];
 
 	me->deadline = some_deadline();
-	me->obj = dice(8);
+	me->obj = draw_below(8);
 	switch (op) {
 	case MUTEX:
 		me->obj = (unsigned)(has - me->has_mutex);
@@ -255,7 +255,7 @@ static void do_something(struct slot *me)
 		break;
 	case SLEEP:
 		me->op = op;
-		coro_sleep_ns(dice(DEADLINE_MAX));
+		coro_sleep_ns(draw_below(DEADLINE_MAX));
 		break;
 	case PARK:
 		me->op = op;
@@ -275,18 +275,18 @@ static void do_something(struct slot *me)
 	lock_excludes(me);
 }
 
-static void *body(void *arg)
+static void *random_body(void *arg)
 {
 	struct slot *me = arg;
 	volatile char deep[64 + 64 * 8];
 
-	if (coro_cleanup_push(ended, me) < 0) {
+	if (coro_cleanup_push(count_ended, me) < 0) {
 		if (!me->handle)
 			me->co = NULL;
 		return me;
 	}
-	deep[dice(sizeof(deep))] = 1;
-	for (unsigned n = 3 + dice(10); n && !ending; n--) {
+	deep[draw_below(sizeof(deep))] = 1;
+	for (unsigned n = 3 + draw_below(10); n && !ending; n--) {
 		do_something(me);
 		if (me->resumed && chance(50)) {
 			coro_suspend(NULL, NULL);
@@ -312,7 +312,7 @@ static void spawn_one(void)
 		return;
 	slots[i] = (struct slot){
 		.child = NO_SLOT, .parent = NO_SLOT, .handle = true};
-	if (coro_spawn(s, &attr, body, &slots[i], &slots[i].co) < 0)
+	if (coro_spawn(s, &attr, random_body, &slots[i], &slots[i].co) < 0)
 		slots[i].co = NULL;
 }
 
@@ -356,9 +356,9 @@ static void destroy_one(struct slot *slot)
 		slots[slot->child].parent = NO_SLOT;
 }
 
-static void poke(struct slot *slot)
+static void poke_slot(struct slot *slot)
 {
-	switch (dice(4)) {
+	switch (draw_below(4)) {
 	case 0:
 		coro_cancel(slot->co);
 		break;
@@ -378,9 +378,9 @@ static void poke(struct slot *slot)
 static void meddle(void)
 {
 	unsigned long value;
-	unsigned c = dice(CHANS);
+	unsigned c = draw_below(CHANS);
 
-	switch (dice(8)) {
+	switch (draw_below(8)) {
 	case 0:
 		coro_cond_signal(&cond);
 		break;
@@ -401,11 +401,11 @@ static void meddle(void)
 		received[c] += coro_chan_tryrecv(chans[c], &value) == 0;
 		break;
 	case 6:
-		fake_now += dice(DEADLINE_MAX);
+		fake_now += draw_below(DEADLINE_MAX);
 		coro_sched_advance(s, fake_now);
 		break;
 	case 7:
-		coro_mem_fail_in = chance(20) ? 1 + dice(3) : 0;
+		coro_mem_fail_in = chance(20) ? 1 + draw_below(3) : 0;
 		break;
 	}
 }
@@ -547,7 +547,7 @@ static void world_open(uint64_t seed)
 		coro_chan_open(sizeof(long), capacity[i], &chans[i]);
 }
 
-static void reap(void)
+static void reap_slots(void)
 {
 	for (unsigned i = 0; i < SLOTS; i++) {
 		struct slot *slot = &slots[i];
@@ -573,7 +573,7 @@ static void world_close(void)
 					coro_start(slots[i].co, &slots[i]);
 			}
 		run_idle(s);
-		reap();
+		reap_slots();
 		check_all();
 	}
 	if (ending) {
@@ -593,18 +593,18 @@ static void live_once(uint64_t seed)
 {
 	world_open(seed);
 	for (int step = 0; step < STEPS; step++) {
-		struct slot *slot = &slots[dice(SLOTS)];
+		struct slot *slot = &slots[draw_below(SLOTS)];
 
 		if (chance(40))
 			spawn_one();
 		if (chance(30))
 			meddle();
 		if (chance(30) && slot->co != NULL)
-			poke(slot);
+			poke_slot(slot);
 		if (chance(20)) /* before those that are ready have run */
 			continue;
 		run_idle(s);
-		reap();
+		reap_slots();
 		check_all();
 	}
 	run_idle(s);

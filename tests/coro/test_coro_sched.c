@@ -227,7 +227,7 @@ static void test_every_call_inherits_the_deadline(void **state)
 	assert_int_equal(w.rounds, 1);
 }
 
-static void *joins(void *arg)
+static void *join_body(void *arg)
 {
 	struct worker *w = arg;
 	void *result = NULL;
@@ -244,7 +244,7 @@ static void test_join_waits_and_gives_the_result(void **state)
 	child = (struct worker){.rounds = 7, .id = 5};
 	w = (struct worker){.deadline = CORO_FOREVER};
 	coro_spawn(*state, NULL, sleeper, &child, &w.co);
-	coro_spawn(*state, NULL, joins, &w, NULL);
+	coro_spawn(*state, NULL, join_body, &w, NULL);
 	run_idle(*state);
 	assert_int_equal(coro_join(w.co, NULL), -EBUSY);
 	w.ptr = &w;
@@ -260,7 +260,7 @@ static void test_join_times_out_and_keeps_the_handle(void **state)
 	child = (struct worker){.rounds = 70};
 	w = (struct worker){.deadline = fake_now + MS};
 	coro_spawn(*state, NULL, sleeper, &child, &w.co);
-	coro_spawn(*state, NULL, joins, &w, NULL);
+	coro_spawn(*state, NULL, join_body, &w, NULL);
 	run_idle(*state);
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(w.err, -ETIMEDOUT);
@@ -386,7 +386,7 @@ static void test_wrong_joins_are_refused(void **state)
 	second = (struct worker){0};
 	first = (struct worker){.deadline = CORO_FOREVER};
 	coro_spawn(*state, NULL, parker, &(struct worker){0}, &first.co);
-	coro_spawn(*state, NULL, joins, &first, NULL);
+	coro_spawn(*state, NULL, join_body, &first, NULL);
 	run_idle(*state);
 	second.co = first.co;
 	coro_spawn(*state, NULL, misuses_join, &second, &co);
@@ -424,7 +424,7 @@ static void test_exit_gives_the_joiner_its_result(void **state)
 
 /* Recursion to a depth that differs at each turn, so that save buffers grow,
  * shrink and change hands. */
-static uint32_t rnd(uint32_t *seed)
+static uint32_t next_random(uint32_t *seed)
 {
 	*seed = *seed * 1664525 + 1013904223;
 	return *seed >> 8;
@@ -444,16 +444,16 @@ static __attribute__((noinline)) unsigned deep(unsigned n, unsigned id)
 	return sum + 1;
 }
 
-static void *diver(void *arg)
+static void *dive_body(void *arg)
 {
 	struct worker *w = arg;
 	uint32_t seed = w->id;
 
 	for (int i = 0; i < w->rounds; i++) {
-		unsigned n = rnd(&seed) % 60;
+		unsigned n = next_random(&seed) % 60;
 
-		if (rnd(&seed) % 16 == 0)
-			n = rnd(&seed) % 600;
+		if (next_random(&seed) % 16 == 0)
+			n = next_random(&seed) % 600;
 		assert_int_equal(deep(n, w->id), n + 1);
 	}
 	w->err = 1;
@@ -467,7 +467,7 @@ static void test_stack_bytes_survive_any_depth(void **state)
 
 	for (int i = 0; i < N; i++) {
 		w[i] = (struct worker){.id = i, .rounds = 40};
-		coro_spawn(*state, NULL, diver, &w[i], NULL);
+		coro_spawn(*state, NULL, dive_body, &w[i], NULL);
 	}
 	run_idle(*state);
 	for (int i = 0; i < N; i++)

@@ -88,7 +88,8 @@ static void *selects(void *arg)
 	return NULL;
 }
 
-static struct task *start(struct coro_sched *s, int i, coro_fn fn, long value)
+static struct task *start_task(struct coro_sched *s, int i, coro_fn fn,
+			       long value)
 {
 	struct task *t = &task[i];
 
@@ -157,11 +158,11 @@ static void test_buffer_is_bounded_and_first_in_first_out(void **state)
 
 static void test_sender_and_receiver_on_one_thread_meet(void **state)
 {
-	start(*state, 0, send_values, 7);
-	start(*state, 1, send_values, 8);
+	start_task(*state, 0, send_values, 7);
+	start_task(*state, 1, send_values, 8);
 	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_RECV);
 	for (int i = 2; i < 4; i++) {
-		start(*state, i, receives, 0);
+		start_task(*state, i, receives, 0);
 		assert_int_equal(task[i].err, 0);
 		assert_int_equal(task[i].value, i + 5);
 	}
@@ -174,7 +175,7 @@ static void test_waiting_sender_fills_the_room(void **state)
 	long v;
 
 	for (int i = 0; i < 3; i++)
-		start(*state, i, send_values, i);
+		start_task(*state, i, send_values, i);
 	assert_false(task[2].done);
 	for (long i = 0; i < 3; i++) {
 		assert_int_equal(coro_chan_tryrecv(ch, &v), 0);
@@ -189,7 +190,7 @@ static void test_closed_channel_returns_its_values(void **state)
 	long v;
 
 	for (int i = 0; i < 3; i++)
-		start(*state, i, send_values, i);
+		start_task(*state, i, send_values, i);
 	coro_chan_close(ch);
 	coro_chan_close(ch);
 	finish_task(*state, &task[2]);
@@ -198,7 +199,7 @@ static void test_closed_channel_returns_its_values(void **state)
 	assert_int_equal(coro_chan_tryrecv(ch, &v), 0);
 	assert_int_equal(coro_chan_tryrecv(ch, NULL), 0);
 	assert_int_equal(coro_chan_tryrecv(ch, &v), -EPIPE);
-	start(*state, 2, receives, 0);
+	start_task(*state, 2, receives, 0);
 	assert_int_equal(task[2].err, -EPIPE);
 	for (int i = 0; i < 3; i++)
 		finish_task(*state, &task[i]);
@@ -243,7 +244,7 @@ static void count_call(struct coro_chan_watch *w)
 
 static void test_another_thread_sends(void **state)
 {
-	struct task *t = start(*state, 0, receives, 0);
+	struct task *t = start_task(*state, 0, receives, 0);
 
 	assert_null(elsewhere(trysends, (void *)5));
 	assert_int_equal((long)elsewhere(trysends, (void *)6), -EAGAIN);
@@ -254,7 +255,7 @@ static void test_another_thread_sends(void **state)
 
 static void test_another_thread_receives(void **state)
 {
-	struct task *t = start(*state, 0, send_values, 9);
+	struct task *t = start_task(*state, 0, send_values, 9);
 	long v = 0;
 
 	assert_null(elsewhere(tryrecvs, &v));
@@ -266,7 +267,7 @@ static void test_another_thread_receives(void **state)
 static void test_another_thread_closes(void **state)
 {
 	for (int i = 0; i < 3; i++)
-		start(*state, i, i == 2 ? selects : receives, 0);
+		start_task(*state, i, i == 2 ? selects : receives, 0);
 	elsewhere(closes, NULL);
 	for (int i = 0; i < 3; i++) {
 		finish_task(*state, &task[i]);
@@ -326,7 +327,7 @@ static void test_destroyed_waiter_is_forgotten(void **state)
 {
 	for (int i = 0; i < 3; i++) {
 		struct task *t =
-			start(*state, 0, i == 1 ? selects : receives, 0);
+			start_task(*state, 0, i == 1 ? selects : receives, 0);
 
 		if (i == 2) /* given a value that it never sees */
 			assert_null(elsewhere(trysends, (void *)4));
@@ -340,8 +341,8 @@ static void test_destroyed_waiter_is_forgotten(void **state)
 static void test_scheduler_closes_with_a_pending_wake_up(void **state)
 {
 	for (int i = 0; i < 2; i++) {
-		start(*state, 0, receives, 0);
-		start(*state, 1, selects, 0);
+		start_task(*state, 0, receives, 0);
+		start_task(*state, 1, selects, 0);
 		if (i == 1)
 			assert_null(elsewhere(trysends, (void *)4));
 		coro_sched_close(*state);
@@ -385,7 +386,7 @@ static void test_watch_is_called_when_a_receiver_waits(void **state)
 	memset(&a, 0, sizeof(a));
 	a.watch.fn = count_call;
 	coro_chan_watch(ch, &a.watch);
-	start(*state, 0, receives, 0);
+	start_task(*state, 0, receives, 0);
 	run_idle(*state);
 	assert_int_equal(a.times, 1);
 	assert_int_equal(coro_chan_state(ch), CORO_CHAN_CAN_SEND);
@@ -399,7 +400,7 @@ static void test_watch_is_called_when_a_receiver_waits(void **state)
 
 static void test_select_takes_the_local_one(void **state)
 {
-	struct task *t = start(*state, 0, selects, 0);
+	struct task *t = start_task(*state, 0, selects, 0);
 
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), 0);
 	assert_int_equal((long)elsewhere(trysends, (void *)1), -EAGAIN);
@@ -411,7 +412,7 @@ static void test_select_takes_the_local_one(void **state)
 
 static void test_select_takes_the_shared_one(void **state)
 {
-	struct task *t = start(*state, 0, selects, 0);
+	struct task *t = start_task(*state, 0, selects, 0);
 
 	assert_int_equal(coro_chan_state(local), CORO_CHAN_CAN_SEND);
 	assert_null(elsewhere(trysends, (void *)6));
@@ -426,8 +427,8 @@ static void test_select_takes_the_shared_one(void **state)
 /* A local select gets the value instead of the destroyed waiter. */
 static void test_destroyed_waiter_is_skipped(void **state)
 {
-	struct task *dead = start(*state, 0, selects, 0);
-	struct task *next = start(*state, 1, selects, 0);
+	struct task *dead = start_task(*state, 0, selects, 0);
+	struct task *next = start_task(*state, 1, selects, 0);
 
 	assert_null(elsewhere(trysends, (void *)6));
 	assert_int_equal(coro_chan_trysend(local, &(long){3}), 0);
@@ -448,7 +449,7 @@ static void test_select_with_ready_cases_does_not_wait(void **state)
 
 		coro_chan_trysend(local, &(long){10});
 		coro_chan_trysend(ch, &(long){12});
-		t = start(*state, 0, selects, 0);
+		t = start_task(*state, 0, selects, 0);
 		assert_true(t->done);
 		assert_int_equal(t->value, 10 + t->chosen);
 		seen[t->chosen] = true;
@@ -487,7 +488,7 @@ static void test_select_over_many(void **state)
 			       : coro_chan_open)(sizeof(long), 0, &many[i]),
 			0);
 	for (long i = 0; i < 64; i++) {
-		struct task *t = start(*state, 0, selects_many, 0);
+		struct task *t = start_task(*state, 0, selects_many, 0);
 
 		assert_false(t->done);
 		assert_int_equal(coro_chan_trysend(many[i], &i), 0);
@@ -522,7 +523,7 @@ static void spawns_echo(void *arg)
 
 static long received;
 
-static void *pings(void *arg)
+static void *ping_body(void *arg)
 {
 	long v;
 
@@ -547,7 +548,7 @@ static void test_ping_pong_between_sleeping_schedulers(void **state)
 	coro_chan_open_shared(sizeof(long), 0, &back);
 	coro_post(peer.s, spawns_echo, NULL);
 	assert_int_equal(coro_sched_open(NULL, &s), 0);
-	coro_spawn(s, NULL, pings, NULL, NULL);
+	coro_spawn(s, NULL, ping_body, NULL, NULL);
 	assert_int_equal(coro_sched_run(s), 0);
 	assert_int_equal(received, -EPIPE);
 	coro_sched_close(s);

@@ -34,7 +34,7 @@ static int setup(void **state)
 	return sched_setup_one_stack(state);
 }
 
-static struct task *start(void *s, int id, coro_fn fn)
+static struct task *start_task(void *s, int id, coro_fn fn)
 {
 	task[id].id = id;
 	task[id].err = 1;
@@ -46,7 +46,7 @@ static struct task *start(void *s, int id, coro_fn fn)
 	return &task[id];
 }
 
-static void *locks(void *arg)
+static void *lock_body(void *arg)
 {
 	struct task *t = arg;
 
@@ -62,7 +62,7 @@ static void *locks(void *arg)
 static void test_mutex_is_fifo(void **state)
 {
 	for (int i = 0; i < 4; i++)
-		start(*state, i, locks);
+		start_task(*state, i, lock_body);
 	assert_string_equal(test_log, "0 ");
 	for (int i = 0; i < 4; i++) {
 		coro_unpark(task[i].co);
@@ -84,18 +84,18 @@ static void *locks_twice(void *arg)
 
 static void test_mutex_misuse_is_refused(void **state)
 {
-	start(*state, 0, locks_twice);
+	start_task(*state, 0, locks_twice);
 	assert_int_equal(coro_mutex_lock(&mutex), -EPERM);
 	assert_int_equal(coro_mutex_unlock(&mutex), -EPERM);
 }
 
 static void test_mutex_waiter_times_out_or_is_cancelled(void **state)
 {
-	start(*state, 0, locks);
+	start_task(*state, 0, lock_body);
 	task[1].deadline = fake_now + MS;
-	start(*state, 1, locks);
-	start(*state, 2, locks);
-	start(*state, 3, locks);
+	start_task(*state, 1, lock_body);
+	start_task(*state, 2, lock_body);
+	start_task(*state, 3, lock_body);
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[1].err, -ETIMEDOUT);
 	coro_cancel(task[2].co);
@@ -109,7 +109,7 @@ static void test_mutex_waiter_times_out_or_is_cancelled(void **state)
 static void test_mutex_waiter_destroyed_leaves_the_queue(void **state)
 {
 	for (int i = 0; i < 3; i++)
-		start(*state, i, locks);
+		start_task(*state, i, lock_body);
 	assert_int_equal(coro_destroy(task[1].co), 0);
 	coro_unpark(task[0].co);
 	run_idle(*state);
@@ -144,12 +144,13 @@ static void *writes(void *arg)
 
 static void test_rwlock_is_fifo(void **state)
 {
-	start(*state, 0, hold_read_lock);
-	start(*state, 1, hold_read_lock);
-	start(*state, 2, writes);
-	start(*state, 3, hold_read_lock); /* must not overtake the writer */
-	start(*state, 4, hold_read_lock);
-	start(*state, 5, writes);
+	start_task(*state, 0, hold_read_lock);
+	start_task(*state, 1, hold_read_lock);
+	start_task(*state, 2, writes);
+	start_task(*state, 3,
+		   hold_read_lock); /* must not overtake the writer */
+	start_task(*state, 4, hold_read_lock);
+	start_task(*state, 5, writes);
 	assert_string_equal(test_log, "0 1 ");
 	for (int i = 0; i < 6; i++) {
 		coro_unpark(task[i].co);
@@ -166,10 +167,10 @@ static void test_rwlock_is_fifo(void **state)
 
 static void test_rwlock_writer_that_gives_up_lets_readers_pass(void **state)
 {
-	start(*state, 0, hold_read_lock);
+	start_task(*state, 0, hold_read_lock);
 	task[1].deadline = fake_now + MS;
-	start(*state, 1, writes);
-	start(*state, 2, hold_read_lock);
+	start_task(*state, 1, writes);
+	start_task(*state, 2, hold_read_lock);
 	assert_string_equal(test_log, "0 ");
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[1].err, -ETIMEDOUT);
@@ -179,11 +180,11 @@ static void test_rwlock_writer_that_gives_up_lets_readers_pass(void **state)
 /* Two readers behind a writer that never runs again, wherever it stands. */
 static void test_rwlock_writer_destroyed_lets_readers_pass(void **state)
 {
-	start(*state, 0, hold_read_lock);
-	start(*state, 1, writes);
-	start(*state, 2, hold_read_lock);
-	start(*state, 3, writes);
-	start(*state, 4, hold_read_lock);
+	start_task(*state, 0, hold_read_lock);
+	start_task(*state, 1, writes);
+	start_task(*state, 2, hold_read_lock);
+	start_task(*state, 3, writes);
+	start_task(*state, 4, hold_read_lock);
 	assert_int_equal(coro_destroy(task[3].co), 0); /* not the first */
 	run_idle(*state);
 	assert_string_equal(test_log, "0 ");
@@ -199,9 +200,9 @@ static void test_rwlock_writer_destroyed_lets_readers_pass(void **state)
 /* Cancelled, and destroyed before it could pass the lock on itself. */
 static void test_rwlock_writer_cancelled_and_destroyed(void **state)
 {
-	start(*state, 0, hold_read_lock);
-	start(*state, 1, writes);
-	start(*state, 2, hold_read_lock);
+	start_task(*state, 0, hold_read_lock);
+	start_task(*state, 1, writes);
+	start_task(*state, 2, hold_read_lock);
 	coro_cancel(task[1].co);
 	assert_int_equal(coro_destroy(task[1].co), 0);
 	run_idle(*state);
@@ -223,7 +224,7 @@ static void *waits_cond(void *arg)
 static void test_cond_signal_wakes_one_and_broadcast_all(void **state)
 {
 	for (int i = 0; i < 5; i++)
-		start(*state, i, waits_cond);
+		start_task(*state, i, waits_cond);
 	coro_cond_signal(&cond);
 	run_idle(*state);
 	assert_string_equal(test_log, "0 ");
@@ -231,14 +232,14 @@ static void test_cond_signal_wakes_one_and_broadcast_all(void **state)
 	run_idle(*state);
 	assert_string_equal(test_log, "0 1 2 3 4 ");
 	coro_cond_signal(&cond); /* no waiter: no effect */
-	start(*state, 5, waits_cond);
+	start_task(*state, 5, waits_cond);
 	assert_int_equal(task[5].err, 1);
 }
 
 static void test_cond_timeout_is_reported(void **state)
 {
 	task[0].deadline = fake_now + MS;
-	start(*state, 0, waits_cond);
+	start_task(*state, 0, waits_cond);
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
 	assert_string_equal(test_log, "0 ");
@@ -256,8 +257,8 @@ static void *signals_holding(void *arg)
 static void test_signalled_waiter_cannot_lose_the_signal(void **state)
 {
 	task[0].deadline = fake_now + MS;
-	start(*state, 0, waits_cond);
-	start(*state, 1, signals_holding);
+	start_task(*state, 0, waits_cond);
+	start_task(*state, 1, signals_holding);
 	pass_ns(*state, 10 * MS); /* past its deadline, still without mutex */
 	coro_cancel(task[0].co);  /* returned by its next blocking call */
 	run_idle(*state);
@@ -269,8 +270,8 @@ static void test_signalled_waiter_cannot_lose_the_signal(void **state)
 
 static void test_cancelled_cond_waiter_owns_the_mutex(void **state)
 {
-	start(*state, 0, waits_cond);
-	start(*state, 1, locks);
+	start_task(*state, 0, waits_cond);
+	start_task(*state, 1, lock_body);
 	coro_cancel(task[0].co);
 	run_idle(*state);
 	assert_int_equal(task[0].err, 1); /* 1 has the mutex */
@@ -292,7 +293,7 @@ static void test_semaphore_counts_and_is_fifo(void **state)
 {
 	coro_sem_init(&sem, 2);
 	for (int i = 0; i < 5; i++)
-		start(*state, i, waits_sem);
+		start_task(*state, i, waits_sem);
 	assert_string_equal(test_log, "0 1 ");
 	assert_int_equal(coro_sem_trywait(&sem), -EAGAIN);
 	coro_sem_post(&sem);
@@ -315,9 +316,9 @@ static void *waits_group(void *arg)
 static void test_wait_group_waits_for_all(void **state)
 {
 	coro_wait_group_add(&wg, 3);
-	start(*state, 0, waits_group);
+	start_task(*state, 0, waits_group);
 	task[1].deadline = fake_now + MS;
-	start(*state, 1, waits_group);
+	start_task(*state, 1, waits_group);
 	coro_wait_group_done(&wg);
 	coro_wait_group_done(&wg);
 	pass_ns(*state, 2 * MS);
@@ -334,7 +335,7 @@ static void test_wait_group_does_not_wrap(void **state)
 {
 	assert_int_equal(coro_wait_group_add(&wg, INT32_MAX), 0);
 	assert_int_equal(coro_wait_group_add(&wg, INT32_MAX), 0);
-	start(*state, 0, waits_group);
+	start_task(*state, 0, waits_group);
 	assert_int_equal(coro_wait_group_add(&wg, 2), -EOVERFLOW);
 	assert_int_equal(coro_wait_group_add(&wg, 1), 0);
 	assert_int_equal(coro_wait_group_add(&wg, 1), -EOVERFLOW);
@@ -358,7 +359,7 @@ static void test_barrier_opens_for_the_last_and_works_again(void **state)
 		for (int i = 0; i < 3; i++) {
 			if (i == 2)
 				assert_int_equal(task[0].err, 1);
-			start(*state, i, waits_barrier);
+			start_task(*state, i, waits_barrier);
 		}
 		run_idle(*state);
 		assert_int_equal(task[0].err, 0);
@@ -372,16 +373,16 @@ static void test_barrier_does_not_count_waiters_that_gave_up(void **state)
 {
 	coro_barrier_init(&barrier, 3);
 	task[0].deadline = fake_now + MS;
-	start(*state, 0, waits_barrier);
+	start_task(*state, 0, waits_barrier);
 	pass_ns(*state, 2 * MS);
 	assert_int_equal(task[0].err, -ETIMEDOUT);
 	task[1].err = task[2].err = -1;
-	start(*state, 1, waits_barrier);
-	start(*state, 2, waits_barrier);
+	start_task(*state, 1, waits_barrier);
+	start_task(*state, 2, waits_barrier);
 	assert_int_equal(task[1].err, 1);
 	assert_int_equal(task[2].err, 1); /* waits still */
 	task[2].err = -1;
-	start(*state, 3, waits_barrier);
+	start_task(*state, 3, waits_barrier);
 	run_idle(*state);
 	assert_int_equal(task[2].err, 0);
 }

@@ -145,7 +145,7 @@ static void value_got(struct member *me, const struct value *v)
 }
 
 /* Receives the values left in a closed channel. */
-static void drain(struct member *me, struct coro_chan *ch)
+static void drain_channel(struct member *me, struct coro_chan *ch)
 {
 	struct value v;
 
@@ -254,7 +254,7 @@ static void does_replace(struct member *me)
 	slot_open(slot);
 	pthread_mutex_unlock(&slot->lock);
 	coro_chan_close(old);
-	drain(me, old);
+	drain_channel(me, old);
 	coro_chan_free(old);
 }
 
@@ -347,7 +347,7 @@ static void *world_main(void *arg)
 			while (coro_join(w->members[i].co, NULL) == -EBUSY)
 				coro_sched_run(w->s);
 	if (!chaos)
-		drain(&w->members[0], w->own);
+		drain_channel(&w->members[0], w->own);
 	/* In chaos, some still wait. */
 	coro_sched_close(w->s);
 	coro_chan_free(w->own);
@@ -376,7 +376,7 @@ static void live_through(unsigned seed)
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(worlds[i].th, NULL);
 	for (unsigned i = 0; i < SLOTS; i++) {
-		drain(&rest, slots[i].ch);
+		drain_channel(&rest, slots[i].ch);
 		coro_chan_free(slots[i].ch);
 		pthread_mutex_destroy(&slots[i].lock);
 	}

@@ -38,7 +38,7 @@ static void advance(int64_t ns)
 
 static uint64_t seed = 88172645463325252u;
 
-static uint64_t rnd(void)
+static uint64_t next_random(void)
 {
 	seed ^= seed << 13;
 	seed ^= seed >> 7;
@@ -72,12 +72,15 @@ static void test_random_timers_fire_once_and_in_time(void **state)
 		p[i] = (struct probe){0};
 		coro_timer_init(&p[i].timer, on_fire);
 		coro_timer_arm(the_sched, &p[i].timer,
-			       start + rnd() % (1u << (rnd() % 31)) * 64);
+			       start + next_random() %
+					       (1u << (next_random() % 31)) *
+					       64);
 	}
 	for (int i = 0; i < N; i += 3)
 		assert_true(coro_timer_cancel(the_sched, &p[i].timer));
 	for (int i = 1; i < N; i += 3) /* re-arming moves */
-		coro_timer_arm(the_sched, &p[i].timer, start + rnd() % SEC);
+		coro_timer_arm(the_sched, &p[i].timer,
+			       start + next_random() % SEC);
 	while (coro_sched_next_ns(the_sched) != CORO_FOREVER) {
 		int64_t next = coro_sched_next_ns(the_sched);
 
@@ -97,7 +100,8 @@ static void test_next_is_never_late(void **state)
 	static struct probe p;
 
 	for (int i = 0; i < 20000; i++) {
-		int64_t expires = fake_now + rnd() % (UINT64_C(1) << (i % 45));
+		int64_t expires =
+			fake_now + next_random() % (UINT64_C(1) << (i % 45));
 
 		p = (struct probe){0};
 		coro_timer_init(&p.timer, on_fire);
@@ -105,7 +109,7 @@ static void test_next_is_never_late(void **state)
 		assert_true(coro_sched_next_ns(the_sched) < expires + TICK);
 		coro_timer_cancel(the_sched, &p.timer);
 		assert_true(coro_sched_next_ns(the_sched) == CORO_FOREVER);
-		advance(rnd() % (3 * TICK));
+		advance(next_random() % (3 * TICK));
 	}
 }
 
@@ -206,7 +210,7 @@ static void test_periodic_timer_does_not_drift(void **state)
 	coro_timer_init(&p.timer, on_fire);
 	coro_timer_arm(the_sched, &p.timer, start + MS);
 	for (unsigned n = 0; n < 20000; n++) {
-		advance(1 + rnd() % (MS / 8));
+		advance(1 + next_random() % (MS / 8));
 		assert_true(p.fired_at <= fake_now);
 		assert_true(p.timer.expires_ns == start + (p.fired + 1) * MS);
 		/* None is due and hasn't fired. */
@@ -228,7 +232,7 @@ static void test_many_timers_come_and_go(void **state)
 	for (int i = 0; i < n; i++) {
 		coro_timer_init(&p[i].timer, on_fire);
 		coro_timer_arm(the_sched, &p[i].timer,
-			       start + rnd() % (100 * SEC));
+			       start + next_random() % (100 * SEC));
 	}
 	for (int i = 0; i < n; i += 2)
 		assert_true(coro_timer_cancel(the_sched, &p[i].timer));
@@ -287,7 +291,7 @@ test_timers_of_one_tick_are_armed_and_cancelled_in_any_order(void **state)
 	for (int64_t in = 2 * MS; in < 3600 * SEC; in *= 30) {
 		arm_crowd(fake_now + in);
 		for (int k = 0; k < 3 * CROWD; k++) {
-			struct probe *p = &crowd[rnd() % CROWD];
+			struct probe *p = &crowd[next_random() % CROWD];
 
 			if (!coro_timer_cancel(the_sched, &p->timer))
 				coro_timer_arm(the_sched, &p->timer,
@@ -448,12 +452,12 @@ static void test_random_timers_without_memory(void **state)
 		coro_timer_cancel(the_sched, &crowd[i].timer);
 	memset(armed, 0, sizeof(armed));
 	for (int n = 0; n < 20 * CROWD; n++) {
-		unsigned i = rnd() % 64;
+		unsigned i = next_random() % 64;
 		struct probe *p = &crowd[i];
 
-		if (rnd() % 2)
-			coro_mem_fail_in = 1 + rnd() % 2;
-		if (rnd() % 3 == 0) {
+		if (next_random() % 2)
+			coro_mem_fail_in = 1 + next_random() % 2;
+		if (next_random() % 3 == 0) {
 			assert_int_equal(
 				coro_timer_cancel(the_sched, &p->timer),
 				armed[i]);
@@ -461,11 +465,11 @@ static void test_random_timers_without_memory(void **state)
 		} else {
 			p->fired = 0;
 			coro_timer_arm(the_sched, &p->timer,
-				       fake_now + rnd() % (10 * SEC));
+				       fake_now + next_random() % (10 * SEC));
 			armed[i] = true;
 		}
-		if (rnd() % 4 == 0)
-			advance(rnd() % SEC);
+		if (next_random() % 4 == 0)
+			advance(next_random() % SEC);
 		for (i = 0; i < 64; i++) {
 			p = &crowd[i];
 			if (armed[i] && p->fired) {

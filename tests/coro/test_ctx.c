@@ -309,7 +309,7 @@ static void *child_body(void *arg)
 	return NULL;
 }
 
-static int child(void)
+static int run_child(void)
 {
 	const struct coro_sched_attr attr = {.stack_count = 1};
 	struct coro_sched *s;
@@ -352,6 +352,6 @@ int main(int argc, char **argv)
 	};
 
 	if (argc > 1)
-		return child();
+		return run_child();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

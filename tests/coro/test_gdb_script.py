@@ -113,8 +113,8 @@ def test_backtraces_show_every_function_of_every_stack(said):
     left in a frame looks like a call."""
     found = backtraces(section(said, "all"))
     for name, (_, _, function) in COROUTINES.items():
-        own = [f for f in found[name] if re.match("in_|deeper|body", f)]
-        wanted = [function, "deeper", "body"] if function else []
+        own = [f for f in found[name] if re.match("in_|deeper|run_state", f)]
+        wanted = [function, "deeper", "run_state"] if function else []
         assert own == wanted, f"{name}: {found[name]}, not {wanted}"
 
 

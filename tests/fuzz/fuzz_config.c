@@ -24,7 +24,7 @@ static const struct argp_option options[] = {
 
 static unsigned taken;
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	if (key < 1 || key > 3)
 		return ARGP_ERR_UNKNOWN;
@@ -50,7 +50,8 @@ static int take_again(void *arg, const char *name, const char *value,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const struct argp argp = {.options = options, .parser = parse};
+	static const struct argp argp = {.options = options,
+					 .parser = parse_key};
 	char path[64], *argv[] = {"x", "--config", path, NULL};
 	struct net_opts opts;
 	int fd = memfd_create("config", MFD_CLOEXEC), err;

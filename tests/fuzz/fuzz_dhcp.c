@@ -36,7 +36,7 @@ static void check_msg(const struct net_dhcp_msg *msg)
 		check_route(&msg->routes[i]);
 }
 
-static void feed(const uint8_t *bytes, size_t len)
+static void feed_message(const uint8_t *bytes, size_t len)
 {
 	struct net_dhcp_msg msg;
 	int err = net_dhcp_read(bytes, len, &msg);
@@ -59,9 +59,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(bytes + 44, data, fields);
 	memcpy(bytes + 236, "\x63\x82\x53\x63", 4);
 	memcpy(bytes + FIXED, data + fields, size - fields);
-	feed(bytes, len);
+	feed_message(bytes, len);
 	memcpy(raw, data, size);
-	feed(raw, size);
+	feed_message(raw, size);
 	free(bytes);
 	free(raw);
 	return 0;

@@ -102,7 +102,7 @@ static void check_mss(struct net_conn *conn)
 		assert(seg->len <= conn->pcb.mss);
 }
 
-static void run(void)
+static void run_link(void)
 {
 	net_stack_round(stack);
 	net_stack_round(stack);
@@ -113,7 +113,7 @@ static void run(void)
 /* ---- frames ---- */
 
 /* Sets the lengths and checksums that glue_check() expects. */
-static void fix(uint8_t *frame, unsigned len)
+static void fix_checksums(uint8_t *frame, unsigned len)
 {
 	uint8_t *ip = frame + ETH;
 	bool v6 = frame[12] == 0x86;
@@ -153,7 +153,7 @@ static void fix(uint8_t *frame, unsigned len)
 static void deliver(uint8_t *frame, unsigned len, unsigned what)
 {
 	if (what & FIX)
-		fix(frame, len);
+		fix_checksums(frame, len);
 	if (!(what & CHAIN)) {
 		fake_receive_wire(frame, len);
 	} else { /* its headers stay in the first segment, or it is dropped */
@@ -161,7 +161,7 @@ static void deliver(uint8_t *frame, unsigned len, unsigned what)
 		fake_receive(frame, len, 0, 0);
 		fake_segment_bytes = 0;
 	}
-	run();
+	run_link();
 }
 
 static void frame_step(struct input *in, unsigned what)
@@ -282,7 +282,7 @@ static void run_step(struct input *in)
 		arg = byte(in);
 		for (unsigned i = 0; i <= (what >> 3); i++) {
 			fake_now_ns += (int64_t)arg * 4000000;
-			run();
+			run_link();
 		}
 		break;
 	case STEP_CONNECT:
@@ -332,7 +332,7 @@ static void clean_up(void)
 		net_for_each_conn(abort_pcb);
 		net_half_open_reset_all();
 		fake_now_ns += 500000000;
-		run();
+		run_link();
 		if (net_here()->n_conns == 0)
 			break;
 	}
@@ -340,7 +340,7 @@ static void clean_up(void)
 	assert(net_here()->half_open == 0);
 	check_tables();
 	forget_neighbours();
-	run();
+	run_link();
 	assert(fake_frames_out == 0);
 	forget_hosts();
 	memset(peers, 0, sizeof(peers));
@@ -353,7 +353,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!stack)
 		open_stack();
 	add_neighbours();
-	run();
+	run_link();
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
 		run_step(&in);
 	clean_up();

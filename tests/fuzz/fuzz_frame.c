@@ -31,7 +31,7 @@ struct segment {
 _Static_assert(offsetof(struct segment, frame) == sizeof(struct rte_mbuf),
 	       "the frame is where frame_of() looks for it");
 
-static void fill(struct segment *s, const uint8_t *data, uint16_t len)
+static void fill_segment(struct segment *s, const uint8_t *data, uint16_t len)
 {
 	memset(s, 0, sizeof(*s));
 	s->mbuf.buf_addr = malloc(len);
@@ -108,7 +108,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size_t len = n == MAX_SEGMENTS ? size - at
 					       : RTE_MIN(step, size - at);
 
-		fill(&segments[n - 1], data + at, (uint16_t)len);
+		fill_segment(&segments[n - 1], data + at, (uint16_t)len);
 		at += len;
 		if (n > 1)
 			segments[n - 2].mbuf.next = &segments[n - 1].mbuf;

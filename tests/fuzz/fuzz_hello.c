@@ -13,8 +13,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Feeds a copy of exact size, so that ASan sees reads beyond the end. */
-static enum client_hello_result feed(struct client_hello *hello,
-				     const uint8_t *data, size_t size)
+static enum client_hello_result feed_hello(struct client_hello *hello,
+					   const uint8_t *data, size_t size)
 {
 	uint8_t *copy = malloc(size ? size : 1);
 	enum client_hello_result result;
@@ -37,13 +37,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	data += 2;
 	size -= 2;
 	client_hello_init(&whole);
-	feed(&whole, data, size);
+	feed_hello(&whole, data, size);
 	assert(whole.taken <= CLIENT_HELLO_MAX + 1);
 	assert(whole.taken <= size);
 	assert(whole.result != CLIENT_HELLO_MORE || size <= CLIENT_HELLO_MAX);
 	client_hello_init(&cut);
-	feed(&cut, data, at);
-	feed(&cut, data + at, size - at);
+	feed_hello(&cut, data, at);
+	feed_hello(&cut, data + at, size - at);
 	assert(cut.result == whole.result && cut.taken == whole.taken);
 	if (whole.result != CLIENT_HELLO_NAME)
 		return 0;

@@ -13,7 +13,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Parses a copy of exact size, so that ASan sees reads beyond the end. */
-static long parse(const uint8_t *data, size_t size, struct http_request *out)
+static long parse_request(const uint8_t *data, size_t size,
+			  struct http_request *out)
 {
 	char *copy = malloc(size ? size : 1);
 	long n;
@@ -99,18 +100,18 @@ static void check_request(const uint8_t *data, size_t size, size_t cut)
 {
 	struct http_request whole = {0}, part = {0};
 	char decoded[HTTP_TARGET_MAX];
-	long n = parse(data, size, &whole), m;
+	long n = parse_request(data, size, &whole), m;
 
 	assert(n <= (long)size && (n >= 0 || (n <= -400 && n > -600)));
 	assert(n != 0 || size < HTTP_HEAD_MAX);
-	m = parse(data, cut, &part);
+	m = parse_request(data, cut, &part);
 	assert(m == 0 || m == n);
 	memset(&part, 0, sizeof(part));
 	assert(parse_pieces(data, size, cut, &part) == n);
 	assert(memcmp(&whole, &part, sizeof(whole)) == 0);
 	if (n <= 0)
 		return;
-	assert(parse(data, (size_t)n, &part) == n);
+	assert(parse_request(data, (size_t)n, &part) == n);
 	assert(memcmp(&whole, &part, sizeof(whole)) == 0);
 	assert(whole.path + whole.path_len <= n);
 	assert(whole.path_len == 0 || data[whole.path] == '/');

@@ -34,7 +34,7 @@ static void *run_input(void *arg)
 }
 
 /* side and round: see differ_begin(). */
-static void run(int side, uint64_t round)
+static void run_round(int side, uint64_t round)
 {
 	pthread_t thread;
 
@@ -44,12 +44,12 @@ static void run(int side, uint64_t round)
 	pthread_join(thread, NULL);
 }
 
-static void print(int side, uint64_t round)
+static void print_round(int side, uint64_t round)
 {
 	pid_t child = fork();
 
 	if (child == 0) {
-		run(side, round); /* exits */
+		run_round(side, round); /* exits */
 		_exit(1);
 	}
 	if (child > 0)
@@ -67,8 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	begun = true;
 	input.data = data;
 	input.size = size;
-	run(0, 0);
-	run(1, 0);
+	run_round(0, 0);
+	run_round(1, 0);
 	round = differ_first();
 	differ_forget();
 	if (!round)
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	printf("round %llu is another without prediction\n",
 	       (unsigned long long)round);
 	fflush(stdout);
-	print(0, round);
-	print(1, round);
+	print_round(0, round);
+	print_round(1, round);
 	abort();
 }

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static long parse(const void *data, size_t size, struct proxy_addrs *out)
+static long parse_header(const void *data, size_t size, struct proxy_addrs *out)
 {
 	void *copy = malloc(size ? size : 1);
 	long n;
@@ -54,10 +54,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 2 || size > 4096)
 		return 0;
 	cut = ((size_t)data[0] << 8 | data[1]) % (size - 1);
-	n = parse(data + 2, size - 2, &addrs);
+	n = parse_header(data + 2, size - 2, &addrs);
 	assert(n <= (long)(size - 2));
 	assert(n != 0 || size - 2 < PROXY_V2_MAX);
-	m = parse(data + 2, cut, &again);
+	m = parse_header(data + 2, cut, &again);
 	assert(m == 0 || m == n);
 	if (n <= 0)
 		return 0;

@@ -109,7 +109,7 @@ static void check_sock(unsigned i)
 	       (stats.queued || net_udp_error(socks[i].udp, false)));
 }
 
-static void run(void)
+static void run_link(void)
 {
 	net_stack_round(stack);
 	net_stack_round(stack);
@@ -163,7 +163,7 @@ static void deliver(const uint8_t *frame, unsigned len, unsigned what)
 	} else {
 		fake_receive_wire(frame, len);
 	}
-	run();
+	run_link();
 	fake_frames_exhausted = false;
 	fake_frames_spare = -1;
 }
@@ -280,7 +280,7 @@ static void send_step(unsigned what, unsigned arg)
 
 	if (socks[arg & 3].udp)
 		net_udp_sendv_from(socks[arg & 3].udp, NULL, &peer, &iov, 1);
-	run();
+	run_link();
 }
 
 static void check_bytes(const struct net_datagram *d)
@@ -324,10 +324,10 @@ static void take_step(unsigned what, unsigned arg)
 		net_udp_release(udp, socks[i].held, socks[i].n_held);
 		socks[i].n_held = 0;
 	}
-	run();
+	run_link();
 }
 
-static void step(struct input *in)
+static void run_step(struct input *in)
 {
 	unsigned what = byte(in);
 
@@ -368,7 +368,7 @@ static void clean_up(void)
 	assert(net_udps.n == 0 && net_udps.n_connected == 0);
 	forget_neighbours();
 	fake_now_ns += INT64_C(60000000000); /* what waited for ARP is gone */
-	run();
+	run_link();
 	assert(fake_frames_out == 0);
 	forget_hosts();
 	memset(&last, 0, sizeof(last));
@@ -382,9 +382,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!stack)
 		open_fuzzed_stack();
 	add_neighbours();
-	run();
+	run_link();
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
-		step(&in);
+		run_step(&in);
 	clean_up();
 	return 0;
 }

@@ -55,7 +55,7 @@ static uint32_t random_below(uint32_t n)
 	return n ? (uint32_t)(random_state >> 16) % n : 0;
 }
 
-static int load(const char *directory, const char *name)
+static int load_input(const char *directory, const char *name)
 {
 	char path[512];
 	FILE *file;
@@ -83,7 +83,7 @@ static int load_all(const char *directory)
 		return -errno;
 	for (int i = 0; i < n; i++) {
 		if (names[i]->d_name[0] != '.' && n_files < MAX_FILES && !err)
-			err = load(directory, names[i]->d_name);
+			err = load_input(directory, names[i]->d_name);
 		free(names[i]);
 	}
 	free(names);

@@ -27,21 +27,21 @@ static u32_t last_seq[PORTS];	/* of the stack's last segment to the port */
 static u32_t last_stamp[PORTS]; /* its timestamp */
 static const struct steps_watch *watch;
 
-static unsigned byte(struct input *in)
+static unsigned next_byte(struct input *in)
 {
 	return in->at < in->end ? *in->at++ : 0;
 }
 
-static unsigned word(struct input *in)
+static unsigned next_word(struct input *in)
 {
-	unsigned high = byte(in);
+	unsigned high = next_byte(in);
 
-	return high << 8 | byte(in);
+	return high << 8 | next_byte(in);
 }
 
 /* ---- handlers ---- */
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -68,7 +68,7 @@ static void send_blocks(struct net_conn *conn, void *arg)
 	handlers--;
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	const struct net_dial_opts opts = {.timeout_ms = 500};
 	struct net_addr addr;
@@ -77,7 +77,7 @@ static void *dial(void *arg)
 	handlers++;
 	net_addr_parse("10.0.0.2:1000", -1, &addr);
 	if (net_dial(stack, &addr, &opts, &conn) == 0) {
-		echo(conn, NULL);
+		echo_handler(conn, NULL);
 		net_close(conn);
 	}
 	handlers--;
@@ -97,7 +97,7 @@ static void *accept_waiting(void *arg)
 
 void steps_open(const struct steps_watch *who, bool predict_off)
 {
-	static const net_handler handlers_of[4] = {echo, hang_up, NULL,
+	static const net_handler handlers_of[4] = {echo_handler, hang_up, NULL,
 						   send_blocks};
 	struct net_opts opts;
 	int err;
@@ -160,7 +160,7 @@ static void check_sent(const uint8_t *frame, unsigned len)
 		last_stamp[port] = ts.value;
 }
 
-static void run(void)
+static void run_link(void)
 {
 	static uint8_t frame[9216];
 	unsigned len;
@@ -185,10 +185,10 @@ static void wait_ms(unsigned ms)
 {
 	for (; ms > 10; ms -= 10) {
 		fake_now_ns += 10000000;
-		run();
+		run_link();
 	}
 	fake_now_ns += ms * INT64_C(1000000);
-	run();
+	run_link();
 }
 
 /* ---- segments from the stack ---- */
@@ -309,7 +309,7 @@ static void send_forged(const struct forged *f)
 
 static void read_ports(struct input *in, struct forged *f)
 {
-	unsigned where = byte(in);
+	unsigned where = next_byte(in);
 
 	f->local = choose_local(where);
 	f->port = dialed ? 0 : where >> 4 & 7;
@@ -322,24 +322,24 @@ static void receive(struct input *in)
 		TCP_ACK | TCP_FIN, TCP_RST,	      TCP_ACK | TCP_RST,
 		TCP_SYN | TCP_ACK, TCP_ACK | TCP_PSH,
 	};
-	unsigned what = byte(in);
+	unsigned what = next_byte(in);
 	struct forged f = {.flags = usual[what & 7], .wnd = 255};
 
 	read_ports(in, &f);
 	f.segmented = what & 0x80;
 	if (what & 0x08)
-		f.len = byte(in) * 5u;
+		f.len = next_byte(in) * 5u;
 	if (what & 0x10)
-		f.options_len = byte(in) % 11 * 4;
+		f.options_len = next_byte(in) % 11 * 4;
 	for (unsigned i = 0; i < f.options_len; i++)
-		f.options[i] = (uint8_t)byte(in);
+		f.options[i] = (uint8_t)next_byte(in);
 	if (what & 0x20)
-		f.wnd = (u8_t)byte(in);
+		f.wnd = (u8_t)next_byte(in);
 	if (what & 0x40) {
-		f.how = byte(in);
-		f.seq_delta = (u32_t)(int16_t)word(in);
-		f.ack_delta = (u32_t)(int8_t)byte(in);
-		f.flags ^= byte(in) & 0x3f;
+		f.how = next_byte(in);
+		f.seq_delta = (u32_t)(int16_t)next_word(in);
+		f.ack_delta = (u32_t)(int8_t)next_byte(in);
+		f.flags ^= next_byte(in) & 0x3f;
 		f.from_self = f.how & 0x80;
 		f.stale = f.how & 0x20;
 		f.bare = f.how & 0x40;
@@ -354,23 +354,23 @@ static void handshake(struct input *in, bool offers)
 
 	read_ports(in, &f);
 	send_forged(&f);
-	run();
+	run_link();
 	f.flags = TCP_ACK;
 	f.seq_delta = 1; /* of what may not be kept */
 	if (pcb_of(f.local, 1000 + f.port))
 		f.how = f.seq_delta = 0;
 	send_forged(&f);
-	run();
+	run_link();
 }
 
-static void flood(struct input *in)
+static void flood_segments(struct input *in)
 {
 	struct forged f = {.flags = TCP_SYN, .how = 7, .wnd = 255};
 
 	read_ports(in, &f);
 	for (f.port = 0; f.port < PORTS; f.port++)
 		send_forged(&f);
-	run();
+	run_link();
 }
 
 /*
@@ -383,13 +383,13 @@ static void wait_epoch(void)
 		return;
 	for (unsigned s = 0; s < 70; s++) {
 		fake_now_ns += 1000000000;
-		run();
+		run_link();
 	}
 }
 
 static void run_step(struct input *in)
 {
-	unsigned what = byte(in);
+	unsigned what = next_byte(in);
 
 	switch (what & 15) {
 	case 0:
@@ -403,12 +403,12 @@ static void run_step(struct input *in)
 		break;
 	case 3:
 		if (handlers < 20)
-			net_spawn(stack, "dial", dial, NULL);
-		run();
+			net_spawn(stack, "dial", dial_peer, NULL);
+		run_link();
 		break;
 	case 4:
 		net_spawn(stack, "accept", accept_waiting, NULL);
-		run();
+		run_link();
 		break;
 	case 5:
 		fake_tx_budget = (int)(what >> 4);
@@ -417,12 +417,12 @@ static void run_step(struct input *in)
 		handshake(in, what & 0x10);
 		break;
 	case 7:
-		flood(in);
+		flood_segments(in);
 		break;
 	default:
 		receive(in);
 		if (!(what & 0x80))
-			run();
+			run_link();
 	}
 }
 
@@ -466,7 +466,7 @@ void steps_run(const uint8_t *data, size_t size)
 	epochs = 0;
 	for (unsigned i = 0; i < MAX_STEPS && in.at < in.end; i++)
 		run_step(&in);
-	run();
+	run_link();
 	clean_up();
 }
 

@@ -22,7 +22,7 @@ static uint16_t sum_of(unsigned addrs, unsigned addr_len, uint8_t proto,
 }
 
 /* A datagram or a segment of 31 bytes over IPv4, and Ethernet's padding. */
-static void make4(uint8_t proto, uint16_t flag)
+static void make_frame4(uint8_t proto, uint16_t flag)
 {
 	uint8_t *ip = bytes + 14;
 	uint16_t sum;
@@ -49,10 +49,10 @@ static void make4(uint8_t proto, uint16_t flag)
 
 static void test_sums_over_ipv4_are_completed(void **state)
 {
-	make4(6, GLUE_FRAME_TCP);
+	make_frame4(6, GLUE_FRAME_TCP);
 	glue_complete_sum(&frame);
 	assert_int_equal(sum_of(26, 4, 6, 31), 0xffff);
-	make4(17, GLUE_FRAME_UDP);
+	make_frame4(17, GLUE_FRAME_UDP);
 	glue_complete_sum(&frame);
 	assert_int_equal(sum_of(26, 4, 17, 31), 0xffff);
 }
@@ -79,7 +79,7 @@ static void test_sum_over_ipv6_is_completed(void **state)
 
 static void test_segmented_frame_is_summed_whole(void **state)
 {
-	make4(6, GLUE_FRAME_TCP);
+	make_frame4(6, GLUE_FRAME_TCP);
 	rest = (struct glue_frame){.data = bytes + 57,
 				   .seg_len = 14 + 20 + 31 + 6 - 57};
 	frame.seg_len = 57; /* an odd number of bytes from l4_off on */
@@ -92,17 +92,17 @@ static void test_other_frames_are_left_alone(void **state)
 {
 	uint8_t before[sizeof(bytes)];
 
-	make4(6, GLUE_FRAME_TCP);
+	make_frame4(6, GLUE_FRAME_TCP);
 	glue_complete_sum(&frame);
 	memcpy(before, bytes, sizeof(bytes));
 	glue_complete_sum(&frame); /* whole already */
 	assert_memory_equal(bytes, before, sizeof(bytes));
-	make4(6, GLUE_FRAME_TCP);
+	make_frame4(6, GLUE_FRAME_TCP);
 	frame.flags &= (uint16_t)~GLUE_FRAME_CSUM_OK; /* not verified */
 	memcpy(before, bytes, sizeof(bytes));
 	glue_complete_sum(&frame);
 	assert_memory_equal(bytes, before, sizeof(bytes));
-	make4(1, GLUE_FRAME_ICMP);
+	make_frame4(1, GLUE_FRAME_ICMP);
 	memcpy(before, bytes, sizeof(bytes));
 	glue_complete_sum(&frame);
 	assert_memory_equal(bytes, before, sizeof(bytes));

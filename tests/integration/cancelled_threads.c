@@ -16,7 +16,7 @@
 static int listener, client, server;
 static sem_t begun;
 
-static void fail(const char *what)
+static void fail_with(const char *what)
 {
 	perror(what);
 	exit(1);
@@ -53,7 +53,7 @@ static void *waits_in_epoll(void *arg)
 	int set = epoll_create1(0);
 
 	if (set < 0 || epoll_ctl(set, EPOLL_CTL_ADD, client, &event) < 0)
-		fail("epoll");
+		fail_with("epoll");
 	sem_post(&begun);
 	epoll_wait(set, &event, 1, -1);
 	return NULL;
@@ -66,7 +66,7 @@ static void *waits_with_cancellation_disabled(void *arg)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	sem_post(&begun);
 	if (recv(client, &byte, 1, 0) != 1)
-		fail("recv");
+		fail_with("recv");
 	return byte == 'd' ? (void *)1 : NULL;
 }
 
@@ -76,7 +76,7 @@ static void exchange(int from, int to)
 
 	if (send(from, "e", 1, 0) != 1 || recv(to, &byte, 1, 0) != 1 ||
 	    byte != 'e')
-		fail("an exchange");
+		fail_with("an exchange");
 }
 
 /* A second thread cancels while the first may be the one that runs the stack.
@@ -88,7 +88,7 @@ static void cancel(const char *name, void *(*fn)(void *arg))
 
 	for (int i = 0; i < 2; i++) {
 		if (pthread_create(&threads[i], NULL, fn, NULL))
-			fail("pthread_create");
+			fail_with("pthread_create");
 		sem_wait(&begun);
 	}
 	for (int i = 0; i < 2; i++)
@@ -110,11 +110,11 @@ static void disabled(void)
 
 	if (pthread_create(&thread, NULL, waits_with_cancellation_disabled,
 			   NULL))
-		fail("pthread_create");
+		fail_with("pthread_create");
 	sem_wait(&begun);
 	pthread_cancel(thread);
 	if (send(server, "d", 1, 0) != 1)
-		fail("send");
+		fail_with("send");
 	pthread_join(thread, &result);
 	printf("disabled: %s\n", result == (void *)1 ? "received" : "ended");
 }
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 	    listen(listener, 8) < 0 ||
 	    connect(client, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
 	    (server = accept(listener, NULL, NULL)) < 0)
-		fail("connect");
+		fail_with("connect");
 	cancel("accept", waits_in_accept);
 	cancel("recv", waits_in_recv);
 	cancel("poll", waits_in_poll);

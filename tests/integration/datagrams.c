@@ -51,7 +51,7 @@ static long exchange(struct net_udp *udp, unsigned turn)
 	return 1;
 }
 
-static void run(struct net_udp *udp)
+static void run_commands(struct net_udp *udp)
 {
 	int64_t end_ns = net_now_ns(net_stack_here()) + ALL_NS;
 	unsigned done = 0;
@@ -75,7 +75,7 @@ static void run(struct net_udp *udp)
 	the.status = 0;
 }
 
-static int start(struct net_stack *stack, void *arg)
+static int start_socket(struct net_stack *stack, void *arg)
 {
 	struct net_addr any = {0};
 	struct net_udp *udp;
@@ -87,7 +87,7 @@ static int start(struct net_stack *stack, void *arg)
 		return err;
 	printf("connected\n");
 	fflush(stdout);
-	run(udp);
+	run_commands(udp);
 	net_udp_close(udp);
 	net_stack_stop(stack);
 	return 0;
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
 		net_addr_parse(argv[3], 0,
 			       the.peer.family == 6 ? &opts.gateway6
 						    : &opts.gateway4);
-	err = net_run(&opts, start, NULL);
+	err = net_run(&opts, start_socket, NULL);
 	if (err < 0)
 		fprintf(stderr, "datagrams: %s\n", opts.error);
 	return err < 0 ? 1 : the.status;

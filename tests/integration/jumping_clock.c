@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static long long wild(void)
+static long long wild_offset(void)
 {
 	static _Atomic unsigned calls;
 	unsigned n = calls++;
@@ -23,21 +23,21 @@ int clock_gettime(clockid_t clock, struct timespec *t)
 
 	if (rc == 0 && (clock == CLOCK_REALTIME ||
 			clock == CLOCK_REALTIME_COARSE || clock == CLOCK_TAI))
-		t->tv_sec = wild();
+		t->tv_sec = wild_offset();
 	return rc;
 }
 
 int gettimeofday(struct timeval *restrict t,
 		 void *restrict zone __attribute__((unused)))
 {
-	t->tv_sec = wild();
+	t->tv_sec = wild_offset();
 	t->tv_usec = 0;
 	return 0;
 }
 
 time_t time(time_t *out)
 {
-	time_t now = wild();
+	time_t now = wild_offset();
 
 	if (out)
 		*out = now;

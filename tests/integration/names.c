@@ -17,7 +17,7 @@
 
 static char **words;
 
-static void show(const char *word, const struct net_addr *addrs, int n)
+static void show_addrs(const char *word, const struct net_addr *addrs, int n)
 {
 	char text[NET_ADDR_TEXT_MAX];
 
@@ -41,11 +41,11 @@ static void connect_to(struct net_stack *stack, const char *word, char *name,
 	err = net_dial_name(stack, name, (uint16_t)atoi(colon + 1), NULL,
 			    &conn);
 	if (err < 0) {
-		show(word, NULL, err);
+		show_addrs(word, NULL, err);
 		return;
 	}
 	peer = net_peer_addr(conn);
-	show(word, &peer, 1);
+	show_addrs(word, &peer, 1);
 	net_close(conn);
 }
 
@@ -67,11 +67,12 @@ static void look_up(struct net_stack *stack, const char *word)
 		opts.family = (uint8_t)atoi(end + 1);
 		*end = '\0';
 	}
-	show(word, addrs,
-	     net_resolve(stack, name, &opts, addrs, 2 * NET_RESOLVE_ADDRS));
+	show_addrs(
+		word, addrs,
+		net_resolve(stack, name, &opts, addrs, 2 * NET_RESOLVE_ADDRS));
 }
 
-static int start(struct net_stack *stack, void *arg)
+static int start_names(struct net_stack *stack, void *arg)
 {
 	int err = net_link_wait(stack, LINK_MS);
 
@@ -100,7 +101,7 @@ int main(int argc, char **argv)
 	opts.links[opts.n_links++] = argv[1];
 	net_addr_parse_prefix(argv[2], &opts.addrs[opts.n_addrs++]);
 	net_addr_parse_prefix(argv[3], &opts.addrs[opts.n_addrs++]);
-	err = net_run(&opts, start, NULL);
+	err = net_run(&opts, start_names, NULL);
 	if (err < 0)
 		fprintf(stderr, "names: %s\n", opts.error);
 	return err < 0 ? 1 : 0;

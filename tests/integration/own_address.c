@@ -96,8 +96,8 @@ static void run_end(struct net_conn *conn, void *arg)
 		net_stack_stop(net_stack_here());
 }
 
-static int dial(struct net_stack *stack, const char *text, unsigned port,
-		struct net_conn **conn)
+static int dial_address(struct net_stack *stack, const char *text,
+			unsigned port, struct net_conn **conn)
 {
 	struct net_addr addr;
 
@@ -107,7 +107,7 @@ static int dial(struct net_stack *stack, const char *text, unsigned port,
 }
 
 /* Adds up the shard's counters. */
-static void look(void)
+static void look_at_addrs(void)
 {
 	struct net_stats stats;
 
@@ -126,20 +126,21 @@ static void *exchange(void *arg)
 	struct net_conn *conn = NULL;
 
 	for (unsigned i = 0; i < N_ADDRS; i++)
-		require(dial(stack, addrs[i], 8, &conn) == -ECONNREFUSED,
+		require(dial_address(stack, addrs[i], 8, &conn) ==
+				-ECONNREFUSED,
 			"a closed port does not refuse");
-	if (dial(stack, addr, 7, &conn) < 0) {
+	if (dial_address(stack, addr, 7, &conn) < 0) {
 		require(false, "an address of ours is not reached");
 		net_stack_stop(stack);
 	} else {
 		run_end(conn, NULL);
 		net_close(conn);
 	}
-	look();
+	look_at_addrs();
 	return NULL;
 }
 
-static int start(struct net_stack *stack, void *arg)
+static int start_dials(struct net_stack *stack, void *arg)
 {
 	struct net_listener *listener;
 	int err = net_listen(stack, &net_addr_any(7), 0, &listener);
@@ -167,7 +168,7 @@ int main(int argc, char **argv)
 	opts.poll = NET_POLL_ADAPTIVE;
 	each_bytes = (uint64_t)atoi(argv[2]) << 20;
 	undone = 2 * opts.shards;
-	err = net_run(&opts, start, NULL);
+	err = net_run(&opts, start_dials, NULL);
 	if (err < 0)
 		fprintf(stderr, "%s\n", opts.error);
 	return err < 0 || failed;

@@ -281,7 +281,7 @@ static void connect_half(unsigned first)
 		connect_once(&addr, i);
 }
 
-static void *live(void *arg)
+static void *live_in_thread(void *arg)
 {
 	ip4_addr_t addr, mask;
 	ip_addr_t any;
@@ -329,8 +329,9 @@ static void test_threads_share_no_lwip_state(void **state)
 		assert_int_equal(net_shard_copy_new(&worlds[i].distance), 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++) {
-		assert_int_equal(
-			pthread_create(&threads[i], NULL, live, &worlds[i]), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL,
+						live_in_thread, &worlds[i]),
+				 0);
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);

@@ -68,7 +68,7 @@ static void see_dhcp(const uint8_t *frame, unsigned len)
 
 static void answer_arp(const uint8_t *frame);
 
-static void look(void)
+static void look_at_lease(void)
 {
 	static uint8_t frame[9216];
 	unsigned len;
@@ -85,7 +85,7 @@ static void pass_ms(int64_t ms)
 	for (; ms > 0; ms -= 100) {
 		fake_now_ns += 100 * INT64_C(1000000);
 		run_rounds(1);
-		look();
+		look_at_lease();
 	}
 }
 
@@ -158,7 +158,7 @@ static void receive_bytes(const struct dhcp_bytes *b, bool broadcast)
 	memcpy(udp + 8, b->data, b->len);
 	fake_receive(frame, 14 + 28 + b->len, 0, 0);
 	run_rounds(1);
-	look();
+	look_at_lease();
 }
 
 static void receive_reply(struct reply r)

@@ -27,7 +27,7 @@ static struct net_conn *conns[CONNS];
 static struct coro *coros[CONNS];
 static unsigned n_conns;
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -39,13 +39,13 @@ static void echo(struct net_conn *conn, void *arg)
 }
 
 /* Returns the bytes of its stack that a switch saves. */
-static unsigned saved(const struct coro *co)
+static unsigned saved_bytes(const struct coro *co)
 {
 	return (unsigned)(co->ctx.stack->top - (char *)co->ctx.sp + 63) & -64u;
 }
 
 /* Sends a request on each connection, and takes the answers. */
-static void burst(struct peer *peers)
+static void burst_peers(struct peer *peers)
 {
 	static const char payload[] = "0123456789abcdef0123456789abcdef01234567"
 				      "89abcdef0123456789abcde";
@@ -75,21 +75,21 @@ static void test_echoes(void **state)
 	mark = mmap(MARK, 4096, PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	assert_ptr_equal(mark, MARK);
-	serve(echo);
+	serve(echo_handler);
 	stamped_connect();
 	for (unsigned i = 1; i < CONNS; i++)
 		peer_connect(&peers[i], (uint16_t)(1000 + i), 7, 5);
 	for (unsigned i = 0; i < WARM; i++)
-		burst(peers);
+		burst_peers(peers);
 	*mark = 1;
 	for (unsigned i = 0; i < BURSTS; i++)
-		burst(peers);
+		burst_peers(peers);
 	*mark = 2;
 	for (unsigned i = 0; i < n_conns; i++)
 		fprintf(stderr, "conn %lx %zu coro %lx %zu saved %u\n",
 			(unsigned long)conns[i], sizeof(struct net_conn),
 			(unsigned long)coros[i], sizeof(struct coro),
-			saved(coros[i]));
+			saved_bytes(coros[i]));
 }
 
 int main(void)

@@ -24,8 +24,8 @@ static const uint8_t stranger_mac[6] = {2, 0, 0, 0, 0, 99};
  * Builds an IPv4 packet of 40 bytes with checksums; `offset` is the fragment
  * field with flags.
  */
-static inline void ip4(const uint8_t *mac, uint8_t proto, uint32_t dest,
-		       unsigned offset, unsigned from, unsigned to)
+static inline void build_ip4(const uint8_t *mac, uint8_t proto, uint32_t dest,
+			     unsigned offset, unsigned from, unsigned to)
 {
 	uint8_t *ip = frame + 14, *l4 = ip + 20;
 	unsigned sum_at = proto == 6 ? 16 : proto == 17 ? 6 : 2;
@@ -61,7 +61,7 @@ static inline void ip4(const uint8_t *mac, uint8_t proto, uint32_t dest,
 #define TO_ALL 0x0a0000ffu
 #define MORE   0x2000u
 
-static inline void arp(unsigned op, uint32_t target)
+static inline void build_arp(unsigned op, uint32_t target)
 {
 	ethernet(everybody, 0x0806);
 	len = 42;
@@ -79,7 +79,7 @@ static inline void other_type(const uint8_t *mac)
 }
 
 /* Builds an ICMP message; type 8, code 0 is an echo request, type 0 a reply. */
-static inline void icmp4(unsigned type_code, uint32_t dest)
+static inline void build_icmp4(unsigned type_code, uint32_t dest)
 {
-	ip4(fake_mac, 1, dest, 0, type_code, 0);
+	build_ip4(fake_mac, 1, dest, 0, type_code, 0);
 }

@@ -31,7 +31,7 @@ struct queue {
 static _Thread_local struct queue rx, tx;
 static _Thread_local bool keeps_refused;
 
-static void push(struct queue *queue, struct glue_frame *frame)
+static void push_frame(struct queue *queue, struct glue_frame *frame)
 {
 	if (queue->tail - queue->head == FAKE_MAX_FRAMES) {
 		glue_frame_free(frame);
@@ -40,7 +40,7 @@ static void push(struct queue *queue, struct glue_frame *frame)
 	queue->frames[queue->tail++ % FAKE_MAX_FRAMES] = frame;
 }
 
-static struct glue_frame *pop(struct queue *queue)
+static struct glue_frame *pop_frame(struct queue *queue)
 {
 	if (queue->head == queue->tail)
 		return NULL;
@@ -130,7 +130,7 @@ void fake_receive(const void *data, unsigned len, uint16_t flags,
 		frame->l3_off = 14;
 		frame->l4_off = l4_off;
 	}
-	push(&rx, frame);
+	push_frame(&rx, frame);
 }
 
 /* Verifies checksums as dpdk_glue/port.c does after glue_check(). */
@@ -170,7 +170,7 @@ bool fake_receive_wire(const void *data, unsigned len)
 	case GLUE_REFUSED:
 		if (keeps_refused) {
 			glue_check_other(frame, &l4);
-			push(&rx, frame);
+			push_frame(&rx, frame);
 			return true;
 		}
 		glue_frame_free(frame);
@@ -183,13 +183,13 @@ bool fake_receive_wire(const void *data, unsigned len)
 	}
 	if (l4.addrs)
 		frame->flags |= GLUE_FRAME_CSUM_OK;
-	push(&rx, frame);
+	push_frame(&rx, frame);
 	return true;
 }
 
 unsigned fake_sent(uint8_t *data, unsigned room)
 {
-	struct glue_frame *frame = pop(&tx);
+	struct glue_frame *frame = pop_frame(&tx);
 	unsigned len = 0;
 
 	fake_sent_pieces = 0;
@@ -211,9 +211,9 @@ void fake_reset(void)
 {
 	struct glue_frame *frame;
 
-	while ((frame = pop(&rx)))
+	while ((frame = pop_frame(&rx)))
 		glue_frame_free(frame);
-	while ((frame = pop(&tx)))
+	while ((frame = pop_frame(&tx)))
 		glue_frame_free(frame);
 	fake_lends = false;
 	fake_tx_budget = -1;
@@ -270,7 +270,7 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 {
 	unsigned n = 0;
 
-	while (n < max && (frames[n] = pop(&rx)))
+	while (n < max && (frames[n] = pop_frame(&rx)))
 		n++;
 	return n;
 }
@@ -299,7 +299,7 @@ struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
 
 void glue_tx(struct glue_port *port, struct glue_frame *frame)
 {
-	push(&tx, frame);
+	push_frame(&tx, frame);
 }
 
 bool glue_port_lends(const struct glue_port *port)
@@ -332,7 +332,7 @@ bool glue_tx_busy(struct glue_port *port)
 
 void glue_tx_drop(struct glue_port *port)
 {
-	for (struct glue_frame *f; (f = pop(&tx));)
+	for (struct glue_frame *f; (f = pop_frame(&tx));)
 		glue_frame_free(f);
 }
 

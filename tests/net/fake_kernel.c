@@ -20,7 +20,7 @@ struct frames {
 };
 static struct frames given, sends;
 
-static unsigned pop(struct frames *frames, void *data, unsigned room)
+static unsigned pop_frame(struct frames *frames, void *data, unsigned room)
 {
 	unsigned at = frames->head % FAKE_KERNEL_MAX, len;
 
@@ -34,7 +34,7 @@ static unsigned pop(struct frames *frames, void *data, unsigned room)
 
 unsigned fake_kernel_got(uint8_t *data, unsigned room)
 {
-	return pop(&given, data, room);
+	return pop_frame(&given, data, room);
 }
 
 void fake_kernel_send(const void *data, unsigned len)
@@ -88,7 +88,7 @@ bool glue_kernel_tap_write(int fd, const struct iovec *pieces, unsigned n)
 unsigned glue_kernel_tap_read(int fd, void *buf, unsigned room)
 {
 	fake_kernel_reads++;
-	return fd == FD ? pop(&sends, buf, room) : 0;
+	return fd == FD ? pop_frame(&sends, buf, room) : 0;
 }
 
 void glue_kernel_tap_close(int fd)

@@ -70,7 +70,7 @@ static void send_segment(struct client *c, uint8_t flags, uint32_t offset,
 	crowd_send(c->host, &s);
 }
 
-static void arm(struct client *c)
+static void arm_client(struct client *c)
 {
 	c->due = c->una == c->next && c->state == OPEN && !c->fin_sent
 			 ? NEVER
@@ -100,7 +100,7 @@ static void send_data(struct client *c)
 		send_segment(c, PEER_ACK | PEER_FIN, c->end, 0);
 	}
 	if (c->due == NEVER)
-		arm(c);
+		arm_client(c);
 }
 
 static void send_ack(struct client *c)
@@ -117,7 +117,7 @@ static void send_reset(struct client *c, uint32_t seq)
 	c->due = crowd.now + c->rto;
 }
 
-static void leave(struct client *c)
+static void leave_crowd(struct client *c)
 {
 	crowd.ended += c->kind == READER;
 	crowd.alive--;
@@ -143,7 +143,7 @@ static void time_out(struct client *c)
 	case OPEN:
 		if (c->kind == MUTE && crowd.wakes) {
 			if (++c->dups > RESETS)
-				leave(c);
+				leave_crowd(c);
 			else
 				send_reset(c, c->iss + 1 + c->una);
 			break;
@@ -201,7 +201,7 @@ static void take_ack(struct client *c, const struct segment *s)
 		c->dups = 0;
 		c->rto = RTO;
 		c->progress = crowd_active_ns();
-		arm(c);
+		arm_client(c);
 	} else if (c->una < c->next && !s->len && ++c->dups == 3) {
 		c->next = c->una;
 	}
@@ -249,7 +249,7 @@ static void take_reset(struct client *c, const struct segment *s)
 		c->state == OPEN && s->seq == c->irs + 1 + c->got + c->fin_got;
 
 	if (c->kind == MUTE && crowd.wakes) {
-		leave(c);
+		leave_crowd(c);
 		return;
 	}
 	if (!is_new && c->state != OPENING)
@@ -257,7 +257,7 @@ static void take_reset(struct client *c, const struct segment *s)
 	if (!crowd.may_reset)
 		crowd_violated("client %u is reset without a cause", c->port);
 	crowd.resets++;
-	leave(c);
+	leave_crowd(c);
 }
 
 static void take_segment(struct client *c, const struct segment *s)
@@ -290,7 +290,7 @@ static void take_segment(struct client *c, const struct segment *s)
 		send_ack(c); /* a probe */
 	send_data(c);
 	if (c->fin_got && c->una == c->end + 1)
-		leave(c);
+		leave_crowd(c);
 }
 
 /* ---- the crowd ---- */

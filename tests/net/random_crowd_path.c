@@ -182,7 +182,7 @@ static void send_nd(unsigned type, const uint8_t *mac, const uint8_t *dst,
 	queue_receive(frame, sizeof(frame));
 }
 
-static bool is_nd(const uint8_t *frame)
+static bool is_neighbour_discovery(const uint8_t *frame)
 {
 	return get16(frame + 12) == 0x86dd && frame[20] == 58 &&
 	       (frame[54] == 135 || frame[54] == 136);
@@ -199,7 +199,7 @@ static void take_nd(const uint8_t *frame)
 }
 
 /* The stack is to answer for its address, whatever its connections do. */
-static void ask(void)
+static void ask_neighbour(void)
 {
 	if (!asked)
 		asked = crowd_active_ns();
@@ -251,7 +251,7 @@ void crowd_take(const uint8_t *frame, unsigned len)
 {
 	if (get16(frame + 12) == 0x0806)
 		take_arp(frame);
-	else if (is_nd(frame))
+	else if (is_neighbour_discovery(frame))
 		take_nd(frame);
 	else if (crowd.draw.mtu_at && crowd.now >= crowd.draw.mtu_at &&
 		 len > 14 + crowd.draw.path_mtu)
@@ -305,7 +305,7 @@ void crowd_path_run(void)
 		deliver(packet);
 	}
 	if (crowd.now >= asked_due)
-		ask();
+		ask_neighbour();
 	if (asked && crowd_active_ns() - asked > ANSWER_MAX)
 		crowd_violated("the stack does not say its MAC address");
 }

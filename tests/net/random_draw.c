@@ -390,7 +390,7 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 
 /* ---- printing ---- */
 
-static double in_ms(int64_t ns)
+static double ns_to_ms(int64_t ns)
 {
 	return (double)ns / 1e6;
 }
@@ -399,7 +399,7 @@ static void print_path(const char *name, const struct path_draw *p)
 {
 	printf("  %s: delay %.3f ms, jitter %.3f, loss %u, dup %u, reorder %u "
 	       "of 1000\n",
-	       name, in_ms(p->delay), in_ms(p->jitter), p->loss, p->dup,
+	       name, ns_to_ms(p->delay), ns_to_ms(p->jitter), p->loss, p->dup,
 	       p->reorder);
 }
 
@@ -419,27 +419,27 @@ static void print_flow(const struct draw *d, unsigned index)
 	print_path("to the peer", &d->path[TO_PEER]);
 	printf("  handshake: mss %u, wscale %d, sack %d, timestamps each %.0f "
 	       "ms from %u\n",
-	       d->mss, d->wscale, d->sack, in_ms(d->ts_tick), d->ts_begin);
+	       d->mss, d->wscale, d->sack, ns_to_ms(d->ts_tick), d->ts_begin);
 	printf("  receiver: room %u, ack every %u or %.0f ms, partial %u, "
 	       "renege %u, shrink %u, dsack %d, mute %d\n",
-	       d->room, d->ack_every, in_ms(d->ack_delay), d->partial,
+	       d->room, d->ack_every, ns_to_ms(d->ack_delay), d->partial,
 	       d->renege, d->shrink, d->dsack, d->mute);
 	printf("  reads: %s, %u bytes each %.3f ms, stalls at %u for %.0f ms\n",
-	       readings[d->reading], d->read_bytes, in_ms(d->read_pause),
-	       d->stall_at, in_ms(d->stall));
+	       readings[d->reading], d->read_bytes, ns_to_ms(d->read_pause),
+	       d->stall_at, ns_to_ms(d->stall));
 	printf("  sender: %u bytes by %u, in flight %u, bursts of %u each "
 	       "%.3f ms, mischief %u\n",
 	       d->in_bytes, d->in_seg, d->in_flight, d->in_burst,
-	       in_ms(d->in_pause), d->mischief);
+	       ns_to_ms(d->in_pause), d->mischief);
 	printf("  its end: fin %s (%.0f ms), rst at %.0f ms, vanishes at %.0f "
 	       "ms\n",
-	       fins[d->fin], in_ms(d->fin_late), in_ms(d->rst_at),
-	       in_ms(d->vanish_at));
+	       fins[d->fin], ns_to_ms(d->fin_late), ns_to_ms(d->rst_at),
+	       ns_to_ms(d->vanish_at));
 	printf("  app: %s, %u bytes by %u (calls %02x, pause %.3f ms), reads "
 	       "by %u (calls %02x, pause %.3f ms) until %u, holds %u\n",
 	       d->echo ? "echo" : "both directions", d->out_bytes, d->write_max,
-	       d->writes, in_ms(d->write_pause), d->read_max, d->reads,
-	       in_ms(d->app_read_pause), d->read_until, d->hold);
+	       d->writes, ns_to_ms(d->write_pause), d->read_max, d->reads,
+	       ns_to_ms(d->app_read_pause), d->read_until, d->hold);
 	printf("  user timeout %u ms\n", d->user_timeout_ms);
 	printf("  congestion control: %s, at most %u bytes/s; ecn %d, marks "
 	       "%u to the stack and %u to the peer, lies %u\n",
@@ -449,9 +449,9 @@ static void print_flow(const struct draw *d, unsigned index)
 	       "%.0f ms, dropped at %.0f ms, keepalive %d, nagle %d\n",
 	       d->watched ? "watched" : endings[d->ending],
 	       d->shut_wr ? ", shuts writing" : "",
-	       d->shut_rd ? ", shuts reading" : "", in_ms(d->linger),
-	       in_ms(d->deadline), in_ms(d->cancel_at), in_ms(d->drop_at),
-	       d->keepalive, d->nagle);
+	       d->shut_rd ? ", shuts reading" : "", ns_to_ms(d->linger),
+	       ns_to_ms(d->deadline), ns_to_ms(d->cancel_at),
+	       ns_to_ms(d->drop_at), d->keepalive, d->nagle);
 }
 
 void draw_print(const struct life_draw *draw)
@@ -462,17 +462,19 @@ void draw_print(const struct life_draw *draw)
 	       "starves %.3f ms each %.3f ms, faults from %u, %u at %u\n",
 	       (unsigned long long)draw->seed, draw->n_flows, draw->mtu,
 	       !draw->ts_off, (int)draw->ecn, draw->lends, draw->frame_segments,
-	       in_ms(draw->starve_for), in_ms(draw->starve_every),
+	       ns_to_ms(draw->starve_for), ns_to_ms(draw->starve_every),
 	       draw->fault_from, draw->fault_count, draw->fault_rate);
 	printf("rmem %llu, wmem %llu; pauses each %.3f ms of %.3f, path MTU "
 	       "each %.3f, forged ICMP each %.3f, no memory each %.3f for "
 	       "%.3f\n",
 	       (unsigned long long)draw->rmem_max,
 	       (unsigned long long)draw->wmem_max,
-	       in_ms(draw->trouble.pause_every), in_ms(draw->trouble.pause_for),
-	       in_ms(draw->trouble.mtu_every), in_ms(draw->trouble.forge_every),
-	       in_ms(draw->trouble.short_every),
-	       in_ms(draw->trouble.short_for));
+	       ns_to_ms(draw->trouble.pause_every),
+	       ns_to_ms(draw->trouble.pause_for),
+	       ns_to_ms(draw->trouble.mtu_every),
+	       ns_to_ms(draw->trouble.forge_every),
+	       ns_to_ms(draw->trouble.short_every),
+	       ns_to_ms(draw->trouble.short_for));
 	for (unsigned i = 0; i < draw->n_flows; i++)
 		print_flow(&draw->flow[i], i);
 }

@@ -49,7 +49,7 @@ static const struct opt rows[] = {
 
 COMMAND_SET(random_opts, rows, NULL);
 
-static double now_s(void)
+static double now_seconds(void)
 {
 	struct timespec t;
 
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
 	};
 	unsigned failed = 0;
 	uint64_t seed, done = 0;
-	double began = now_s(), until;
+	double began = now_seconds(), until;
 
 	read_options(&line, argc, argv);
 	shared = lives_share(sizeof(*shared));
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
 	}
 	until = conf.seconds > 0 ? began + conf.seconds : 0;
 	seed = lives_first_seed(&conf.lives);
-	for (; done < conf.lives.count && (until <= 0 || now_s() < until);
+	for (; done < conf.lives.count && (until <= 0 || now_seconds() < until);
 	     done++, seed++) {
 		if (conf.differ ? run_both(seed) : run_life(seed, -1, 0))
 			continue;
@@ -151,6 +151,6 @@ int main(int argc, char **argv)
 	printf("%s: %llu seeds, %llu frames, %.1f s; %u failed\n",
 	       conf.sender ? "random sender" : "random peer",
 	       (unsigned long long)done, (unsigned long long)shared->frames,
-	       now_s() - began, failed);
+	       now_seconds() - began, failed);
 	return failed != 0;
 }

@@ -21,7 +21,7 @@ static double smaller(double a, double b)
 	return a < b ? a : b;
 }
 
-static unsigned draw(struct rival *r, unsigned below)
+static unsigned draw_below(struct rival *r, unsigned below)
 {
 	r->seed = r->seed * UINT64_C(6364136223846793005) +
 		  UINT64_C(1442695040888963407);
@@ -104,11 +104,11 @@ static void check_full(struct rival *r)
 static void begin_cycle(struct rival *r, int64_t now_ns)
 {
 	r->bbr.state = CYCLE;
-	r->bbr.phase = (2 + draw(r, 7)) % 8; /* any but the second */
+	r->bbr.phase = (2 + draw_below(r, 7)) % 8; /* any but the second */
 	r->bbr.phase_ns = now_ns;
 }
 
-static void cycle(struct rival *r, unsigned lost, int64_t now_ns)
+static void end_cycle(struct rival *r, unsigned lost, int64_t now_ns)
 {
 	bool long_enough = now_ns - r->bbr.phase_ns > r->min_rtt_ns, next;
 
@@ -200,7 +200,7 @@ static void bbr_on_ack(struct rival *r, double rate, unsigned lost, bool round,
 	if (round)
 		check_full(r);
 	if (r->bbr.state == CYCLE)
-		cycle(r, lost, now_ns);
+		end_cycle(r, lost, now_ns);
 	if (r->bbr.state == UP_FAST && r->bbr.filled)
 		r->bbr.state = DRAIN;
 	if (r->bbr.state == DRAIN && in_flight(r) <= target(r, 1))
@@ -255,7 +255,7 @@ static void hystart(struct rival *r, uint64_t number, int64_t rtt_ns,
 		r->ssthresh = r->cwnd;
 }
 
-static double curve(const struct rival *r, double s)
+static double cubic_curve(const struct rival *r, double s)
 {
 	double t = s - r->cubic.k, w_max = larger(r->cubic.w_max, 1);
 
@@ -285,7 +285,7 @@ static void cubic_on_ack(struct rival *r, uint64_t number, int64_t rtt_ns,
 	}
 	t = (double)(now_ns - r->cubic.epoch_ns) / SECOND;
 	r->cubic.w_est += 3 * (1 - BETA) / (1 + BETA) / r->cwnd;
-	to = curve(r, t + (double)r->min_rtt_ns / SECOND);
+	to = cubic_curve(r, t + (double)r->min_rtt_ns / SECOND);
 	to = smaller(to, 1.5 * r->cwnd);
 	if (to > r->cwnd)
 		r->cwnd += (to - r->cwnd) / r->cwnd;

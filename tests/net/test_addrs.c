@@ -113,7 +113,7 @@ static void see_nd(struct seen *seen, const uint8_t *ip)
 	seen->nd_overrides += icmp[4] == 0x20;
 }
 
-static struct seen look(void)
+static struct seen look_at_addrs(void)
 {
 	static uint8_t frame[9216];
 	struct seen seen = {0};
@@ -181,7 +181,7 @@ static bool stack_has(const char *text)
 
 static void test_address_is_probed_and_announced(void **state)
 {
-	struct seen seen = look();
+	struct seen seen = look_at_addrs();
 
 	assert_int_equal(seen.arp_probes, 1);
 	assert_int_equal(seen.arp_announcements, 1);
@@ -189,21 +189,21 @@ static void test_address_is_probed_and_announced(void **state)
 	assert_int_equal(seen.nd_announcements, 1);
 	assert_int_equal(seen.nd_overrides, 0);
 	run_ms(900);
-	seen = look();
+	seen = look_at_addrs();
 	assert_int_equal(seen.arp_announcements + seen.nd_announcements, 0);
 	run_ms(300);
-	seen = look();
+	seen = look_at_addrs();
 	assert_int_equal(seen.arp_probes + seen.nd_probes, 0);
 	assert_int_equal(seen.arp_announcements, 1);
 	assert_int_equal(seen.nd_overrides, 1);
 	run_ms(5000);
-	seen = look();
+	seen = look_at_addrs();
 	assert_int_equal(seen.arp_announcements + seen.nd_announcements, 0);
 }
 
 static void test_without_dad_nothing_is_probed(void **state)
 {
-	struct seen seen = look();
+	struct seen seen = look_at_addrs();
 
 	assert_int_equal(seen.arp_probes + seen.nd_probes, 0);
 	assert_int_equal(seen.arp_announcements, 1);
@@ -218,17 +218,17 @@ static void test_returning_carrier_announces(void **state)
 	struct seen seen;
 
 	run_ms(3000);
-	look();
+	look_at_addrs();
 	fake_no_carrier = true;
 	run_ms(50);
 	fake_no_carrier = false;
 	run_ms(10);
-	seen = look();
+	seen = look_at_addrs();
 	assert_int_equal(seen.arp_probes + seen.nd_probes, 0);
 	assert_int_equal(seen.arp_announcements, 1);
 	assert_int_equal(seen.nd_overrides, 1);
 	run_ms(1200);
-	seen = look();
+	seen = look_at_addrs();
 	assert_int_equal(seen.arp_announcements, 1);
 	assert_int_equal(seen.nd_overrides, 1);
 }
@@ -237,33 +237,33 @@ static void test_returning_carrier_announces(void **state)
 
 static void test_answer_to_a_probe_withdraws_the_address(void **state)
 {
-	look();
+	look_at_addrs();
 	say_arp(2, other_mac, stack_ip, (const uint8_t[4]){0});
 	assert_int_equal(net_here()->stats.addr_conflicts, 1);
 	assert_false(stack_has("10.0.0.1"));
 	assert_true(stack_has("fd00::1"));
-	look();
+	look_at_addrs();
 	say_arp(1, fake_peer_mac, peer_ip, stack_ip);
 	run_ms(3000);
-	assert_int_equal(look().arp_replies, 0);
-	assert_int_equal(look().arp_announcements, 0);
+	assert_int_equal(look_at_addrs().arp_replies, 0);
+	assert_int_equal(look_at_addrs().arp_announcements, 0);
 }
 
 static void test_answer_to_a_probe_withdraws_the_address6(void **state)
 {
-	look();
+	look_at_addrs();
 	advertise_stacks_address();
 	assert_int_equal(net_here()->stats.addr_conflicts, 1);
 	assert_false(stack_has("fd00::1"));
 	assert_true(stack_has("10.0.0.1"));
 	run_ms(3000);
-	assert_int_equal(look().nd_announcements, 0);
+	assert_int_equal(look_at_addrs().nd_announcements, 0);
 }
 
 static void test_late_conflict_is_counted_and_answered(void **state)
 {
 	run_ms(3000);
-	look();
+	look_at_addrs();
 	for (unsigned i = 0; i < 5; i++) {
 		say_arp(2, other_mac, stack_ip, stack_ip);
 		advertise_stacks_address();
@@ -271,14 +271,14 @@ static void test_late_conflict_is_counted_and_answered(void **state)
 	run_ms(1);
 	assert_int_equal(net_here()->stats.addr_conflicts, 10);
 	assert_true(stack_has("10.0.0.1") && stack_has("fd00::1"));
-	assert_int_equal(look().arp_announcements, 1);
+	assert_int_equal(look_at_addrs().arp_announcements, 1);
 	run_ms(10000);
-	look();
+	look_at_addrs();
 	say_arp(2, other_mac, stack_ip, stack_ip);
 	advertise_stacks_address();
 	run_ms(1);
 	{
-		struct seen seen = look();
+		struct seen seen = look_at_addrs();
 
 		assert_int_equal(seen.arp_announcements, 1);
 		assert_int_equal(seen.nd_overrides, 1);
@@ -459,7 +459,7 @@ static void test_wrong_changes_are_refused(void **state)
 }
 
 /* Adds addresses 10.X.0.1 and so on until the stack has no room; how many. */
-static unsigned fill(unsigned link, unsigned x)
+static unsigned fill_addrs(unsigned link, unsigned x)
 {
 	char text[32];
 	unsigned n = 0;
@@ -473,7 +473,7 @@ static unsigned fill(unsigned link, unsigned x)
 	return n;
 }
 
-static void empty(unsigned link, unsigned x, unsigned n)
+static void empty_addrs(unsigned link, unsigned x, unsigned n)
 {
 	char text[32];
 
@@ -483,7 +483,7 @@ static void empty(unsigned link, unsigned x, unsigned n)
 	}
 }
 
-static void run_s(unsigned s)
+static void run_seconds(unsigned s)
 {
 	for (unsigned i = 0; i < 2 * s; i++) {
 		fake_now_ns += 500000000;
@@ -494,13 +494,13 @@ static void run_s(unsigned s)
 static void test_addresses_are_bounded(void **state)
 {
 	char text[32];
-	unsigned n = fill(0, 1);
+	unsigned n = fill_addrs(0, 1);
 	int err;
 
 	assert_in_range(n, NET_MAX_ADDRS - 2, NET_MAX_ADDRS + NET_MAX_LINKS);
 	assert_int_equal(change(false, "10.1.0.1/8"), 0);
 	assert_int_equal(change(true, "10.2.0.1/24"), -ENOSPC);
-	run_s(61);
+	run_seconds(61);
 	assert_int_equal(change(true, "10.2.0.1/24"), 0);
 	for (err = 0, n = 1; err == 0 && n < 20; n++) {
 		snprintf(text, sizeof(text), "fd00::1:%u/64", n);
@@ -512,13 +512,13 @@ static void test_addresses_are_bounded(void **state)
 /* Records hold an entry's index, and end by a clock without pauses. */
 static void test_pause_of_the_process_frees_no_entry(void **state)
 {
-	fill(0, 1);
+	fill_addrs(0, 1);
 	run_rounds(1);
 	assert_int_equal(change(false, "10.1.0.1/8"), 0);
 	fake_now_ns += INT64_C(90000000000);
 	run_rounds(1);
 	assert_int_equal(change(true, "10.2.0.1/24"), -ENOSPC);
-	run_s(61);
+	run_seconds(61);
 	assert_int_equal(change(true, "10.2.0.1/24"), 0);
 }
 
@@ -526,34 +526,35 @@ static void
 test_entry_of_a_removed_address_is_free_for_any_link_and_family(void **state)
 {
 	static const uint8_t back[4] = {10, 1, 0, 1};
-	unsigned n = fill(0, 1);
+	unsigned n = fill_addrs(0, 1);
 
 	for (unsigned i = 0; i < 3; i++) {
-		empty(0, 1, n);
-		run_s(61);
-		assert_int_equal(fill(1, 2), n + 1); /* with its first netif */
+		empty_addrs(0, 1, n);
+		run_seconds(61);
+		assert_int_equal(fill_addrs(1, 2),
+				 n + 1); /* with its first netif */
 		assert_true(stack_has("10.0.0.1") && stack_has("10.2.0.1"));
-		empty(1, 2, n + 1);
-		run_s(61);
-		assert_int_equal(fill(0, 1), n);
+		empty_addrs(1, 2, n + 1);
+		run_seconds(61);
+		assert_int_equal(fill_addrs(0, 1), n);
 		assert_true(answers_syn(back));
 	}
-	empty(0, 1, n);
-	run_s(61);
+	empty_addrs(0, 1, n);
+	run_seconds(61);
 	assert_int_equal(change_on(1, true, "fd00::1/64"), 0);
 	assert_true(stack_has("fd00::1"));
-	assert_int_equal(fill(0, 1), n - 1); /* and a link-local one */
+	assert_int_equal(fill_addrs(0, 1), n - 1); /* and a link-local one */
 }
 
 static void test_link_local_address_needs_room_like_others(void **state)
 {
 	const struct net_port *port = &net_here()->ports[0];
 
-	fill(0, 1);
+	fill_addrs(0, 1);
 	assert_int_equal(change(true, "fd00::1/64"), -ENOSPC);
 	assert_false(port->has_ip6);
-	empty(0, 1, 2);
-	run_s(61);
+	empty_addrs(0, 1, 2);
+	run_seconds(61);
 	assert_int_equal(change(true, "fd00::1/64"), 0);
 	assert_true(port->has_ip6);
 	assert_true(stack_has("fd00::1"));

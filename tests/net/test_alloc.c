@@ -112,7 +112,7 @@ static void say_again(struct script *s)
 	peer_send(&s->peer, PEER_ACK, NULL, 0);
 }
 
-static void act(struct script *s)
+static void act_script(struct script *s)
 {
 	struct segment one;
 
@@ -140,10 +140,10 @@ static bool live_with_failure(unsigned n)
 	saw_reset = false;
 	net_mem_fail_after(n);
 	for (unsigned i = 0; i < 100 && !saw_reset && !s.fin_got; i++)
-		act(&s);
+		act_script(&s);
 	if (!saw_reset && !s.fin_got)
 		fail_msg("allocation %u: the connection hangs", n);
-	act(&s);
+	act_script(&s);
 	s.peer.snd = s.base + 2 + (uint32_t)s.len;
 	peer_send(&s.peer, PEER_ACK | PEER_RST, NULL, 0);
 	run_ms(3000); /* TIME_WAIT, if that is where it is */

@@ -127,7 +127,7 @@ static bool no_signals(void)
 
 /* ---- what threads do ---- */
 
-static long count(long a, long b, long c, long d, long e, long f)
+static long count_sum(long a, long b, long c, long d, long e, long f)
 {
 	return (long)count_call();
 }
@@ -161,10 +161,10 @@ static long deadline(long a, long b, long c, long d, long e, long f)
 	return net_whole_wait(&stack.queue, 0);
 }
 
-static void call(unsigned n)
+static void make_call(unsigned n)
 {
 	while (n--)
-		net_with_baton(0, 0, 0, 0, 0, 0, count);
+		net_with_baton(0, 0, 0, 0, 0, 0, count_sum);
 }
 
 static bool has_bias(void)
@@ -176,13 +176,13 @@ static bool has_bias(void)
 static void get_bias(void)
 {
 	do
-		call(1);
+		make_call(1);
 	while (!has_bias());
 }
 
 static void *call_often(void *arg)
 {
-	call(CALLS);
+	make_call(CALLS);
 	return NULL;
 }
 
@@ -191,7 +191,7 @@ static void *call_rarely(void *arg)
 	static const struct timespec pause = {.tv_nsec = 20000};
 
 	for (unsigned i = 0; i < CALLS / 20; i++) {
-		call(1);
+		make_call(1);
 		nanosleep(&pause, NULL);
 	}
 	return NULL;
@@ -202,7 +202,7 @@ static void *wait_often(void *arg)
 	for (unsigned i = 0; i < CALLS / 20; i++) {
 		CHECK(NET_WITH_BATON(wait_once, 0) == 0);
 		CHECK(NET_WITH_BATON(deadline, 0) == -ETIMEDOUT);
-		call(i % 200);
+		make_call(i % 200);
 	}
 	return NULL;
 }
@@ -213,7 +213,7 @@ static void *end_with_bias(void *arg)
 	return NULL;
 }
 
-static void run(void *(*fn)(void *arg))
+static void run_thread(void *(*fn)(void *arg))
 {
 	pthread_t thread;
 
@@ -223,7 +223,7 @@ static void run(void *(*fn)(void *arg))
 
 static uint64_t calls_so_far(void)
 {
-	return (uint64_t)net_with_baton(0, 0, 0, 0, 0, 0, count) - 1;
+	return (uint64_t)net_with_baton(0, 0, 0, 0, 0, 0, count_sum) - 1;
 }
 
 /* ---- tests ---- */
@@ -252,10 +252,10 @@ static void test_thread_alone_gets_a_bias(void **state)
 
 	get_bias();
 	drawn = atomic_load(&baton.drawn);
-	call(1);
+	make_call(1);
 	if (has_bias()) /* in spite of the keeper */
 		assert_int_equal(atomic_load(&baton.drawn), drawn);
-	run(call_rarely);
+	run_thread(call_rarely);
 	assert_false(has_bias());
 	get_bias();
 }
@@ -279,8 +279,8 @@ static void test_no_bias_while_another_thread_wants_the_baton(void **state)
 static void test_thread_that_ends_passes_the_baton_on(void **state)
 {
 	for (unsigned i = 0; i < 2 * BIASES; i++) {
-		run(end_with_bias);
-		call(1);
+		run_thread(end_with_bias);
+		make_call(1);
 	}
 }
 
@@ -306,7 +306,7 @@ static void test_revoked_bias_is_passed_on_at_the_end_of_the_call(void **state)
 
 static void *waits_in_vain(void *arg)
 {
-	call(100);
+	make_call(100);
 	sem_post(arg);
 	NET_WITH_BATON(wait_in_vain, 0);
 	return NULL;
@@ -319,7 +319,7 @@ static void *waits_uncancelled(void *arg)
 	return (void *)(NET_WITH_BATON(wait_in_vain, 0) + 1);
 }
 
-static pthread_t start(void *(*fn)(void *arg))
+static pthread_t start_thread(void *(*fn)(void *arg))
 {
 	pthread_t thread;
 	sem_t begun;
@@ -332,13 +332,14 @@ static pthread_t start(void *(*fn)(void *arg))
 
 static void test_cancelled_thread_ends_after_its_call(void **state)
 {
-	pthread_t first = start(waits_in_vain), second = start(waits_in_vain);
+	pthread_t first = start_thread(waits_in_vain),
+		  second = start_thread(waits_in_vain);
 	void *result;
 
 	assert_int_equal(net_whole_cancel(second, pthread_cancel), 0);
 	pthread_join(second, &result);
 	assert_ptr_equal(result, PTHREAD_CANCELED);
-	call(1);
+	make_call(1);
 	assert_int_equal(net_whole_cancel(first, pthread_cancel), 0);
 	pthread_join(first, &result);
 	assert_ptr_equal(result, PTHREAD_CANCELED);
@@ -346,7 +347,7 @@ static void test_cancelled_thread_ends_after_its_call(void **state)
 
 static void test_wait_goes_on_if_cancellation_is_disabled(void **state)
 {
-	pthread_t thread = start(waits_uncancelled);
+	pthread_t thread = start_thread(waits_uncancelled);
 	void *result;
 
 	assert_int_equal(net_whole_cancel(thread, pthread_cancel), 0);
@@ -371,7 +372,7 @@ static void test_without_membarrier_nobody_is_biased(void **state)
 	baton.can_bias = false;
 	drop_bias(net_caller.bias);
 	net_whole_step_out();
-	call(3 * BIAS_CALLS);
+	make_call(3 * BIAS_CALLS);
 	assert_false(has_bias());
 	net_whole_step_in();
 	baton.can_bias = true;

@@ -21,7 +21,7 @@
 #define RATE 1250000.0
 #define BDP  50000.0
 
-static struct bottleneck usual(double bdps)
+static struct bottleneck usual_path(double bdps)
 {
 	return (struct bottleneck){
 		.rate = RATE, .delay_ns = 40 * MS, .queue = bdps * BDP};
@@ -60,7 +60,7 @@ static void abort_conn(void)
 
 static void test_bbr_finds_the_rate_and_the_round_trip(void **state)
 {
-	struct bottleneck path = usual(4);
+	struct bottleneck path = usual_path(4);
 	const struct net_bbr *bbr;
 	double bw;
 
@@ -83,7 +83,7 @@ static void test_bbr_finds_the_rate_and_the_round_trip(void **state)
 
 static void test_bbr_fills_the_path_and_keeps_the_queue_short(void **state)
 {
-	struct bottleneck path = usual(10);
+	struct bottleneck path = usual_path(10);
 	double share;
 
 	connect_with(&path, "bbr", FOREVER);
@@ -101,7 +101,7 @@ static void test_bbr_fills_the_path_and_keeps_the_queue_short(void **state)
 /* BBR passes through every state within some seconds. */
 static void test_bbr_passes_through_every_state(void **state)
 {
-	struct bottleneck path = usual(4);
+	struct bottleneck path = usual_path(4);
 	unsigned seen = 0;
 
 	connect_with(&path, "bbr", FOREVER);
@@ -117,7 +117,7 @@ static void test_bbr_passes_through_every_state(void **state)
 static void
 test_bbr_keeps_its_rate_under_random_loss_and_cubic_does_not(void **state)
 {
-	struct bottleneck path = usual(4), other = usual(4);
+	struct bottleneck path = usual_path(4), other = usual_path(4);
 	double bbr, cubic;
 
 	path.per_mille = other.per_mille = 10;
@@ -258,7 +258,7 @@ test_bbr_loss_threshold_is_three_segments_and_two_percent(void **state)
 /* Loss of five times the random bound: the rate follows the delivery rate. */
 static void test_bbr_reduces_its_rate_at_five_percent_loss(void **state)
 {
-	struct bottleneck path = usual(4);
+	struct bottleneck path = usual_path(4);
 	bool gave_way = false;
 
 	path.per_mille = 50;
@@ -299,7 +299,7 @@ static void test_only_lost_segments_are_marked_lost(void **state)
 
 static void test_bbr_loses_little_to_a_shallow_queue(void **state)
 {
-	struct bottleneck path = usual(0.3);
+	struct bottleneck path = usual_path(0.3);
 	double share;
 
 	connect_with(&path, "bbr", FOREVER);
@@ -321,7 +321,7 @@ static void
 test_an_application_that_limits_itself_changes_no_estimate(void **state)
 {
 	static uint8_t data[1250];
-	struct bottleneck path = usual(4);
+	struct bottleneck path = usual_path(4);
 	double before;
 
 	connect_with(&path, "bbr", 2000000);
@@ -344,7 +344,7 @@ test_an_application_that_limits_itself_changes_no_estimate(void **state)
  */
 static void test_idle_connection_frees_its_model_after_a_second(void **state)
 {
-	struct bottleneck path = usual(4);
+	struct bottleneck path = usual_path(4);
 	uint64_t memory;
 
 	connect_with(&path, "bbr", 500000);
@@ -365,7 +365,7 @@ static void test_idle_connection_frees_its_model_after_a_second(void **state)
 /* Within that second it continues at the known rate. */
 static void test_rate_is_kept_over_a_short_pause(void **state)
 {
-	struct bottleneck path = usual(4);
+	struct bottleneck path = usual_path(4);
 	static uint8_t data[30000];
 
 	connect_with(&path, "bbr", 500000);
@@ -384,7 +384,7 @@ static void test_rate_is_kept_over_a_short_pause(void **state)
 
 static void test_cubic_fills_the_path(void **state)
 {
-	struct bottleneck path = usual(1);
+	struct bottleneck path = usual_path(1);
 	double share;
 
 	connect_with(&path, "cubic", FOREVER);
@@ -398,7 +398,7 @@ static void test_cubic_fills_the_path(void **state)
 
 static void test_reno_fills_the_path(void **state)
 {
-	struct bottleneck path = usual(1);
+	struct bottleneck path = usual_path(1);
 	double share;
 
 	connect_with(&path, "reno", FOREVER);
@@ -416,7 +416,7 @@ static void test_reno_fills_the_path(void **state)
  */
 static void test_slow_start_ends_before_the_queue_is_full(void **state)
 {
-	struct bottleneck path = usual(10);
+	struct bottleneck path = usual_path(10);
 
 	connect_with(&path, "cubic", FOREVER);
 	bottleneck_run(&path, 2000);

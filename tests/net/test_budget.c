@@ -33,7 +33,7 @@ static int listen_many(void **state)
 	return peer_listen_many(state);
 }
 
-static uint64_t used(void)
+static uint64_t used_bytes(void)
 {
 	struct net_stats stats;
 
@@ -41,7 +41,7 @@ static uint64_t used(void)
 	return stats.memory_bytes;
 }
 
-static uint64_t taken(void)
+static uint64_t taken_bytes(void)
 {
 	return net_mem_bytes() + net_budget_elsewhere();
 }
@@ -64,7 +64,7 @@ static uint64_t eighths_of_all(unsigned n)
 /* Allocates memory until exactly so many eighths of the budget are used. */
 static void fill_to(unsigned eighths)
 {
-	while (used() + NET_MEM_CHUNK_BYTES < eighths_of_all(eighths))
+	while (used_bytes() + NET_MEM_CHUNK_BYTES < eighths_of_all(eighths))
 		take_ballast();
 }
 
@@ -89,7 +89,7 @@ static void forget_sent(void)
 		;
 }
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -99,7 +99,7 @@ static void echo(struct net_conn *conn, void *arg)
 }
 
 /* Sends without end to a peer that asks with 'G', and echoes other bytes. */
-static void pour(struct net_conn *conn, void *arg)
+static void pour_handler(struct net_conn *conn, void *arg)
 {
 	static uint8_t block[65536];
 	char what = 0;
@@ -108,7 +108,7 @@ static void pour(struct net_conn *conn, void *arg)
 		return;
 	if (what != 'G') {
 		net_send(conn, &what, 1);
-		echo(conn, arg);
+		echo_handler(conn, arg);
 		return;
 	}
 	while (net_send(conn, block, sizeof(block)) > 0)
@@ -163,17 +163,17 @@ static void expect_echo(uint16_t port)
 
 static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 {
-	uint64_t max = taken() + 24 * MIB, most = 0;
+	uint64_t max = taken_bytes() + 24 * MIB, most = 0;
 	struct peer peer;
 
 	net_budget_set(max);
-	serve(pour);
+	serve(pour_handler);
 	for (unsigned i = 0; i < PEERS; i++) {
 		connect_client(&peer, (uint16_t)(2000 + i));
 		peer_send(&peer, PEER_ACK, "G", 1);
 		run_ms(1);
 		forget_sent();
-		most = taken() > most ? taken() : most;
+		most = taken_bytes() > most ? taken_bytes() : most;
 		if (i % 100 == 99)
 			expect_echo((uint16_t)(10000 + i));
 	}
@@ -196,7 +196,7 @@ static void test_peers_that_do_not_read_stay_within_the_budget(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(ended, PEERS);
 	assert_int_equal(net_here()->snd_max, TCP_SND_BUF);
-	assert_true(used() < max / 4);
+	assert_true(used_bytes() < max / 4);
 }
 
 static void test_send_buffer_shrinks_with_the_free_memory(void **state)
@@ -204,7 +204,7 @@ static void test_send_buffer_shrinks_with_the_free_memory(void **state)
 	uint32_t whole = net_here()->snd_max;
 
 	assert_int_equal(whole, TCP_SND_BUF);
-	net_budget_set(taken() + 32 * MIB);
+	net_budget_set(taken_bytes() + 32 * MIB);
 	fill_to(4);
 	run_ms(2);
 	assert_in_range(net_here()->snd_max, whole / 2, whole);
@@ -319,7 +319,7 @@ static void test_windows_shrink_without_moving_the_edge_back(void **state)
 
 	connect_reader(&peer);
 	assert_true(window > 60000);
-	net_budget_set(taken() + 32 * MIB);
+	net_budget_set(taken_bytes() + 32 * MIB);
 	fill_to(7);
 	run_ms(2);
 	for (unsigned i = 0; i < 30; i++) {
@@ -346,7 +346,7 @@ static void test_small_window_opens_again_after_a_read(void **state)
 	struct peer peer;
 
 	connect_reader(&peer);
-	net_budget_set(taken() + 32 * MIB);
+	net_budget_set(taken_bytes() + 32 * MIB);
 	fill_to(7);
 	run_ms(2);
 	may_read = 100000;
@@ -372,7 +372,7 @@ static void test_close_with_a_small_window_sends_a_fin(void **state)
 	struct peer peer;
 
 	connect_reader(&peer);
-	net_budget_set(taken() + 32 * MIB);
+	net_budget_set(taken_bytes() + 32 * MIB);
 	fill_to(7);
 	run_ms(2);
 	for (unsigned i = 0; i < 10; i++) {
@@ -408,7 +408,7 @@ static void test_largest_connection_is_reset_and_the_others_live(void **state)
 	struct segment s;
 	bool rst = false;
 
-	serve(echo);
+	serve(echo_handler);
 	for (unsigned i = 0; i < 10; i++) {
 		peer_connect(&modest[i], (uint16_t)(2000 + i), 7, NEAR_WRAP);
 		peer_send(&modest[i], PEER_ACK, "hello", 5);
@@ -424,7 +424,7 @@ static void test_largest_connection_is_reset_and_the_others_live(void **state)
 		forget_sent();
 	}
 	assert_int_equal(ended, 0);
-	net_budget_set(taken() + 16 * MIB);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	fill_up();
 	for (unsigned i = 0; i < 50 && !ended; i++) {
 		run_ms(1);
@@ -463,7 +463,7 @@ static void test_connection_with_unread_bytes_is_reset(void **state)
 		run_ms(1);
 		forget_sent();
 	}
-	net_budget_set(taken() + 16 * MIB);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	fill_up();
 	run_ms(50);
 	assert_int_equal(stack->stats.memory_resets, 1);
@@ -477,14 +477,14 @@ static void test_idle_connection_is_not_reset(void **state)
 {
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_handler);
 	peer_connect(&peer, 2000, 7, NEAR_WRAP);
 	peer_send(&peer, PEER_ACK, "hello", 5);
 	run_ms(1);
 	forget_sent();
 	peer.rcv += 5;
 	peer_send(&peer, PEER_ACK, NULL, 0);
-	net_budget_set(taken() + 16 * MIB);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	fill_up();
 	run_ms(100);
 	assert_int_equal(stack->stats.memory_resets, 0);
@@ -504,7 +504,7 @@ static void test_many_small_connections_are_reset_for_room(void **state)
 		forget_sent();
 	}
 	assert_int_equal(net_here()->n_conns, 500);
-	net_budget_set(taken() + 16 * MIB);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	fill_up();
 	run_ms(50);
 	assert_true(stack->stats.memory_resets > 0);
@@ -512,7 +512,7 @@ static void test_many_small_connections_are_reset_for_room(void **state)
 	unload();
 }
 
-static void *park(void *arg)
+static void *park_reader(void *arg)
 {
 	while (!go)
 		coro_yield();
@@ -524,8 +524,8 @@ static void test_memory_of_many_coroutines_is_returned(void **state)
 	uint64_t before = net_budget_elsewhere();
 	unsigned n = 0;
 
-	net_budget_set(taken() + 16 * MIB);
-	while (n < 200000 && net_spawn(stack, "one", park, NULL) == 0)
+	net_budget_set(taken_bytes() + 16 * MIB);
+	while (n < 200000 && net_spawn(stack, "one", park_reader, NULL) == 0)
 		n++;
 	assert_in_range(net_budget_elsewhere() - before, 8 * MIB, 13 * MIB);
 	assert_in_range(n, 30000, 150000);
@@ -534,7 +534,7 @@ static void test_memory_of_many_coroutines_is_returned(void **state)
 	run_ms(3);
 	assert_false(net_here()->memory_full);
 	assert_int_equal(net_here()->snd_max, TCP_SND_BUF);
-	serve(echo);
+	serve(echo_handler);
 	expect_echo(2000);
 	/* The coroutines' memory stays allocated: others share the rest. */
 	while (net_here()->snd_max == TCP_SND_BUF)
@@ -547,8 +547,8 @@ static void test_no_connection_is_accepted_without_memory(void **state)
 	struct peer peer = {
 		.port = 2000, .stack_port = 7, .snd = 99, .wnd = 65535};
 
-	serve(echo);
-	net_budget_set(taken() + 16 * MIB);
+	serve(echo_handler);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	fill_up();
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	peer_expect_nothing();
@@ -564,8 +564,8 @@ static void test_new_objects_fill_the_holes_between_old_ones(void **state)
 	static void *objects[64 * 1024];
 	unsigned n = 0, step = NET_MEM_CHUNK_BYTES / 4096;
 
-	serve(echo);
-	net_budget_set(taken() + 16 * MIB);
+	serve(echo_handler);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	while (!net_here()->memory_full) {
 		objects[n] = net_mem_malloc(2000);
 		assert_non_null(objects[n++]);
@@ -576,7 +576,7 @@ static void test_new_objects_fill_the_holes_between_old_ones(void **state)
 			objects[i] = NULL;
 		}
 	run_ms(2);
-	assert_true(used() > eighths_of_all(7) - NET_MEM_CHUNK_BYTES);
+	assert_true(used_bytes() > eighths_of_all(7) - NET_MEM_CHUNK_BYTES);
 	assert_false(net_here()->memory_full);
 	expect_echo(2000);
 	assert_int_equal(stack->stats.memory_resets, 0);
@@ -633,7 +633,7 @@ static void test_large_scale_leaves_a_window_when_memory_is_short(void **state)
 	struct segment s;
 	struct peer peer;
 
-	net_budget_set(taken() + 16 * MIB);
+	net_budget_set(taken_bytes() + 16 * MIB);
 	net_rcv_wnd_init(UINT64_C(1) << 30); /* --rmem-max 1G */
 	assert_int_equal(net_here()->rcv_scale, 14);
 	serve(read_all);

@@ -221,7 +221,7 @@ static void test_half_open_answered_late_is_timed_from_then(void **state)
 	assert_int_equal(peer_wait(150).flags, PEER_SYN | PEER_ACK);
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	const struct net_dial_opts opts = {.timeout_ms = 500};
 	struct net_addr to;
@@ -237,8 +237,8 @@ static void test_syn_is_sent_later(void **state)
 
 	connect_to(close_it); /* so that its address is known */
 	port_is_busy(true);
-	assert_int_equal(coro_spawn(net_here()->sched, NULL, dial, NULL, &co),
-			 0);
+	assert_int_equal(
+		coro_spawn(net_here()->sched, NULL, dial_peer, NULL, &co), 0);
 	run_ms(5);
 	port_is_busy(false);
 	assert_int_equal(peer_wait(SOON_MS).flags, PEER_SYN);

@@ -193,7 +193,7 @@ static void *dial_body(void *arg)
 	return NULL;
 }
 
-static void dial(const char *addr)
+static void dial_address(const char *addr)
 {
 	net_spawn(stack, "dialer", dial_body, (void *)(uintptr_t)addr);
 }
@@ -219,7 +219,7 @@ static void test_dial_connects(void **state)
 	struct segment s;
 	struct peer peer = {.stack_port = 0, .snd = NEAR_WRAP, .wnd = 65535};
 
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	expect(&s, PEER_SYN, ANY, 0, 0);
 	peer.port = 80;
 	peer.stack_port = s.src;
@@ -240,7 +240,7 @@ static void test_dial_reuses_a_port_in_time_wait(void **state)
 	dial_opts.source = (struct net_addr){
 		.family = 4, .port = 5555, .ip = {10, 0, 0, 1}};
 	for (unsigned i = 0; i < 2; i++) {
-		dial("10.0.0.2:80");
+		dial_address("10.0.0.2:80");
 		expect(&s, PEER_SYN, ANY, 0, 0);
 		assert_int_equal(s.src, 5555);
 		peer.stack_port = s.src;
@@ -260,7 +260,7 @@ static void test_dial_refused_is_econnrefused(void **state)
 	struct segment s;
 	struct peer peer = {.port = 80, .snd = 1};
 
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	assert_true(peer_next(&s));
 	peer.stack_port = s.src;
 	peer.rcv = s.seq + 1;
@@ -273,7 +273,7 @@ static void test_dial_refused_is_econnrefused(void **state)
 static void test_dial_to_a_silent_port_is_etimedout(void **state)
 {
 	dial_opts.timeout_ms = 300;
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	expect(NULL, PEER_SYN, ANY, 0, 0); /* behind ARP */
 	run_ms(400);
 	assert_int_equal(result, -ETIMEDOUT);
@@ -283,7 +283,7 @@ static void test_dial_to_a_silent_port_is_etimedout(void **state)
 static void test_dial_to_an_unknown_host_is_ehostunreach(void **state)
 {
 	dial_opts.timeout_ms = 300;
-	dial("10.0.0.99:80");
+	dial_address("10.0.0.99:80");
 	run_ms(400);
 	assert_int_equal(result, -EHOSTUNREACH);
 	dial_opts.timeout_ms = 0;
@@ -292,7 +292,7 @@ static void test_dial_to_an_unknown_host_is_ehostunreach(void **state)
 static void test_dial_from_a_foreign_source_is_refused(void **state)
 {
 	net_addr_parse("10.0.0.50:1", -1, &dial_opts.source);
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	run_rounds(2);
 	assert_int_equal(result, -EADDRNOTAVAIL);
 	memset(&dial_opts, 0, sizeof(dial_opts));
@@ -310,19 +310,19 @@ static void test_exhausted_ports_are_cached_for_a_while(void **state)
 			net_listen(stack, &net_addr_any(port), 0, &taken[i]),
 			0);
 	}
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	run_rounds(2);
 	assert_int_equal(result, -EADDRNOTAVAIL);
 	net_listener_close(taken[4711]);
 	result = 0;
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	run_rounds(2);
 	assert_int_equal(result, -EADDRNOTAVAIL); /* from the cache */
-	dial("10.0.0.2:81");
+	dial_address("10.0.0.2:81");
 	assert_true(peer_next(&s)); /* the cache covers one destination only */
 	assert_int_equal(s.src, NET_PORT_FIRST + 4711);
 	run_ms(60);
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	assert_true(peer_next(&s));
 	assert_int_equal(s.src, NET_PORT_FIRST + 4711);
 	assert_int_equal(s.dst, 80);
@@ -349,10 +349,10 @@ static void test_dial_from_a_port_in_use_is_eaddrinuse(void **state)
 	struct segment s;
 
 	net_addr_parse("10.0.0.1:5555", -1, &dial_opts.source);
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	assert_true(peer_next(&s));
 	assert_int_equal(s.src, 5555);
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	run_rounds(2);
 	assert_int_equal(result, -EADDRINUSE);
 	memset(&dial_opts, 0, sizeof(dial_opts));
@@ -362,7 +362,7 @@ static void test_dial_to_an_invalid_address_is_einval(void **state)
 {
 	struct net_addr addr = {.port = 80};
 
-	dial("10.0.0.2:80");
+	dial_address("10.0.0.2:80");
 	assert_int_equal(net_dial(NULL, &addr, NULL, &dialed), -EINVAL);
 	assert_int_equal(net_dial(stack, NULL, NULL, &dialed), -EINVAL);
 	assert_int_equal(net_dial(stack, &addr, NULL, NULL), -EINVAL);
@@ -370,7 +370,7 @@ static void test_dial_to_an_invalid_address_is_einval(void **state)
 
 static void test_dial_off_the_network_is_ehostunreach(void **state)
 {
-	dial("192.0.2.1:80"); /* no gateway */
+	dial_address("192.0.2.1:80"); /* no gateway */
 	run_rounds(2);
 	assert_int_equal(result, -EHOSTUNREACH);
 }

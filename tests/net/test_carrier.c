@@ -114,7 +114,7 @@ static void test_shut_window_is_probed_when_the_carrier_is_back(void **state)
 	assert_in_range(ms_until_segment(1000), 100, 1000);
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct net_dial_opts opts = {.timeout_ms = 60000};
 	struct net_conn *conn;
@@ -128,7 +128,7 @@ static void *dial(void *arg)
 
 static void test_syn_is_repeated_when_the_carrier_is_back(void **state)
 {
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_peer, NULL);
 	run_ms(10);
 	forget_sent();
 	lose_carrier(OUTAGE_MS); /* SYNs after 1, 3, 7, 15 and 31 seconds */

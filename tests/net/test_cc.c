@@ -33,13 +33,13 @@ static void end_round(void)
 	net_recovery_free(ours);
 }
 
-static void at_ms(uint32_t ms)
+static void advance_to_ms(uint32_t ms)
 {
 	net_here()->now_us = NET_MS(ms);
 }
 
 /* Reports an ACK of so many segments while the window is in use. */
-static void acked(unsigned segs, unsigned rtt_ms)
+static void ack_segments(unsigned segs, unsigned rtt_ms)
 {
 	struct net_ack ack = {.una = ours->pcb.lastack,
 			      .acked = segs * MSS,
@@ -51,7 +51,7 @@ static void acked(unsigned segs, unsigned rtt_ms)
 	rec->cc->on_ack(ours, &ack);
 }
 
-static void lost(void)
+static void lose_segment(void)
 {
 	rec->undo_cwnd = rec->cwnd;
 	rec->undo_ssthresh = ours->pcb.ssthresh;
@@ -71,18 +71,18 @@ static void test_reno_halves_and_adds_a_segment_a_window(void **state)
 {
 	begin_round("reno", 20);
 	ours->pcb.ssthresh = 20 * MSS;
-	lost();
+	lose_segment();
 	assert_int_equal(rec->cwnd, 10 * MSS);
 	assert_int_equal(ours->pcb.ssthresh, 10 * MSS);
 	for (unsigned i = 0; i < 9; i++)
-		acked(1, 0);
+		ack_segments(1, 0);
 	assert_int_equal(rec->cwnd, 10 * MSS);
-	acked(1, 0);
+	ack_segments(1, 0);
 	assert_int_equal(rec->cwnd, 11 * MSS);
 	for (unsigned i = 0; i < 5; i++)
-		acked(2, 0);
+		ack_segments(2, 0);
 	assert_int_equal(rec->cwnd, 11 * MSS);
-	acked(1, 0);
+	ack_segments(1, 0);
 	assert_int_equal(rec->cwnd, 12 * MSS);
 	end_round();
 }
@@ -93,7 +93,7 @@ static void test_no_window_is_cut_below_two_segments(void **state)
 
 	for (unsigned i = 0; i < 2; i++) {
 		begin_round(names[i], 2);
-		lost();
+		lose_segment();
 		assert_int_equal(ours->pcb.ssthresh, 2 * MSS);
 		assert_int_equal(rec->cwnd, 2 * MSS);
 		end_round();
@@ -108,7 +108,7 @@ static void test_an_undone_cut_leaves_the_window_as_it_was(void **state)
 
 	for (unsigned i = 0; i < 2; i++) {
 		begin_round(names[i], 40);
-		lost();
+		lose_segment();
 		rec->cc->on_undo(ours);
 		assert_int_equal(rec->cwnd, 40 * MSS);
 		assert_int_equal(ours->pcb.ssthresh, 1u << 30);
@@ -130,20 +130,20 @@ static void test_cubic_reaches_w_max_after_k_seconds(void **state)
 	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
 	ours->srtt_us = 0;
-	at_ms(1000);
-	lost();
+	advance_to_ms(1000);
+	lose_segment();
 	assert_int_equal(rec->cwnd, 70 * MSS);
 	for (unsigned ms = 0; ms <= 4217; ms += 17) {
-		at_ms(1000 + ms);
+		advance_to_ms(1000 + ms);
 		rec->cubic.w_est = 0; /* disables the Reno-friendly region */
-		acked(20, 0);
+		ack_segments(20, 0);
 	}
 	assert_in_range(rec->cubic.k * 1000, 4216, 4218);
 	assert_in_range(rec->cwnd, 9980 * MSS / 100, 10001 * MSS / 100);
 	for (unsigned ms = 4217; ms <= 5217; ms += 17) {
-		at_ms(1000 + ms);
+		advance_to_ms(1000 + ms);
 		rec->cubic.w_est = 0;
-		acked(20, 0);
+		ack_segments(20, 0);
 	}
 	assert_in_range(rec->cwnd, 10020 * MSS / 100, 10041 * MSS / 100);
 	end_round();
@@ -163,9 +163,9 @@ static void test_cubic_grows_a_large_window(void **state)
 	ours->pcb.ssthresh = 30000 * MSS;
 	ours->srtt_us = 0;
 	for (unsigned i = 0; i <= 60000; i++) {
-		at_ms(1000 + i / 30);
+		advance_to_ms(1000 + i / 30);
 		rec->cubic.w_est = 0;
-		acked(1, 0);
+		ack_segments(1, 0);
 		if (i == 0)
 			before = rec->cwnd;
 	}
@@ -180,11 +180,11 @@ static void test_cubic_is_no_slower_than_reno(void **state)
 {
 	begin_round("cubic", 10);
 	ours->pcb.ssthresh = 10 * MSS;
-	at_ms(1000);
-	lost();
+	advance_to_ms(1000);
+	lose_segment();
 	assert_int_equal(rec->cwnd, 7 * MSS);
 	for (unsigned i = 0; i < 7; i++)
-		acked(1, 0); /* at one time: the curve does not grow */
+		ack_segments(1, 0); /* at one time: the curve does not grow */
 	assert_in_range(rec->cwnd, 7500, 7530);
 	end_round();
 }
@@ -193,9 +193,9 @@ static void test_cubic_is_no_slower_than_reno(void **state)
 static void test_cubic_converges_fast(void **state)
 {
 	begin_round("cubic", 100);
-	lost();
+	lose_segment();
 	assert_in_range(rec->cubic.w_max * 100, 9999, 10001);
-	lost();
+	lose_segment();
 	assert_in_range(rec->cubic.w_max * 100, 5949, 5951); /* 70 * 0.85 */
 	assert_int_equal(rec->cwnd, 49 * MSS);
 	end_round();
@@ -208,10 +208,10 @@ static void test_cubic_waits_while_its_window_is_not_used(void **state)
 
 	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
-	at_ms(1000);
-	lost();
-	acked(1, 0);
-	at_ms(9000);
+	advance_to_ms(1000);
+	lose_segment();
+	ack_segments(1, 0);
+	advance_to_ms(9000);
 	ack.una = ours->pcb.lastack;
 	rec->cc->on_ack(ours, &ack);
 	assert_int_equal(rec->cubic.epoch_us, NET_MS(9000));
@@ -226,10 +226,10 @@ static void rounds(unsigned n, unsigned rtt_ms)
 {
 	while (n--) {
 		for (unsigned i = 0; i < 7; i++)
-			acked(1, rtt_ms);
+			ack_segments(1, rtt_ms);
 		ours->pcb.snd_nxt += 8 * MSS; /* a round later it is acked */
 		ours->pcb.lastack = rec->hystart.end;
-		acked(1, rtt_ms);
+		ack_segments(1, rtt_ms);
 	}
 }
 
@@ -307,10 +307,10 @@ static void test_few_samples_end_no_slow_start(void **state)
 	rounds(2, 20);
 	for (unsigned round = 0; round < 8; round++) {
 		for (unsigned i = 0; i < 6; i++)
-			acked(1, 60 + 20 * round);
+			ack_segments(1, 60 + 20 * round);
 		ours->pcb.snd_nxt += 8 * MSS;
 		ours->pcb.lastack = rec->hystart.end;
-		acked(1, 60 + 20 * round);
+		ack_segments(1, 60 + 20 * round);
 		assert_false(rec->hystart.conservative);
 	}
 	end_round();
@@ -356,13 +356,13 @@ static void test_cubic_curve_restarts_after_a_pause(void **state)
 {
 	begin_round("cubic", 100);
 	ours->pcb.ssthresh = 100 * MSS;
-	at_ms(1000);
-	lost();
-	acked(1, 0);
-	at_ms(61000);
+	advance_to_ms(1000);
+	lose_segment();
+	ack_segments(1, 0);
+	advance_to_ms(61000);
 	rec->cc->on_idle(ours, 1);
 	rec->cwnd = 70 * MSS;
-	acked(1, 0);
+	ack_segments(1, 0);
 	assert_int_equal(rec->cubic.epoch_us, NET_MS(61000));
 	assert_in_range(rec->cwnd, 70 * MSS, 70 * MSS + MSS);
 	end_round();

@@ -22,7 +22,7 @@ static void wait_for_end(struct net_conn *conn, void *arg)
 		net_view_release(conn, &view);
 }
 
-static void limit(struct net_limits limits)
+static void set_limits(struct net_limits limits)
 {
 	serve(wait_for_end);
 	assert_int_equal(net_listener_limit(listener, &limits), 0);
@@ -37,7 +37,7 @@ static void send_syn(uint16_t port)
 }
 
 /* Closes from the peer's side, so that TIME_WAIT is the peer's. */
-static void leave(struct peer *p)
+static void peer_leaves(struct peer *p)
 {
 	struct segment s;
 
@@ -53,14 +53,14 @@ static void test_clients_beyond_the_limit_are_not_answered(void **state)
 {
 	struct peer one, two, three;
 
-	limit((struct net_limits){.clients = 2});
+	set_limits((struct net_limits){.clients = 2});
 	peer_connect(&one, 1001, 7, 99);
 	peer_connect(&two, 1002, 7, 99);
 	assert_int_equal(net_listener_clients(listener), 2);
 	send_syn(1003);
 	peer_expect_nothing();
 	assert_int_equal(stack->stats.clients_refused, 1);
-	leave(&one);
+	peer_leaves(&one);
 	assert_int_equal(net_listener_clients(listener), 1);
 	peer_connect(&three, 1003, 7, 99);
 	assert_int_equal(net_listener_clients(listener), 2);
@@ -68,7 +68,7 @@ static void test_clients_beyond_the_limit_are_not_answered(void **state)
 
 static void test_half_open_count_towards_the_clients(void **state)
 {
-	limit((struct net_limits){.clients = 1});
+	set_limits((struct net_limits){.clients = 1});
 	send_syn(1001);
 	expect(NULL, PEER_SYN | PEER_ACK, ANY, 100, 0);
 	send_syn(1002);
@@ -81,7 +81,7 @@ static void test_each_source_has_its_own_limit(void **state)
 	static const uint8_t other[4] = {10, 0, 0, 3};
 	struct peer one;
 
-	limit((struct net_limits){.clients_per_source = 1});
+	set_limits((struct net_limits){.clients_per_source = 1});
 	peer_connect(&one, 1001, 7, 99);
 	send_syn(1002);
 	peer_expect_nothing();
@@ -97,7 +97,7 @@ test_half_open_of_a_source_get_cookies_beyond_its_limit(void **state)
 	struct segment s;
 	struct peer p;
 
-	limit((struct net_limits){.half_open_per_source = 2});
+	set_limits((struct net_limits){.half_open_per_source = 2});
 	for (uint16_t port = 1001; port <= 1003; port++) {
 		send_syn(port);
 		expect(&s, PEER_SYN | PEER_ACK, ANY, 100, 0);
@@ -119,7 +119,8 @@ static void test_cookie_beyond_the_limit_opens_no_connection(void **state)
 	struct segment s;
 	struct peer one, two;
 
-	limit((struct net_limits){.clients = 1, .half_open_per_source = 1});
+	set_limits(
+		(struct net_limits){.clients = 1, .half_open_per_source = 1});
 	net_listener_limit(listener,
 			   &(struct net_limits){.half_open_per_source = 1});
 	send_syn(1001);
@@ -133,7 +134,7 @@ static void test_cookie_beyond_the_limit_opens_no_connection(void **state)
 			    .rcv = s.seq + 1,
 			    .wnd = 65535};
 	peer_connect(&one, 1003, 7, 5); /* a cookie, too */
-	limit((struct net_limits){.clients = 1});
+	set_limits((struct net_limits){.clients = 1});
 	peer_send(&two, PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(net_listener_clients(listener), 1);
@@ -149,7 +150,7 @@ static void test_time_wait_does_not_count(void **state)
 {
 	struct peer one;
 
-	limit((struct net_limits){.clients = 1});
+	set_limits((struct net_limits){.clients = 1});
 	serve(close_at_once);
 	peer_connect(&one, 1001, 7, 99);
 	reach_time_wait(&one);
@@ -170,7 +171,7 @@ static void test_a_handler_counts_until_it_returns(void **state)
 {
 	struct peer one;
 
-	limit((struct net_limits){.clients = 1});
+	set_limits((struct net_limits){.clients = 1});
 	serve(linger);
 	go = false;
 	peer_connect(&one, 1001, 7, 99);
@@ -187,7 +188,7 @@ static void test_expired_half_open_is_not_counted(void **state)
 {
 	struct segment s;
 
-	limit((struct net_limits){.clients = 1});
+	set_limits((struct net_limits){.clients = 1});
 	send_syn(1001);
 	assert_true(peer_next(&s));
 	for (unsigned i = 0; i < 200 && net_here()->half_open; i++) {

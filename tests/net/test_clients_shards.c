@@ -49,8 +49,8 @@ static struct net_limits limits;
 
 /* ---- the shards ---- */
 
-static void on(unsigned number, void (*work)(struct shard *, unsigned),
-	       unsigned arg)
+static void run_on_shard(unsigned number,
+			 void (*work)(struct shard *, unsigned), unsigned arg)
 {
 	shards[number].work = work;
 	shards[number].arg = arg;
@@ -133,7 +133,7 @@ static void open_shards(unsigned n, struct net_limits given)
 static int close_shards(void **state)
 {
 	for (unsigned i = 0; i < n_shards; i++) {
-		on(i, NULL, 0);
+		run_on_shard(i, NULL, 0);
 		pthread_join(shards[i].thread, NULL);
 		sem_destroy(&shards[i].go);
 		sem_destroy(&shards[i].done);
@@ -220,27 +220,27 @@ static void note_half_open(struct shard *shard, unsigned arg)
 
 static bool gets_in(unsigned number)
 {
-	on(number, send_syn, 0);
+	run_on_shard(number, send_syn, 0);
 	if (shards[number].answered)
-		on(number, send_ack, 0);
+		run_on_shard(number, send_ack, 0);
 	return shards[number].answered;
 }
 
 static unsigned clients_seen_by(unsigned number)
 {
-	on(number, note_clients, 0);
+	run_on_shard(number, note_clients, 0);
 	return shards[number].seen;
 }
 
 static unsigned half_open_on(unsigned number)
 {
-	on(number, note_half_open, 0);
+	run_on_shard(number, note_half_open, 0);
 	return shards[number].seen;
 }
 
 static unsigned refused_on(unsigned number)
 {
-	on(number, note_refused, 0);
+	run_on_shard(number, note_refused, 0);
 	return shards[number].refused;
 }
 
@@ -275,7 +275,7 @@ static void test_limit_holds_for_all_shards(void **state)
 	for (unsigned n = 1; n <= MOST; n *= 2) {
 		open_shards(n, (struct net_limits){.clients = 6});
 		fill_to_limit(6);
-		on(n - 1, reset_last, 0);
+		run_on_shard(n - 1, reset_last, 0);
 		check_clients(5);
 		assert_true(
 			gets_in(0)); /* the slot that another shard released */
@@ -301,7 +301,7 @@ static void test_a_source_has_one_limit_on_all_shards(void **state)
 		fill_to_limit(3);
 		/* Another source has its own three slots. */
 		for (unsigned i = 0; i < 4; i++)
-			on(i % n, send_syn_of, 3);
+			run_on_shard(i % n, send_syn_of, 3);
 		for (unsigned i = 0, all = 0; i < n; i++) {
 			all += half_open_on(i);
 			assert_true(all <= 3);
@@ -319,9 +319,9 @@ static void test_refused_source_takes_no_slot(void **state)
 	assert_true(gets_in(0));
 	for (unsigned i = 0; i < 10; i++)
 		assert_false(gets_in(i % 2));
-	on(1, send_syn_of, 3);
+	run_on_shard(1, send_syn_of, 3);
 	assert_int_equal(half_open_on(1), 1);
-	on(0, send_syn_of, 4);
+	run_on_shard(0, send_syn_of, 4);
 	assert_int_equal(half_open_on(0), 0);
 }
 
@@ -330,19 +330,20 @@ static void test_half_open_limit_of_all_shards_leads_to_cookies(void **state)
 	open_shards(2, (struct net_limits){.clients = 3,
 					   .half_open_per_source = 2});
 	for (unsigned i = 0; i < 2; i++) {
-		on(i, send_syn, 0);
+		run_on_shard(i, send_syn, 0);
 		assert_int_equal(shards[i].flags, PEER_SYN | PEER_ACK);
 		shards[i].n_clients++;
 	}
 	assert_int_equal(half_open_on(0), 1);
 	assert_int_equal(half_open_on(1), 1);
-	on(1, send_syn, 0); /* a cookie: no state is kept */
+	run_on_shard(1, send_syn, 0); /* a cookie: no state is kept */
 	assert_int_equal(shards[1].flags, PEER_SYN | PEER_ACK);
 	assert_int_equal(half_open_on(1), 1);
-	on(1, send_ack, 0);
+	run_on_shard(1, send_ack, 0);
 	check_clients(1);
 	shards[0].n_clients--;
-	on(0, send_ack, 0); /* that makes room for one that is half open */
+	run_on_shard(0, send_ack,
+		     0); /* that makes room for one that is half open */
 	check_clients(2);
 	assert_int_equal(refused_on(0) + refused_on(1), 0);
 	assert_false(gets_in(0));
@@ -364,12 +365,12 @@ static void note_limits(struct shard *shard, unsigned arg)
 static void test_default_limits_hold_for_the_program(void **state)
 {
 	open_shards(4, (struct net_limits){0});
-	on(0, note_limits, 0);
+	run_on_shard(0, note_limits, 0);
 	assert_int_equal(shards[0].seen, 1024); /* the least */
 	assert_int_equal(shards[0].got_in, 4 * 4096 / 2);
 	close_shards(NULL);
 	open_shards(2, (struct net_limits){0});
-	on(1, note_limits, 0);
+	run_on_shard(1, note_limits, 0);
 	assert_int_equal(shards[1].got_in, 2 * 4096 / 2);
 }
 
@@ -384,7 +385,7 @@ static void test_closing_shard_releases_its_counts(void **state)
 		assert_true(gets_in(1));
 	}
 	assert_false(gets_in(0));
-	on(1, close_here, 0);
+	run_on_shard(1, close_here, 0);
 	assert_int_equal(clients_seen_by(0), 2);
 	assert_true(gets_in(0));
 	assert_true(gets_in(0));
@@ -398,8 +399,8 @@ static void test_no_client_stays_counted(void **state)
 	for (unsigned i = 0; i < 50; i++) {
 		assert_true(gets_in(0));
 		assert_true(gets_in(1));
-		on(i % 2, reset_last, 0);
-		on(!(i % 2), reset_last, 0);
+		run_on_shard(i % 2, reset_last, 0);
+		run_on_shard(!(i % 2), reset_last, 0);
 	}
 	check_clients(0);
 	fill_to_limit(3);
@@ -423,10 +424,10 @@ static void test_close_releases_connections_held_by_handlers(void **state)
 {
 	held = true;
 	open_shards(2, (struct net_limits){.clients = 2});
-	on(1, serve_held, 0);
+	run_on_shard(1, serve_held, 0);
 	assert_true(gets_in(1));
-	on(1, send_syn, 0); /* and one that is half open */
-	on(1, close_here, 0);
+	run_on_shard(1, send_syn, 0); /* and one that is half open */
+	run_on_shard(1, close_here, 0);
 	assert_int_equal(clients_seen_by(0), 0);
 	assert_true(gets_in(0));
 	assert_true(gets_in(0));
@@ -446,14 +447,14 @@ static void test_without_memory_a_client_is_not_counted(void **state)
 
 	open_shards(2, (struct net_limits){.clients_per_source = 1});
 	for (unsigned n = 1; n <= 8; n++) {
-		on(0, fail_after, n);
+		run_on_shard(0, fail_after, n);
 		if (gets_in(0)) {
 			uncounted += clients_seen_by(1) == 0;
-			on(0, reset_last, 0);
+			run_on_shard(0, reset_last, 0);
 		}
-		on(0, fail_after, 0);
+		run_on_shard(0, fail_after, 0);
 		for (unsigned i = 0; i < 200 && half_open_on(0); i++)
-			on(0, pass_a_second, 0);
+			run_on_shard(0, pass_a_second, 0);
 		check_clients(0);
 	}
 	assert_int_equal(uncounted, 1);
@@ -469,7 +470,7 @@ static _Atomic unsigned met; /* number of calls of meet() */
 /*
  * Returns when all shards have called it: at the same moment if each has a CPU.
  */
-static void meet(void)
+static void meet_at_barrier(void)
 {
 	unsigned all = (atomic_fetch_add(&met, 1) / n_shards + 1) * n_shards;
 
@@ -502,10 +503,10 @@ static void race_for_the_last(struct shard *shard, unsigned hosts)
 	for (unsigned turn = 0; turn < LAST_TURNS / n_shards; turn++) {
 		bool in;
 
-		meet();
+		meet_at_barrier();
 		in = admitted(2 + shard->number % hosts);
 		shard->got_in += in;
-		meet();
+		meet_at_barrier();
 		if (in)
 			net_clients_unadmit();
 	}
@@ -558,11 +559,11 @@ static void note_entries(struct shard *shard, unsigned arg)
 	shard->seen = stack->n_sources;
 }
 
-static void race(struct shard *shard, unsigned hosts)
+static void race_clients(struct shard *shard, unsigned hosts)
 {
 	static _Thread_local struct net_conn conns[2];
 
-	meet();
+	meet_at_barrier();
 	for (unsigned turn = 0; turn < TURNS; turn++) {
 		unsigned n = 0;
 
@@ -589,7 +590,7 @@ static void check_race(unsigned hosts, struct net_limits given, unsigned most)
 	in_now = most_in = 0;
 	open_shards(MOST, given);
 	met = 0;
-	on_all(race, hosts);
+	on_all(race_clients, hosts);
 	for (unsigned i = 0; i < MOST; i++)
 		got_in += shards[i].got_in;
 	assert_true(most_in <= most);

@@ -30,7 +30,7 @@ static unsigned sent_in(unsigned rounds)
 	return n;
 }
 
-static void jump(int64_t ns)
+static void jump_clock(int64_t ns)
 {
 	fake_now_ns += ns;
 }
@@ -48,7 +48,7 @@ static void test_bytes_in_flight_are_resent_in_time(void **state)
 	for (unsigned i = 0; i < 4; i++) {
 		unsigned ms = 0;
 
-		jump(HOUR / 4 * (i + 1));
+		jump_clock(HOUR / 4 * (i + 1));
 		for (; sent_in(50) == 0; ms++)
 			run_ms(1);
 		assert_in_range(ms, 0, 400u << i);
@@ -70,7 +70,7 @@ static void test_pause_is_not_a_round_trip_sample(void **state)
 
 	repair_connect(true, 3 * MSS);
 	assert_int_equal(take_sent(sent, 8), 3);
-	jump(30 * S);
+	jump_clock(30 * S);
 	ACK(3);
 	net_recovery_info(ours, &info);
 	assert_true(info.rto_ns < 5 * S);
@@ -88,7 +88,7 @@ static void test_shut_window_is_probed_once(void **state)
 	net_send(ours, "x", 1);
 	run_rounds(2);
 	for (unsigned i = 0; i < 3; i++) {
-		jump(HOUR);
+		jump_clock(HOUR);
 		assert_in_range(sent_in(50), 0, 2);
 		assert_int_equal(ended, 0);
 	}
@@ -101,7 +101,7 @@ static void test_idle_connection_stays(void **state)
 {
 	repair_connect(true, 0);
 	for (unsigned i = 0; i < 5; i++) {
-		jump(24 * HOUR);
+		jump_clock(24 * HOUR);
 		assert_int_equal(sent_in(50), 0);
 	}
 	peer_send(&peer, PEER_ACK, "still here", 10);
@@ -116,7 +116,7 @@ static void test_keepalive_probes_before_it_gives_up(void **state)
 	repair_connect(true, 0);
 	assert_int_equal(net_set_keepalive(ours, 10, 1, 3), 0);
 	run_rounds(4);
-	jump(HOUR);
+	jump_clock(HOUR);
 	assert_int_equal(sent_in(50), 1);
 	assert_int_equal(ended, 0);
 	ACK(0);
@@ -152,7 +152,7 @@ static void test_sleepers_wake_once(void **state)
 			0);
 	run_rounds(4);
 	assert_int_equal(woken, 0);
-	jump(HOUR);
+	jump_clock(HOUR);
 	run_rounds(8);
 	assert_int_equal(woken, 100);
 }
@@ -174,7 +174,7 @@ static void test_deadline_passes_once(void **state)
 	serve(read_for_ten_seconds);
 	peer_connect(&other, 1000, 7, 5000);
 	run_rounds(4);
-	jump(HOUR);
+	jump_clock(HOUR);
 	run_rounds(8);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ETIMEDOUT);
@@ -192,7 +192,7 @@ static void test_time_wait_ends(void **state)
 	serve(close_at_once);
 	peer_connect(&other, 1000, 7, 5000);
 	reach_time_wait(&other);
-	jump(HOUR);
+	jump_clock(HOUR);
 	assert_int_equal(sent_in(8), 0);
 	assert_int_equal(net_here()->n_conns, 0);
 }
@@ -211,7 +211,7 @@ static void test_syn_ack_is_sent_once_more(void **state)
 	serve(close_at_once);
 	peer_send_raw(&syn);
 	assert_int_equal(sent_in(4), 1);
-	jump(HOUR);
+	jump_clock(HOUR);
 	assert_in_range(sent_in(50), 0, 1);
 }
 
@@ -222,13 +222,13 @@ static void test_clock_may_jump_beyond_32_bits_of_milliseconds(void **state)
 
 	repair_connect(true, 3 * MSS);
 	take_sent(sent, 8);
-	jump(50 * 24 * HOUR);
+	jump_clock(50 * 24 * HOUR);
 	assert_in_range(sent_in(50), 1, 2);
 	ACK(3);
 	run_rounds(4);
 	assert_null(ours->pcb.unacked);
 	assert_int_equal(ended, 0);
-	jump(25 * 24 * HOUR);
+	jump_clock(25 * 24 * HOUR);
 	peer_send(&peer, PEER_ACK, "still here", 10);
 	assert_in_range(sent_in(50), 0, 1);
 	run_ms(100);

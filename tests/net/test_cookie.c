@@ -423,7 +423,8 @@ static int listen6(void **state)
 	return 0;
 }
 
-static void send6(const struct peer *peer, uint8_t flags, const char *data)
+static void send_segment6(const struct peer *peer, uint8_t flags,
+			  const char *data)
 {
 	static const uint8_t options[] = {2, 4, 5, 160, 1, 3, 3, 2};
 	uint8_t frame[14 + 40 + 20 + 64] = {0}, *ip = frame + 14;
@@ -454,7 +455,7 @@ static void send6(const struct peer *peer, uint8_t flags, const char *data)
 }
 
 /* Returns the TCP header of the next sent segment, or NULL. */
-static const struct tcp_hdr *next6(void)
+static const struct tcp_hdr *next_segment6(void)
 {
 	static uint8_t frame[9216];
 
@@ -472,8 +473,8 @@ static void test_cookie_works_over_ipv6(void **state)
 
 	serve(echo_views);
 	for (; peer.port <= 1000 + BACKLOG; peer.port++) {
-		send6(&peer, PEER_SYN, "");
-		tcp = next6();
+		send_segment6(&peer, PEER_SYN, "");
+		tcp = next_segment6();
 		assert_non_null(tcp);
 		assert_int_equal(TCPH_FLAGS(tcp), PEER_SYN | PEER_ACK);
 	}
@@ -481,15 +482,15 @@ static void test_cookie_works_over_ipv6(void **state)
 	assert_int_equal(net_here()->stats.cookies_sent, 1);
 	peer.snd++;
 	peer.rcv = lwip_ntohl(tcp->seqno) + 1;
-	send6(&peer, PEER_ACK, "over six");
-	tcp = next6();
+	send_segment6(&peer, PEER_ACK, "over six");
+	tcp = next_segment6();
 	assert_non_null(tcp);
 	assert_int_equal(net_here()->stats.cookies_accepted, 1);
 	assert_int_equal(TCPH_FLAGS(tcp) & PEER_SYN, 0);
 	assert_int_equal(lwip_ntohl(tcp->seqno), peer.rcv);
 	assert_int_equal(lwip_ntohl(tcp->ackno), 8);
 	assert_memory_equal((const uint8_t *)tcp + 20, "over six", 8);
-	while (next6())
+	while (next_segment6())
 		;
 }
 
@@ -501,16 +502,16 @@ static void test_flood_over_ipv6_is_bounded(void **state)
 
 	serve(echo_views);
 	do
-		send6(&peer, PEER_SYN, "");
-	while (next6() && ++peer.port < 40000);
+		send_segment6(&peer, PEER_SYN, "");
+	while (next_segment6() && ++peer.port < 40000);
 	assert_int_equal(peer.port, 1000 + BACKLOG + 16385);
-	send6(&peer, PEER_SYN, "");
-	assert_null(next6());
+	send_segment6(&peer, PEER_SYN, "");
+	assert_null(next_segment6());
 	assert_int_equal(net_here()->stats.syns_shed, 2);
 	assert_int_equal(net_addr_parse("[fd00::1]:7", -1, &addr), 0);
 	assert_int_equal(net_listen(stack, &addr, BACKLOG, &own), 0);
-	send6(&peer, PEER_SYN, "");
-	assert_non_null(next6());
+	send_segment6(&peer, PEER_SYN, "");
+	assert_non_null(next_segment6());
 	net_listener_close(own);
 }
 

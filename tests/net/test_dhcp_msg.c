@@ -38,7 +38,7 @@ static int read_msg(const struct dhcp_bytes *b, struct net_dhcp_msg *out)
 	return read_bytes(b->data, b->len, out);
 }
 
-static uint32_t ip(uint8_t a, uint8_t b, uint8_t c, uint8_t d)
+static uint32_t ip_of(uint8_t a, uint8_t b, uint8_t c, uint8_t d)
 {
 	const uint8_t bytes[4] = {a, b, c, d};
 	uint32_t out;
@@ -67,13 +67,13 @@ static void test_every_option_is_read(void **state)
 	assert_int_equal(msg.type, NET_DHCP_ACK);
 	assert_int_equal(msg.xid, 0x12345678);
 	assert_memory_equal(msg.mac, mac, 6);
-	assert_int_equal(msg.ip, ip(10, 0, 0, 5));
-	assert_int_equal(msg.server, ip(10, 0, 0, 1));
+	assert_int_equal(msg.ip, ip_of(10, 0, 0, 5));
+	assert_int_equal(msg.server, ip_of(10, 0, 0, 1));
 	assert_int_equal(msg.mask_bits, 24);
 	assert_int_equal(msg.n_routers, 2);
-	assert_int_equal(msg.routers[1], ip(10, 0, 0, 2));
+	assert_int_equal(msg.routers[1], ip_of(10, 0, 0, 2));
 	assert_int_equal(msg.n_servers, 1);
-	assert_int_equal(msg.servers[0], ip(10, 0, 0, 53));
+	assert_int_equal(msg.servers[0], ip_of(10, 0, 0, 53));
 	assert_int_equal(msg.mtu, 1400);
 	assert_int_equal(msg.lease_s, 3600);
 	assert_int_equal(msg.t1_s, 1000);
@@ -287,11 +287,11 @@ static void test_routes_have_networks_of_any_width(void **state)
 	assert_int_equal(msg.n_routes, 3);
 	assert_int_equal(msg.routes[0].bits, 0);
 	assert_int_equal(msg.routes[0].to, 0);
-	assert_int_equal(msg.routes[0].via, ip(10, 0, 0, 1));
+	assert_int_equal(msg.routes[0].via, ip_of(10, 0, 0, 1));
 	assert_int_equal(msg.routes[1].bits, 9);
-	assert_int_equal(msg.routes[1].to, ip(10, 128, 0, 0));
+	assert_int_equal(msg.routes[1].to, ip_of(10, 128, 0, 0));
 	assert_int_equal(msg.routes[2].bits, 32);
-	assert_int_equal(msg.routes[2].to, ip(10, 1, 2, 3));
+	assert_int_equal(msg.routes[2].to, ip_of(10, 1, 2, 3));
 	assert_int_equal(msg.routes[2].via, 0);
 }
 
@@ -300,7 +300,7 @@ static void test_bits_behind_a_route_are_cleared(void **state)
 	struct net_dhcp_msg msg;
 
 	assert_int_equal(read_routes("\11\12\xff\12\0\0\2", 7, &msg), 0);
-	assert_int_equal(msg.routes[0].to, ip(10, 128, 0, 0));
+	assert_int_equal(msg.routes[0].to, ip_of(10, 128, 0, 0));
 }
 
 static void test_routes_with_bad_prefixes_are_refused(void **state)
@@ -327,8 +327,8 @@ static void test_pieces_of_an_option_are_joined(void **state)
 	dhcp_add(&b, 121, "\2\12\0\0\1", 5);
 	assert_int_equal(read_msg(&b, &msg), 0);
 	assert_int_equal(msg.n_routes, 1);
-	assert_int_equal(msg.routes[0].to, ip(10, 1, 2, 0));
-	assert_int_equal(msg.routes[0].via, ip(10, 0, 0, 1));
+	assert_int_equal(msg.routes[0].to, ip_of(10, 1, 2, 0));
+	assert_int_equal(msg.routes[0].via, ip_of(10, 0, 0, 1));
 }
 
 static void test_lists_keep_their_first_entries(void **state)
@@ -345,15 +345,15 @@ static void test_lists_keep_their_first_entries(void **state)
 	dhcp_add(&b, 6, ips, sizeof(ips));
 	assert_int_equal(read_msg(&b, &msg), 0);
 	assert_int_equal(msg.n_routes, NET_DHCP_ROUTES);
-	assert_int_equal(msg.routes[0].via, ip(0, 0, 0, 1));
+	assert_int_equal(msg.routes[0].via, ip_of(0, 0, 0, 1));
 	assert_int_equal(msg.n_routers, NET_DHCP_ROUTERS);
 	assert_int_equal(msg.n_servers, NET_DHCP_SERVERS);
-	assert_int_equal(msg.servers[0], ip(0, 0, 0, 7));
+	assert_int_equal(msg.servers[0], ip_of(0, 0, 0, 7));
 }
 
 /* ---- writing ---- */
 
-static const uint8_t *find(const uint8_t *bytes, unsigned code)
+static const uint8_t *find_option(const uint8_t *bytes, unsigned code)
 {
 	const uint8_t *at = bytes + 240;
 
@@ -368,35 +368,35 @@ static void test_request_has_the_options_that_are_set(void **state)
 				   .mac = mac,
 				   .xid = 0x01020304,
 				   .secs = 258,
-				   .wanted = ip(10, 0, 0, 5),
-				   .server = ip(10, 0, 0, 1)};
+				   .wanted = ip_of(10, 0, 0, 5),
+				   .server = ip_of(10, 0, 0, 1)};
 	uint8_t out[NET_DHCP_BYTES];
 
 	net_dhcp_write(&msg, out);
 	assert_memory_equal(out, "\1\1\6\0\1\2\3\4\1\2\0\0\0\0\0\0", 16);
 	assert_memory_equal(out + 28, mac, 6);
 	assert_memory_equal(out + 236, "\x63\x82\x53\x63\x35\1\3", 7);
-	assert_memory_equal(find(out, 50) + 2, "\12\0\0\5", 4);
-	assert_memory_equal(find(out, 54) + 2, "\12\0\0\1", 4);
-	assert_memory_equal(find(out, 57) + 2, "\5\xdc", 2);
-	assert_memory_equal(find(out, 55), "\x37\10\1\x79\3\6\x1a\x33\x3a\x3b",
-			    10);
+	assert_memory_equal(find_option(out, 50) + 2, "\12\0\0\5", 4);
+	assert_memory_equal(find_option(out, 54) + 2, "\12\0\0\1", 4);
+	assert_memory_equal(find_option(out, 57) + 2, "\5\xdc", 2);
+	assert_memory_equal(find_option(out, 55),
+			    "\x37\10\1\x79\3\6\x1a\x33\x3a\x3b", 10);
 }
 
 static void test_options_of_zero_are_left_out(void **state)
 {
 	struct net_dhcp_out msg = {.type = NET_DHCP_REQUEST,
 				   .mac = mac,
-				   .ciaddr = ip(10, 0, 0, 5)};
+				   .ciaddr = ip_of(10, 0, 0, 5)};
 	uint8_t out[NET_DHCP_BYTES];
 
 	net_dhcp_write(&msg, out);
 	assert_memory_equal(out + 12, "\12\0\0\5", 4);
-	assert_null(find(out, 50));
-	assert_null(find(out, 54));
+	assert_null(find_option(out, 50));
+	assert_null(find_option(out, 54));
 	msg.type = NET_DHCP_DECLINE;
 	net_dhcp_write(&msg, out);
-	assert_null(find(out, 55));
+	assert_null(find_option(out, 55));
 }
 
 int main(void)

@@ -27,7 +27,7 @@ static int64_t now_ms(void)
 	return fake_now_ns / 1000000;
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct net_conn *conn = NULL;
 	struct net_addr addr;
@@ -59,7 +59,7 @@ static void begin_dial(void)
 {
 	memset(&seen, 0, sizeof(seen));
 	ended = 0;
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_peer, NULL);
 	run_rounds(2);
 	note_sent();
 }

@@ -43,7 +43,7 @@ static void listen_at(struct net_addr addr, struct net_listener **out)
 	assert_int_equal(net_listen(stack, &addr, 0, out), 0);
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct net_conn *conn = NULL;
 
@@ -61,7 +61,7 @@ static void dial_begin(const char *name, unsigned timeout_ms)
 
 	dialed.name = name;
 	dialed.opts.timeout_ms = timeout_ms;
-	assert_int_equal(net_spawn(stack, "dial", dial, NULL), 0);
+	assert_int_equal(net_spawn(stack, "dial", dial_peer, NULL), 0);
 	run_rounds(2);
 	for (unsigned i = 0; i < 2; i++) {
 		assert_true(query_next(&q));
@@ -220,7 +220,7 @@ static void test_source_limits_the_family(void **state)
 	listen_at(udp_us4, &listener4);
 	dialed.name = "a.test";
 	dialed.opts.source = udp_us4;
-	assert_int_equal(net_spawn(stack, "dial", dial, NULL), 0);
+	assert_int_equal(net_spawn(stack, "dial", dial_peer, NULL), 0);
 	run_rounds(2);
 	assert_true(query_next(&q));
 	assert_int_equal(q.type, DNS_A);
@@ -235,7 +235,7 @@ static void test_address_is_dialed_without_a_query(void **state)
 {
 	listen_at(udp_us6, &listener6);
 	dialed.name = "fd00::1";
-	assert_int_equal(net_spawn(stack, "dial", dial, NULL), 0);
+	assert_int_equal(net_spawn(stack, "dial", dial_peer, NULL), 0);
 	run_ms(3);
 	check_dialed(6);
 }
@@ -249,7 +249,7 @@ static void test_stack_without_an_address_dials_no_name(void **state)
 	for (unsigned i = 0; i < 3; i++) {
 		dialed.name = names[i];
 		dialed.ended = false;
-		assert_int_equal(net_spawn(stack, "dial", dial, NULL), 0);
+		assert_int_equal(net_spawn(stack, "dial", dial_peer, NULL), 0);
 		run_rounds(4);
 		assert_true(dialed.ended);
 		assert_int_equal(dialed.result, -EADDRNOTAVAIL);
@@ -273,7 +273,7 @@ static void test_wrong_arguments_are_refused(void **state)
 			 -EINVAL);
 	assert_int_equal(net_dial_name(stack, "a", 80, NULL, &conn), -EPERM);
 	dialed.name = "a b";
-	assert_int_equal(net_spawn(stack, "dial", dial, NULL), 0);
+	assert_int_equal(net_spawn(stack, "dial", dial_peer, NULL), 0);
 	run_rounds(4);
 	assert_int_equal(dialed.result, -EINVAL);
 }

@@ -44,7 +44,7 @@ static void *send_and_read(struct net_conn *conn)
 	return NULL;
 }
 
-static void feeds(struct net_conn *conn, void *arg)
+static void feed_handler(struct net_conn *conn, void *arg)
 {
 	send_and_read(conn);
 }
@@ -86,7 +86,7 @@ static uint8_t open_with(uint8_t flags)
 static void connect_with(uint8_t flags, size_t bytes)
 {
 	to_send = bytes;
-	serve(feeds);
+	serve(feed_handler);
 	open_with(flags);
 	run_ms(RTT_MS);
 	peer_send(&peer, PEER_ACK, NULL, 0);
@@ -164,7 +164,7 @@ static void test_ecn_setup_syn_is_answered(void **state)
 	struct segment s;
 
 	to_send = 5;
-	serve(feeds);
+	serve(feed_handler);
 	assert_int_equal(open_with(ASKS), AGREES);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	s = next_segment();
@@ -186,7 +186,7 @@ static void test_plain_syn_gets_no_ecn(void **state)
 	struct segment s;
 
 	to_send = 5;
-	serve(feeds);
+	serve(feed_handler);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(open_with(PEER_SYN | none[i]),
 				 PEER_SYN | PEER_ACK);
@@ -216,7 +216,7 @@ static void test_retransmitted_plain_syn_disables_ecn(void **state)
 	struct segment s;
 
 	to_send = 5;
-	serve(feeds);
+	serve(feed_handler);
 	assert_int_equal(open_with(ASKS), AGREES);
 	assert_int_equal(open_with(ASKS), AGREES);
 	assert_int_equal(open_with(PEER_SYN), PEER_SYN | PEER_ACK);
@@ -247,7 +247,7 @@ static void test_cookie_with_a_timestamp_keeps_ecn(void **state)
 		struct segment s;
 
 		to_send = 5;
-		serve(feeds);
+		serve(feed_handler);
 		flood_syns();
 		fake_now_ns += asks << 20; /* both of two adjacent ticks */
 		run_rounds(1);

@@ -269,7 +269,7 @@ static void connect_peer(uint16_t port)
 }
 
 /* Fills the send buffer after the peer has closed its window. */
-static void fill(void)
+static void fill_queue(void)
 {
 	struct net_poll_item item = {.conn = conn, .events = NET_WRITABLE};
 
@@ -322,7 +322,7 @@ static void try_cell(const struct situation *s, uint16_t port)
 
 	connect_peer(port);
 	if (call->writes)
-		fill();
+		fill_queue();
 	ended = released = 0;
 	if (s->before)
 		s->before();
@@ -353,7 +353,7 @@ static void test_every_blocked_call_ends_when_the_stack_stops(void **state)
 		assert_int_equal(peer_listen(state), 0);
 		connect_peer(1000);
 		if (call->writes)
-			fill();
+			fill_queue();
 		ended = 0;
 		net_spawn(stack, "caller", call_body, NULL);
 		run_rounds(2);

@@ -69,7 +69,7 @@ static int tear_down(void **state)
 }
 
 /* Returns the lines logged since the last call. */
-static const char *lines(void)
+static const char *event_lines(void)
 {
 	ssize_t n;
 
@@ -84,7 +84,7 @@ static const char *lines(void)
 static const char *line_of(const char *event)
 {
 	static char line[NET_LOG_BYTES];
-	const char *at = strstr(lines(), event);
+	const char *at = strstr(event_lines(), event);
 
 	if (!at)
 		fail_msg("no %s in: %s", event, text);
@@ -182,13 +182,13 @@ static void test_events_are_not_logged_by_default(void **state)
 	connect_one(&peer);
 	close_kindly(&peer);
 	peer_send_syn_of((const uint8_t[]){10, 0, 0, 3}, 9);
-	assert_string_equal(lines(), "");
+	assert_string_equal(event_lines(), "");
 	/* Another component's level does not matter. */
 	set_levels("coronet.listen=info");
 	ours = NULL;
 	peer_connect(&peer, 1001, 7, 99);
 	run_rounds(2);
-	assert_string_equal(lines(), "");
+	assert_string_equal(event_lines(), "");
 }
 
 static void test_a_name_with_spaces_stays_one_value(void **state)
@@ -406,7 +406,7 @@ static void test_end_by_the_program_is_logged(void **state)
 	struct peer peer;
 
 	connect_one(&peer);
-	lines();
+	event_lines();
 	run_ms(3000);
 	peer_teardown(state);
 	assert_value(line_of("event=closed"), "reason", "stopped");
@@ -453,7 +453,7 @@ static void test_full_backlog_is_logged(void **state)
 
 		peer_connect(&peer, port, 7, 99);
 	}
-	lines();
+	event_lines();
 	send_syn(1009);
 	run_rounds(2);
 	assert_value(line_of("event=refused"), "reason", "backlog");
@@ -461,7 +461,7 @@ static void test_full_backlog_is_logged(void **state)
 
 static struct net_addr far_end = {.family = 4, .ip = {10, 0, 0, 2}, .port = 9};
 
-static void *dials(void *arg)
+static void *dial_peer(void *arg)
 {
 	result = net_dial(stack, arg, NULL, &ours);
 	ended++;
@@ -474,7 +474,7 @@ static void test_end_of_a_dial_is_logged(void **state)
 	struct peer peer = {.port = 9, .wnd = 65535, .snd = 500};
 	const char *line;
 
-	net_spawn(stack, "dial", dials, &far_end);
+	net_spawn(stack, "dial", dial_peer, &far_end);
 	s = peer_wait(100);
 	peer.stack_port = s.src;
 	peer.rcv = s.seq + 1;
@@ -487,7 +487,7 @@ static void test_end_of_a_dial_is_logged(void **state)
 	assert_value(line, "reason", "refused");
 	assert_null(strstr(text, "event=closed"));
 
-	net_spawn(stack, "dial", dials, &far_end);
+	net_spawn(stack, "dial", dial_peer, &far_end);
 	s = peer_wait(100);
 	peer.stack_port = s.src;
 	peer.rcv = s.seq + 1;
@@ -523,7 +523,7 @@ static void test_repeated_events_are_limited_and_summed_up(void **state)
 	run_ms(2000); /* lets the rate limit of earlier events expire */
 	assert_int_equal(net_listener_limit(listener, &limits), 0);
 	connect_one(&peer);
-	lines();
+	event_lines();
 	for (unsigned i = 0; i < 250; i++) {
 		send_syn((uint16_t)(2000 + i));
 		run_rounds(1);
@@ -531,13 +531,13 @@ static void test_repeated_events_are_limited_and_summed_up(void **state)
 		    0) /* drains the ring, which must not be the bound */
 			net_log_flush();
 	}
-	lines();
+	event_lines();
 	assert_int_equal(count_lines("event=refused"), NET_EVENTS_PER_S);
 	assert_null(strstr(text, "held="));
 	assert_int_equal(net_log_suppressed() - before, 150);
 	/* Another kind of event has its own limit. */
 	close_kindly(&peer);
-	lines();
+	event_lines();
 	assert_int_equal(count_lines("event=closed"), 1);
 	assert_null(strstr(text, "held="));
 	connect_one(&peer);

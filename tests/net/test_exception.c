@@ -116,34 +116,34 @@ static bool goes_to_kernel(void)
 
 static void test_own_frames_do_not_reach_the_kernel(void **state)
 {
-	arp(1, US);
+	build_arp(1, US);
 	assert_false(goes_to_kernel());
 	assert_int_equal(answers(), 1);
-	icmp4(0x0800, US);
+	build_icmp4(0x0800, US);
 	assert_false(goes_to_kernel());
 	assert_int_equal(answers(), 1);
-	ip4(fake_mac, 6, US, 0, 1000, 7);
+	build_ip4(fake_mac, 6, US, 0, 1000, 7);
 	assert_false(goes_to_kernel());
 	assert_int_equal(answers(), 1);
 }
 
 static void test_other_frames_go_only_to_the_kernel(void **state)
 {
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 6, OTHER, 0, 1000, 7);
+	build_ip4(fake_mac, 6, OTHER, 0, 1000, 7);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 17, US, 0, 1000, 7);
+	build_ip4(fake_mac, 17, US, 0, 1000, 7);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 17, OTHER, 0, 67, 68);
+	build_ip4(fake_mac, 17, OTHER, 0, 67, 68);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 89, US, 0, 0, 0); /* OSPF */
+	build_ip4(fake_mac, 89, US, 0, 0, 0); /* OSPF */
 	assert_true(goes_to_kernel());
-	icmp4(0x0000, US); /* an echo reply */
+	build_icmp4(0x0000, US); /* an echo reply */
 	assert_true(goes_to_kernel());
-	icmp4(0x0303, US); /* port unreachable */
+	build_icmp4(0x0303, US); /* port unreachable */
 	assert_true(goes_to_kernel());
-	icmp4(0x0800, OTHER);
+	build_icmp4(0x0800, OTHER);
 	assert_true(goes_to_kernel());
 	other_type(fake_mac);
 	assert_true(goes_to_kernel());
@@ -155,12 +155,12 @@ static void test_datagrams_of_our_sockets_do_not_reach_the_kernel(void **state)
 	struct net_udp *udp;
 
 	assert_int_equal(net_udp_open(stack, &net_addr_any(68), NULL, &udp), 0);
-	ip4(fake_mac, 17, US, 0, 67, 68);
+	build_ip4(fake_mac, 17, US, 0, 67, 68);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 17, US, 0, 67, 69);
+	build_ip4(fake_mac, 17, US, 0, 67, 69);
 	assert_true(goes_to_kernel());
 	net_udp_close(udp);
-	ip4(fake_mac, 17, US, 0, 67, 68);
+	build_ip4(fake_mac, 17, US, 0, 67, 68);
 	assert_true(goes_to_kernel());
 }
 
@@ -168,13 +168,13 @@ static void test_group_frames_go_to_both(void **state)
 {
 	static const uint8_t group[6] = {1, 0, 0x5e, 0, 0, 5};
 
-	arp(1, OTHER);
+	build_arp(1, OTHER);
 	assert_true(goes_to_kernel());
-	arp(2, US);
+	build_arp(2, US);
 	assert_true(goes_to_kernel());
-	ip4(everybody, 17, TO_ALL, 0, 67, 68);
+	build_ip4(everybody, 17, TO_ALL, 0, 67, 68);
 	assert_true(goes_to_kernel());
-	ip4(group, 89, 0xe0000005, 0, 0, 0);
+	build_ip4(group, 89, 0xe0000005, 0, 0, 0);
 	assert_true(goes_to_kernel());
 	other_type(group);
 	assert_true(goes_to_kernel());
@@ -182,9 +182,9 @@ static void test_group_frames_go_to_both(void **state)
 
 static void test_frames_for_other_stations_are_dropped(void **state)
 {
-	ip4(stranger_mac, 17, OTHER, 0, 1, 2);
+	build_ip4(stranger_mac, 17, OTHER, 0, 1, 2);
 	assert_false(goes_to_kernel());
-	ip4(stranger_mac, 89, OTHER, 0, 1, 2);
+	build_ip4(stranger_mac, 89, OTHER, 0, 1, 2);
 	assert_false(goes_to_kernel());
 	other_type(stranger_mac);
 	assert_false(goes_to_kernel());
@@ -197,13 +197,13 @@ static void test_fragments_of_our_segments_do_not_reach_the_kernel(void **state)
 {
 	struct peer peer;
 
-	ip4(fake_mac, 17, US, MORE, 1000, 2000);
+	build_ip4(fake_mac, 17, US, MORE, 1000, 2000);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 17, US, 5, 1000, 2000);
+	build_ip4(fake_mac, 17, US, 5, 1000, 2000);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 6, US, MORE, 1000, 22);
+	build_ip4(fake_mac, 6, US, MORE, 1000, 22);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 6, US, MORE, 1000, 7); /* a listener */
+	build_ip4(fake_mac, 6, US, MORE, 1000, 7); /* a listener */
 	assert_false(goes_to_kernel());
 	serve(echo_views);
 	peer_connect(&peer, 1000, 7, 5000);
@@ -211,9 +211,9 @@ static void test_fragments_of_our_segments_do_not_reach_the_kernel(void **state)
 	fake_kernel_reset(); /* the peer's ARP goes to both */
 	net_listener_close(listener);
 	run_ms(2);
-	ip4(fake_mac, 6, US, MORE, 1000, 7); /* and now a connection */
+	build_ip4(fake_mac, 6, US, MORE, 1000, 7); /* and now a connection */
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 6, US, MORE, 1001, 7);
+	build_ip4(fake_mac, 6, US, MORE, 1001, 7);
 	assert_true(goes_to_kernel());
 }
 
@@ -242,7 +242,7 @@ test_segments_of_our_connections_do_not_reach_the_kernel(void **state)
 static void test_segmented_frame_reaches_the_kernel_whole(void **state)
 {
 	fake_segment_bytes = 54;
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	memset(frame + 54, 'x', 200);
 	put16(frame + 16, 240);
 	len = 254;
@@ -278,7 +278,7 @@ static void test_partial_sums_are_completed_for_the_kernel(void **state)
 		unsigned n;
 
 		fake_segment_bytes = cases[i].segment;
-		ip4(fake_mac, proto, US, 0, 1000, 22);
+		build_ip4(fake_mac, proto, US, 0, 1000, 22);
 		make_partial(proto);
 		memset(frame + len, 0xff, 6); /* Ethernet's padding */
 		fake_receive(frame, len + 6,
@@ -322,28 +322,28 @@ static void test_partial_sum_over_ipv6_is_completed(void **state)
 
 static void test_only_listed_ports_go_to_the_kernel(void **state)
 {
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
-	ip4(fake_mac, 6, US, 0, 1000, 23);
+	build_ip4(fake_mac, 6, US, 0, 1000, 23);
 	assert_false(goes_to_kernel());
 	assert_true(answers() > 0); /* a reset, or ARP for it */
-	ip4(fake_mac, 17, US, 0, 1000, 23);
+	build_ip4(fake_mac, 17, US, 0, 1000, 23);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 17, OTHER, 0, 1000, 23);
+	build_ip4(fake_mac, 17, OTHER, 0, 1000, 23);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 89, US, 0, 0, 0);
+	build_ip4(fake_mac, 89, US, 0, 0, 0);
 	assert_false(goes_to_kernel());
 	other_type(fake_mac);
 	assert_false(goes_to_kernel());
-	icmp4(0x0800, US);
+	build_icmp4(0x0800, US);
 	assert_true(goes_to_kernel());
-	arp(2, US); /* neighbour frames always go to both */
+	build_arp(2, US); /* neighbour frames always go to both */
 	assert_true(goes_to_kernel());
 }
 
 static void test_without_exception_nothing_reaches_the_kernel(void **state)
 {
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
 	assert_true(answers() > 0);
 	assert_false(fake_receive_wire(frame, 10));
@@ -372,7 +372,7 @@ static void test_kernel_frames_leave_unchanged(void **state)
 	uint8_t sent[4096];
 
 	answers();
-	ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
+	build_ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
 	frame[30] ^= 1; /* the stack does not check the kernel's checksums */
 	fake_kernel_send(frame, len);
 	fake_kernel_send(frame, 10); /* no frame at all */
@@ -400,7 +400,7 @@ static void test_both_directions_are_rate_limited(void **state)
 	fake_now_ns += INT64_C(2000000000);
 	run_rounds(1);
 	for (unsigned i = 0; i < 20; i++) {
-		ip4(fake_mac, 17, US, 0, 1000, 9);
+		build_ip4(fake_mac, 17, US, 0, 1000, 9);
 		n += goes_to_kernel();
 	}
 	assert_in_range(n, 1,
@@ -420,10 +420,10 @@ static void test_both_directions_are_rate_limited(void **state)
 static void test_kernel_that_accepts_no_frames_is_harmless(void **state)
 {
 	fake_kernel_full = true;
-	ip4(fake_mac, 17, US, 0, 1000, 9);
+	build_ip4(fake_mac, 17, US, 0, 1000, 9);
 	assert_false(goes_to_kernel());
 	assert_int_equal(net_here()->stats.kernel_dropped, 1);
-	ip4(fake_mac, 6, US, 0, 1000, 7);
+	build_ip4(fake_mac, 6, US, 0, 1000, 7);
 	fake_receive_wire(frame, len);
 	run_rounds(2);
 	assert_true(answers() > 0);
@@ -431,7 +431,7 @@ static void test_kernel_that_accepts_no_frames_is_harmless(void **state)
 
 static void test_busy_port_leaves_frames_in_the_kernel(void **state)
 {
-	ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
+	build_ip4(fake_peer_mac, 6, 0x0a000002, 0, 22, 1000);
 	fake_kernel_send(frame, len);
 	answers();
 	fake_tx_budget = 0;
@@ -472,17 +472,17 @@ static int change_addr(bool add, const char *text)
 /* Sends what the kernel, which may still have the address, would answer. */
 static void expect_no_frame_in_the_kernel(void)
 {
-	arp(1, US);
+	build_arp(1, US);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 6, US, 0, 1000, 7);
+	build_ip4(fake_mac, 6, US, 0, 1000, 7);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 6, US, MORE, 1000, 22);
+	build_ip4(fake_mac, 6, US, MORE, 1000, 22);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 17, US, 0, 1000, 7);
+	build_ip4(fake_mac, 17, US, 0, 1000, 7);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 89, US, 0, 0, 0);
+	build_ip4(fake_mac, 89, US, 0, 0, 0);
 	assert_false(goes_to_kernel());
-	icmp4(0x0800, US);
+	build_icmp4(0x0800, US);
 	assert_false(goes_to_kernel());
 	assert_int_equal(answers(), 0);
 }
@@ -492,13 +492,13 @@ static void test_kernel_does_not_answer_for_a_removed_address(void **state)
 	assert_int_equal(change_addr(false, "10.0.0.1/24"), 0);
 	expect_no_frame_in_the_kernel();
 	assert_int_equal(change_addr(true, "10.0.0.1/24"), 0);
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
 }
 
 static void test_kernel_does_not_answer_for_a_duplicate_address(void **state)
 {
-	arp(2, OTHER); /* by another host that has the stack's address */
+	build_arp(2, OTHER); /* by another host that has the stack's address */
 	memcpy(frame + 22, stranger_mac, 6);
 	put32(frame + 28, US);
 	assert_true(goes_to_kernel());
@@ -562,9 +562,9 @@ static int use_rule(const char *text)
 
 static void test_exception_is_added_and_removed_at_run_time(void **state)
 {
-	arp(1, US); /* teaches the stack the MAC address for answers */
+	build_arp(1, US); /* teaches the stack the MAC address for answers */
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
 	assert_int_equal(use_rule("tap:k"), 0);
 	assert_int_equal(fake_kernel_open, 1);
@@ -576,7 +576,7 @@ static void test_exception_is_added_and_removed_at_run_time(void **state)
 	assert_int_equal(use_rule(NULL), 0);
 	assert_int_equal(fake_kernel_open, 0);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
 	assert_int_equal(answers(), 1); /* a reset */
 	assert_int_equal(net_port_count(), NET_PORT_COUNT);
@@ -586,9 +586,9 @@ static void test_changed_rule_keeps_its_interface(void **state)
 {
 	assert_int_equal(use_rule("tap:k,tcp=23"), 0);
 	assert_int_equal(fake_kernel_open, 1);
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_false(goes_to_kernel());
-	ip4(fake_mac, 6, US, 0, 1000, 23);
+	build_ip4(fake_mac, 6, US, 0, 1000, 23);
 	assert_true(goes_to_kernel());
 	assert_int_equal(use_rule("tap:k2"), 0);
 	assert_int_equal(fake_kernel_open, 1);
@@ -603,7 +603,7 @@ static void test_invalid_rule_changes_nothing(void **state)
 	assert_int_equal(use_rule("tap:fake-busy"), -EBUSY);
 	assert_int_equal(use_rule("tap:k,tcp=x"), -EINVAL);
 	assert_int_equal(fake_kernel_open, 1);
-	ip4(fake_mac, 6, US, 0, 1000, 22);
+	build_ip4(fake_mac, 6, US, 0, 1000, 22);
 	assert_true(goes_to_kernel());
 }
 

@@ -49,8 +49,8 @@ static void abort_conn(void)
 }
 
 /* Returns our share of the bytes of both. */
-static double share(const char *cc, enum rival_kind kind, unsigned rtt_ms,
-		    double bdps)
+static double share_of_rival(const char *cc, enum rival_kind kind,
+			     unsigned rtt_ms, double bdps)
 {
 	double sum = 0;
 
@@ -100,8 +100,8 @@ static void test_cubic_shares_with_cubic(void **state)
 	} paths[] = {{10, 0.5}, {50, 0.5}};
 
 	for (unsigned i = 0; i < 2; i++) {
-		double local_has = share("cubic", RIVAL_CUBIC, paths[i].rtt_ms,
-					 paths[i].bdps);
+		double local_has = share_of_rival(
+			"cubic", RIVAL_CUBIC, paths[i].rtt_ms, paths[i].bdps);
 
 		assert_true(local_has > 0.4 && local_has < 0.6);
 	}
@@ -110,7 +110,7 @@ static void test_cubic_shares_with_cubic(void **state)
 /* A queue of two products holds version 1's standing queue: nothing is lost. */
 static void test_bbr_shares_a_deep_queue_with_version_1(void **state)
 {
-	double local_has = share("bbr", RIVAL_BBR1, 10, 2);
+	double local_has = share_of_rival("bbr", RIVAL_BBR1, 10, 2);
 
 	assert_true(local_has > 0.35 && local_has < 0.65);
 }
@@ -122,7 +122,7 @@ static void test_bbr_shares_a_deep_queue_with_version_1(void **state)
  */
 static void test_bbr_is_not_starved_by_version_1(void **state)
 {
-	assert_true(share("bbr", RIVAL_BBR1, 10, 0.5) > 0.15);
+	assert_true(share_of_rival("bbr", RIVAL_BBR1, 10, 0.5) > 0.15);
 }
 
 #define T(test)                                                                \

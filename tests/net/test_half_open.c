@@ -198,7 +198,7 @@ static void test_records_of_a_bucket_are_distinguished(void **state)
 }
 
 /* Each record reserves a control block, which a dial must not take. */
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct net_addr to;
 	struct net_conn *conn;
@@ -219,7 +219,7 @@ static void test_half_open_records_count_as_connections(void **state)
 	peer.port = 1002;
 	send_segment(PEER_SYN, 5, 0, "");
 	assert_true(peer_next(&s));
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_peer, NULL);
 	run_rounds(2);
 	assert_int_equal(result, -ENOMEM);
 	peer.port = 1003;
@@ -458,8 +458,8 @@ static int listen6(void **state)
 	return err;
 }
 
-static void send6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack,
-		  const char *data)
+static void send_segment6(uint8_t net, uint8_t flags, uint32_t seq,
+			  uint32_t ack, const char *data)
 {
 	uint8_t frame[14 + 40 + 32 + 64] = {0}, *ip = frame + 14;
 	unsigned header = flags & PEER_SYN ? 32 : 20;
@@ -491,7 +491,7 @@ static void send6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack,
 }
 
 /* Returns the IPv6 packet of the next sent segment, or NULL. */
-static const uint8_t *next6(void)
+static const uint8_t *next_segment6(void)
 {
 	static uint8_t frame[9216];
 
@@ -504,7 +504,7 @@ static const uint8_t *next6(void)
 
 static void expect6(uint8_t net, uint8_t flags, uint32_t seq, uint32_t ack)
 {
-	const uint8_t *ip = next6();
+	const uint8_t *ip = next_segment6();
 
 	assert_non_null(ip);
 	assert_int_equal(ip[9], net);
@@ -523,8 +523,8 @@ static void test_ipv6_record_is_a_cache_line(void **state)
 	for (uint8_t net = 0; net < 2; net++) {
 		const uint8_t *ip;
 
-		send6(net, PEER_SYN, NEAR_WRAP, 0, "");
-		ip = next6();
+		send_segment6(net, PEER_SYN, NEAR_WRAP, 0, "");
+		ip = next_segment6();
 		assert_non_null(ip);
 		assert_int_equal(ip[9], net);
 		assert_int_equal(ip[40 + 13], PEER_SYN | PEER_ACK);
@@ -533,19 +533,19 @@ static void test_ipv6_record_is_a_cache_line(void **state)
 		rcv[net] = get32(ip + 44) + 1;
 	}
 	assert_int_equal(net_here()->half_open, 2);
-	send6(0, PEER_RST, 1, 0, "");
+	send_segment6(0, PEER_RST, 1, 0, "");
 	expect6(0, PEER_ACK, rcv[0], 0);
 	run_ms(1010);
 	for (uint8_t net = 0; net < 2; net++)
 		expect6(net, PEER_SYN | PEER_ACK, rcv[net] - 1, 0);
-	send6(1, PEER_ACK, 0, rcv[1], "six");
+	send_segment6(1, PEER_ACK, 0, rcv[1], "six");
 	expect6(1, PEER_ACK | PEER_PSH, rcv[1], 3);
-	send6(0, PEER_RST, 0, 0, "");
+	send_segment6(0, PEER_RST, 0, 0, "");
 	run_rounds(2);
 	assert_int_equal(net_here()->half_open, 0);
 	assert_int_equal(net_here()->n_conns, 1);
 	assert_int_equal(net_here()->n_sources, 1);
-	assert_null(next6());
+	assert_null(next_segment6());
 }
 
 #define T(name)                                                                \

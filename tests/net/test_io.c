@@ -389,7 +389,7 @@ static void start_sendv(bool partial)
 }
 
 /* Takes and acknowledges sent bytes; compares them with the pattern. */
-static unsigned drain(void)
+static unsigned drain_frames(void)
 {
 	struct segment s;
 	unsigned at = 0;
@@ -410,7 +410,7 @@ static void test_sendv_accepts_as_much_as_fits(void **state)
 	start_sendv(true);
 	assert_int_equal(ended, 1);
 	assert_in_range(result, 10001, TCP_SND_BUF);
-	assert_int_equal(drain(), result);
+	assert_int_equal(drain_frames(), result);
 	net_close(accepted);
 }
 
@@ -418,7 +418,7 @@ static void test_sendv_all_parks_and_sends_the_rest(void **state)
 {
 	start_sendv(false);
 	assert_int_equal(ended, 0); /* the buffer is full */
-	assert_int_equal(drain(), sizeof(pattern));
+	assert_int_equal(drain_frames(), sizeof(pattern));
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, sizeof(pattern));
 	net_close(accepted);

@@ -60,7 +60,7 @@ static void test_deadline_ends_the_wait(void **state)
 	expect_wait(-ETIMEDOUT);
 }
 
-static void *stops(void *arg)
+static void *stop_handler(void *arg)
 {
 	net_stack_stop(stack);
 	return NULL;
@@ -69,7 +69,7 @@ static void *stops(void *arg)
 static void test_wait_ends_when_the_stack_stops(void **state)
 {
 	wait_later();
-	net_spawn(stack, "stops", stops, NULL);
+	net_spawn(stack, "stops", stop_handler, NULL);
 	assert_int_equal(net_stack_run(stack), 0);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ECANCELED);

@@ -60,7 +60,7 @@ static int close_pipe(void **state)
 }
 
 /* Fills the pipe until any write would block. Returns the number of bytes. */
-static size_t fill(void)
+static size_t fill_log(void)
 {
 	static const char dots[4096];
 	int flags = fcntl(pipe_in, F_GETFL);
@@ -187,7 +187,7 @@ static void test_long_line_is_cut(void **state)
 static void test_full_pipe_blocks_no_caller(void **state)
 {
 	uint64_t before = net_log_dropped();
-	size_t filled = fill();
+	size_t filled = fill_log();
 
 	for (unsigned i = 0; i < 10000; i++)
 		net_log("line %u", i);
@@ -264,7 +264,7 @@ static void test_flush_waits_for_a_writer_that_has_not_run(void **state)
 static void test_nonblocking_description_tears_no_line(void **state)
 {
 	uint64_t before = net_log_dropped();
-	size_t filled = fill();
+	size_t filled = fill_log();
 
 	fcntl(pipe_in, F_SETFL, fcntl(pipe_in, F_GETFL) | O_NONBLOCK);
 	for (unsigned i = 0; i < NET_LOG_SLOTS; i++)

@@ -42,7 +42,7 @@ static int tear_down(void **state)
 }
 
 /* Waits until all lines are written. */
-static void flush(void)
+static void flush_log(void)
 {
 	while (net_log_waiting())
 		usleep(1000);
@@ -86,7 +86,7 @@ static void test_lines_have_time_and_level(void **state)
 	open_log(path);
 	net_log("one");
 	net_log_at(NET_LOG_ERROR, "two");
-	flush();
+	flush_log();
 	assert_matches(text_in(path),
 		       "^" TIME " notice one\n" TIME " error two\n$");
 	assert_int_equal(stat(path, &st), 0);
@@ -101,7 +101,7 @@ static void test_log_file_is_appended_to(void **state)
 	net_log_close();
 	open_log(path);
 	net_log("two");
-	flush();
+	flush_log();
 	assert_matches(text_in(path),
 		       "^" TIME " notice one\n" TIME " notice two\n$");
 }
@@ -110,13 +110,13 @@ static void test_rotation_loses_no_line(void **state)
 {
 	open_log(path);
 	net_log("before");
-	flush();
+	flush_log();
 	assert_int_equal(rename(path, moved), 0);
 	net_log("moved");
-	flush();
+	flush_log();
 	assert_int_equal(net_log_reopen_wait(), 0);
 	net_log("after");
-	flush();
+	flush_log();
 	assert_matches(text_in(moved),
 		       "^" TIME " notice before\n" TIME " notice moved\n$");
 	assert_matches(text_in(path), "^" TIME " notice after\n$");
@@ -178,7 +178,7 @@ static void test_log_continues_if_the_file_cannot_be_reopened(void **state)
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(net_log_reopen_wait(), -EISDIR);
 	net_log("still here");
-	flush();
+	flush_log();
 	assert_matches(text_in(moved),
 		       "^" TIME " error coronet: --log-to '/tmp/.*/log': Is a "
 		       "directory; the old file is kept\n" TIME
@@ -186,7 +186,7 @@ static void test_log_continues_if_the_file_cannot_be_reopened(void **state)
 	assert_int_equal(rmdir(path), 0);
 	assert_int_equal(net_log_reopen_wait(), 0);
 	net_log("new");
-	flush();
+	flush_log();
 	assert_matches(text_in(path), "^" TIME " notice new\n$");
 }
 
@@ -280,16 +280,16 @@ static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 	while (read(reader, text, sizeof(text)) > 0 || errno != EAGAIN)
 		;
 	close(reader);
-	flush();
+	flush_log();
 	before = net_log_dropped();
 	for (unsigned i = 0; i < 100; i++)
 		net_log("line %u", i);
 	wait_for_dropped(before + 100);
-	flush();
+	flush_log();
 	/* The next reader gets the number of lost lines. */
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	net_log("line 100");
-	flush();
+	flush_log();
 	while (len == 0 || text[len - 1] != '\n' ||
 	       !strstr(text, " notice line 100\n")) {
 		ssize_t n = read(reader, text + len, sizeof(text) - 1 - len);
@@ -336,7 +336,7 @@ static void test_partial_line_is_terminated(void **state)
 	sigaction(SIGXFSZ, &ignore, &old);
 	open_log(path);
 	net_log("whole");
-	flush();
+	flush_log();
 	size = strlen(text_in(path));
 	before = net_log_dropped();
 	limit_files((rlim_t)size + 10);
@@ -344,7 +344,7 @@ static void test_partial_line_is_terminated(void **state)
 	wait_for_dropped(before + 1);
 	limit_files(RLIM_INFINITY);
 	net_log("next");
-	flush();
+	flush_log();
 	sigaction(SIGXFSZ, &old, NULL);
 	assert_matches(text_in(path),
 		       "^" TIME " notice whole\n[0-9T:-]{10}\n" TIME
@@ -368,7 +368,7 @@ static void test_journal_lines_have_a_priority_and_no_time(void **state)
 	for (unsigned i = 0; i < 6; i++)
 		net_log_at(NET_LOG_EMERGENCY + i, "%s", names[i]);
 	net_log_dpdk(NET_LOG_DEBUG, "EAL: debug\n", 11);
-	flush();
+	flush_log();
 	n = read(ends[0], text, sizeof(text) - 1);
 	text[n < 0 ? 0 : n] = '\0';
 	assert_string_equal(text, "<0>emergency\n<1>alert\n<2>critical\n"
@@ -378,7 +378,7 @@ static void test_journal_lines_have_a_priority_and_no_time(void **state)
 	net_log_set_fd(STDERR_FILENO);
 	net_log_to("stderr");
 	net_log_open();
-	flush();
+	flush_log();
 	close(ends[0]);
 	close(ends[1]);
 }

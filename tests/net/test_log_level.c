@@ -40,7 +40,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static const char *lines(void)
+static const char *log_lines(void)
 {
 	ssize_t n;
 
@@ -51,7 +51,7 @@ static const char *lines(void)
 	return text;
 }
 
-static int set(const char *levels)
+static int set_levels(const char *levels)
 {
 	return net_log_set_levels(levels, true, err, sizeof(err));
 }
@@ -61,7 +61,7 @@ static struct level {
 	unsigned level, n;
 } found;
 
-static void find(const char *type, unsigned level, void *arg)
+static void find_type(const char *type, unsigned level, void *arg)
 {
 	if (strcmp(type, found.type) == 0) {
 		found.level = level;
@@ -73,7 +73,7 @@ static void find(const char *type, unsigned level, void *arg)
 static unsigned level_of(const char *type)
 {
 	found = (struct level){.type = type};
-	glue_log_types(find, NULL);
+	glue_log_types(find_type, NULL);
 	assert_int_equal(found.n, 1);
 	return found.level;
 }
@@ -97,49 +97,49 @@ static void test_level_passes_its_own_and_more_severe_lines(void **state)
 	for (unsigned at = 1; at <= 8; at++) {
 		char number[] = {(char)('0' + at), '\0'};
 
-		assert_int_equal(set(number), 0);
+		assert_int_equal(set_levels(number), 0);
 		for (unsigned level = 1; level <= 8; level++) {
 			assert_int_equal(net_log_on(NET_COMPONENT_CONN, level),
 					 level <= at);
 			net_log_at(level, "line");
-			assert_string_equal(lines(),
+			assert_string_equal(log_lines(),
 					    level <= at ? "line\n" : "");
 		}
 	}
 	net_log_at(0, "none");
 	net_log_at(9, "none");
-	assert_string_equal(lines(), "");
+	assert_string_equal(log_lines(), "");
 }
 
 static void test_log_calls_have_levels(void **state)
 {
 	static struct net_log_limit limit;
 
-	assert_int_equal(set("coronet.program=warning"), 0);
+	assert_int_equal(set_levels("coronet.program=warning"), 0);
 	net_log("a notice");
 	net_log_limited(&limit, "a warning");
-	assert_string_equal(lines(), "a warning\n");
-	assert_int_equal(set("coronet.program=error"), 0);
+	assert_string_equal(log_lines(), "a warning\n");
+	assert_int_equal(set_levels("coronet.program=error"), 0);
 	fake_now_ns += 2000000000;
 	net_log_limited(&limit, "a warning");
-	assert_string_equal(lines(), "");
+	assert_string_equal(log_lines(), "");
 	/* A suppressed line does not count as lost. */
-	assert_int_equal(set("coronet.program=warning"), 0);
+	assert_int_equal(set_levels("coronet.program=warning"), 0);
 	net_log_limited(&limit, "a warning");
-	assert_string_equal(lines(), "a warning\n");
-	assert_int_equal(set("coronet.memory=error"), 0);
+	assert_string_equal(log_lines(), "a warning\n");
+	assert_int_equal(set_levels("coronet.memory=error"), 0);
 	net_log_seldom_of(NET_COMPONENT_MEMORY, "short");
 	net_log_of(NET_COMPONENT_MEMORY, NET_LOG_ERROR, "shorter");
-	assert_string_equal(lines(), "shorter\n");
+	assert_string_equal(log_lines(), "shorter\n");
 	/* A program's last line does not depend on levels. */
-	assert_int_equal(set("emergency"), 0);
+	assert_int_equal(set_levels("emergency"), 0);
 	net_log_line(NET_LOG_CRITICAL, "the end");
-	assert_string_equal(lines(), "the end\n");
+	assert_string_equal(log_lines(), "the end\n");
 }
 
 static void test_patterns_set_matching_components(void **state)
 {
-	assert_int_equal(set("coronet.[cd]*=debug,lib.eal=error"), 0);
+	assert_int_equal(set_levels("coronet.[cd]*=debug,lib.eal=error"), 0);
 	assert_int_equal(level_of("coronet.conn"), NET_LOG_DEBUG);
 	assert_int_equal(level_of("coronet.dial"), NET_LOG_DEBUG);
 	assert_int_equal(level_of("coronet.listen"), NET_LOG_NOTICE);
@@ -148,13 +148,13 @@ static void test_patterns_set_matching_components(void **state)
 	 * A level without a component applies to all of ours, and none of
 	 * DPDK's; in order.
 	 */
-	assert_int_equal(set("info,coronet.conn=warning"), 0);
+	assert_int_equal(set_levels("info,coronet.conn=warning"), 0);
 	assert_int_equal(level_of("coronet.listen"), NET_LOG_INFO);
 	assert_int_equal(level_of("coronet.conn"), NET_LOG_WARNING);
 	assert_int_equal(level_of("lib.eal"), NET_LOG_ERROR);
 	assert_true(net_log_on(NET_COMPONENT_LISTEN, NET_LOG_INFO));
 	assert_false(net_log_on(NET_COMPONENT_CONN, NET_LOG_NOTICE));
-	assert_int_equal(set("*=notice"), 0);
+	assert_int_equal(set_levels("*=notice"), 0);
 	assert_int_equal(level_of("lib.eal"), NET_LOG_NOTICE);
 	assert_int_equal(level_of("coronet.conn"), NET_LOG_NOTICE);
 }
@@ -185,14 +185,14 @@ static void test_wrong_levels_are_refused(void **state)
 		assert_int_equal(
 			net_log_check_levels(all[i].text, err, sizeof(err)),
 			-EINVAL);
-		assert_int_equal(set(all[i].text), -EINVAL);
+		assert_int_equal(set_levels(all[i].text), -EINVAL);
 		if (!strstr(err, all[i].says))
 			fail_msg("'%s' says: %s", all[i].text, err);
 		assert_int_equal(level_of("coronet.conn"), NET_LOG_NOTICE);
 	}
 	assert_int_equal(net_log_check_levels("none=debug", err, sizeof(err)),
 			 0);
-	assert_int_equal(set("none=debug"), -ENOENT);
+	assert_int_equal(set_levels("none=debug"), -ENOENT);
 	assert_string_equal(err, "'none': there is no such component; "
 				 "'coronet-ctl log.level' lists them");
 	/* DPDK's drivers are unknown before EAL has started. */
@@ -216,12 +216,12 @@ static void test_program_has_its_own_component(void **state)
 		assert_int_equal(net_log_name(wrong[i]), -EINVAL);
 	assert_int_equal(net_log_name(NULL), -EINVAL);
 	assert_int_equal(net_log_name("coronet.mine"), 0);
-	assert_int_equal(set("coronet.mine=error"), 0);
+	assert_int_equal(set_levels("coronet.mine=error"), 0);
 	net_log("unwanted");
-	assert_string_equal(lines(), "");
-	assert_int_equal(set("coronet.mine=notice"), 0);
+	assert_string_equal(log_lines(), "");
+	assert_int_equal(set_levels("coronet.mine=notice"), 0);
 	net_log("wanted");
-	assert_string_equal(lines(), "wanted\n");
+	assert_string_equal(log_lines(), "wanted\n");
 }
 
 int main(void)

@@ -87,7 +87,7 @@ static void *ask_echo(void *arg)
 	return NULL;
 }
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -563,7 +563,7 @@ static int setup(void **state)
 	if (net_stack_open(&stack_opts, &stack) < 0 ||
 	    net_listen(stack, &net_addr_any(PORT), 512, &listener) < 0)
 		return -1;
-	serve(echo);
+	serve(echo_handler);
 	run_ms(1200); /* the addresses have been announced */
 	frames_sent();
 	return 0;

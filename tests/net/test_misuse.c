@@ -123,7 +123,7 @@ static void release(void *arg)
 {
 }
 
-static void *calls(void *arg)
+static void *call_from_thread(void *arg)
 {
 	static char buf[16];
 	static struct iovec iov = {buf, sizeof(buf)};
@@ -250,7 +250,7 @@ static void calls_elsewhere(struct net_conn *conn, void *arg)
 	the_conn = conn;
 	the_stack = stack;
 	the_listener = listener;
-	pthread_create(&thread, NULL, calls, NULL);
+	pthread_create(&thread, NULL, call_from_thread, NULL);
 	pthread_join(thread, NULL);
 }
 
@@ -267,7 +267,7 @@ static void test_calls_from_another_thread_are_named(void **state)
 	}
 }
 
-static void *logs(void *arg)
+static void *log_from_thread(void *arg)
 {
 	net_log("from elsewhere");
 	net_stack_stop(arg);
@@ -278,7 +278,7 @@ static void does_what_it_may(struct net_conn *conn, void *arg)
 {
 	pthread_t thread;
 
-	pthread_create(&thread, NULL, logs, stack);
+	pthread_create(&thread, NULL, log_from_thread, stack);
 	pthread_join(thread, NULL);
 	_exit(net_stack_stopping(stack) ? 3 : 4);
 }

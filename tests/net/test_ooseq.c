@@ -70,7 +70,7 @@ static void test_sack_blocks_disappear_as_holes_are_filled(void **state)
 	ahead_expect_held(0);
 }
 
-static void echo(struct net_conn *c, void *arg)
+static void echo_handler(struct net_conn *c, void *arg)
 {
 	ahead_conn = c;
 	echo_views(c, arg);
@@ -183,7 +183,7 @@ static void test_sack_blocks_are_sent_while_data_is_sent(void **state)
 {
 	struct segment s;
 
-	ahead_connect(echo, true);
+	ahead_connect(echo_handler, true);
 	ahead_put(1000, 1100, 0);
 	SACKS(0, 1000, 1100);
 	ahead_put(0, 500, 0);

@@ -23,7 +23,7 @@
 static struct net_opts opts;
 static char path[] = "/tmp/coronet-opts-XXXXXX";
 
-static int parse(int argc, char **argv)
+static int parse_options(int argc, char **argv)
 {
 	net_opts_init(&opts);
 	return net_parse_args(NULL, argc, argv, &opts, NULL);
@@ -33,7 +33,7 @@ static void test_every_option_has_a_default(void **state)
 {
 	char *argv[] = {"x", NULL};
 
-	assert_int_equal(parse(1, argv), 0);
+	assert_int_equal(parse_options(1, argv), 0);
 	assert_int_equal(opts.mtu, 1500);
 	assert_int_equal(opts.n_lcores, 0);
 	assert_int_equal(opts.n_links, 0);
@@ -47,7 +47,7 @@ static void test_address_applies_to_the_preceding_link(void **state)
 			"--addr", "10.9.0.1/16",	"--addr=fd00::1/64",
 			NULL};
 
-	assert_int_equal(parse(9, argv), 0);
+	assert_int_equal(parse_options(9, argv), 0);
 	assert_int_equal(opts.n_links, 2);
 	assert_int_equal(opts.addr_links[0], 0);
 	assert_int_equal(opts.addr_links[1], 0);
@@ -65,7 +65,7 @@ static void test_dhcp_leases_once_for_each_link(void **state)
 			"--addr=dhcp",
 			NULL};
 
-	assert_int_equal(parse(6, argv), 0);
+	assert_int_equal(parse_options(6, argv), 0);
 	assert_int_equal(opts.n_addrs, 3);
 	assert_int_equal(opts.addr_links[0], 0);
 	assert_int_equal(opts.addrs[0].family, 4);
@@ -110,7 +110,7 @@ static void test_options_are_parsed(void **state)
 			"--log-to=journal",
 			NULL};
 
-	assert_int_equal(parse(31, argv), 0);
+	assert_int_equal(parse_options(31, argv), 0);
 	assert_string_equal(opts.control, "/run/c");
 	assert_int_equal(opts.metrics.family, 6);
 	assert_int_equal(opts.metrics.port, 9464);
@@ -182,7 +182,7 @@ static void test_exception_applies_to_the_preceding_link(void **state)
 	char *argv[] = {"x",	       "--link=tap:t0", "--link=tap:t1",
 			"--exception", "tap:k1,tcp=22", NULL};
 
-	assert_int_equal(parse(5, argv), 0);
+	assert_int_equal(parse_options(5, argv), 0);
 	assert_null(opts.exceptions[0]);
 	assert_string_equal(opts.exceptions[1], "tap:k1,tcp=22");
 }
@@ -191,7 +191,7 @@ static void test_words_after_two_dashes_are_left_for_eal(void **state)
 {
 	char *argv[] = {"x", "--mtu=1400", "--", "--log-level=8", "-v", NULL};
 
-	assert_int_equal(parse(5, argv), 0);
+	assert_int_equal(parse_options(5, argv), 0);
 	assert_int_equal(opts.mtu, 1400);
 	assert_int_equal(opts.watchdog_ms, 1000); /* by default */
 	assert_int_equal(opts.n_eal_args, 2);
@@ -204,12 +204,12 @@ static void test_lcore_ranges_are_parsed(void **state)
 	char *one[] = {"x", "--lcores=2-5,8", "--lcore=9", NULL};
 	static const int cpus[] = {2, 3, 4, 5, 8};
 
-	assert_int_equal(parse(4, argv), 0);
+	assert_int_equal(parse_options(4, argv), 0);
 	assert_int_equal(opts.shards, 3);
 	assert_int_equal(opts.n_lcores, 5);
 	for (unsigned i = 0; i < 5; i++)
 		assert_int_equal(opts.lcores[i], cpus[i]);
-	assert_int_equal(parse(3, one), 0);
+	assert_int_equal(parse_options(3, one), 0);
 	assert_int_equal(opts.n_lcores, 1);
 	assert_int_equal(opts.lcores[0], 9);
 }
@@ -220,7 +220,7 @@ static int parse_lcores(void *text)
 	char *argv[] = {"x", option, NULL};
 
 	snprintf(option, sizeof(option), "--lcores=%s", (char *)text);
-	return parse(2, argv) == 0 ? 0 : 3;
+	return parse_options(2, argv) == 0 ? 0 : 3;
 }
 
 static void test_wrong_lcores_are_named(void **state)
@@ -258,7 +258,7 @@ static int parse_memory(void *text)
 	char *argv[] = {"x", option, NULL};
 
 	snprintf(option, sizeof(option), "--memory=%s", (char *)text);
-	return parse(2, argv) == 0 ? 0 : 3;
+	return parse_options(2, argv) == 0 ? 0 : 3;
 }
 
 static void test_size_needs_a_unit_and_a_valid_value(void **state)
@@ -306,7 +306,7 @@ static void test_configuration_file_is_read_in_option_order(void **state)
 
 	write_config("# the lab\n\nlink = memif:/tmp/a,role=server\n"
 		     "  mtu=2000   # later wins\nlcore = 1\n");
-	assert_int_equal(parse(5, argv), 0);
+	assert_int_equal(parse_options(5, argv), 0);
 	assert_string_equal(opts.links[0], "memif:/tmp/a,role=server");
 	assert_int_equal(opts.mtu, 2000);
 	assert_int_equal(opts.n_lcores, 1);
@@ -318,7 +318,7 @@ static void test_broken_configuration_names_file_and_line(void **state)
 	char *argv[] = {"x", "--config", path, NULL};
 
 	write_config("mtu = 1500\nthis is no option\n");
-	assert_int_equal(parse(3, argv), -EINVAL);
+	assert_int_equal(parse_options(3, argv), -EINVAL);
 	assert_non_null(strstr(opts.error, path));
 	assert_non_null(strstr(opts.error, "line 2"));
 	assert_non_null(strstr(opts.error, "this is no option"));
@@ -503,7 +503,7 @@ static void test_too_many_options_are_an_error(void **state)
 	for (int i = 0; i < 600; i++)
 		fputs("mtu = 1400\n", f);
 	fclose(f);
-	assert_int_equal(parse(3, argv), -EINVAL);
+	assert_int_equal(parse_options(3, argv), -EINVAL);
 	assert_non_null(strstr(opts.error, "line 512"));
 }
 
@@ -511,7 +511,7 @@ static void test_missing_configuration_is_an_error(void **state)
 {
 	char *argv[] = {"x", "--config=/nowhere/at/all", NULL};
 
-	assert_int_equal(parse(2, argv), -EINVAL);
+	assert_int_equal(parse_options(2, argv), -EINVAL);
 	assert_non_null(strstr(opts.error, "/nowhere/at/all"));
 }
 

@@ -528,7 +528,7 @@ static void test_record_without_timestamps_sends_none(void **state)
 }
 
 /* Returns whether a SYN with this number and timestamp opens a connection */
-static bool opens(uint32_t seq, bool has, uint32_t value)
+static bool opens_connection(uint32_t seq, bool has, uint32_t value)
 {
 	uint64_t accepted = net_here()->n_conns;
 	uint32_t was = stamp;
@@ -551,13 +551,13 @@ static bool opens(uint32_t seq, bool has, uint32_t value)
 static void test_later_timestamp_reopens_time_wait(void **state)
 {
 	reach_record();
-	assert_true(opens(stamped.snd - 1000, true, stamp + 1));
+	assert_true(opens_connection(stamped.snd - 1000, true, stamp + 1));
 }
 
 static void test_older_timestamp_does_not_reopen_time_wait(void **state)
 {
 	reach_record();
-	assert_false(opens(stamped.snd + 1000, true, stamp - 1));
+	assert_false(opens_connection(stamped.snd + 1000, true, stamp - 1));
 }
 
 static void test_the_same_timestamp_needs_a_later_number(void **state)
@@ -566,11 +566,11 @@ static void test_the_same_timestamp_needs_a_later_number(void **state)
 
 	reach_record();
 	end = stamped.snd;
-	assert_false(opens(end - 1000, true, stamp));
+	assert_false(opens_connection(end - 1000, true, stamp));
 	run_ms(1500);
 	reach_record();
 	end = stamped.snd;
-	assert_true(opens(end + 1000, true, stamp));
+	assert_true(opens_connection(end + 1000, true, stamp));
 }
 
 static void test_without_a_timestamp_the_number_counts(void **state)
@@ -579,11 +579,11 @@ static void test_without_a_timestamp_the_number_counts(void **state)
 
 	reach_record();
 	end = stamped.snd;
-	assert_false(opens(end - 1000, false, 0));
+	assert_false(opens_connection(end - 1000, false, 0));
 	run_ms(1500);
 	reach_record();
 	end = stamped.snd;
-	assert_true(opens(end + 1000, false, 0));
+	assert_true(opens_connection(end + 1000, false, 0));
 }
 
 /* A timestamp after a connection without any cannot be old. */
@@ -596,7 +596,7 @@ static void test_first_timestamp_reopens_time_wait(void **state)
 	reach_time_wait(&peer);
 	run_rounds(2);
 	stamped = peer;
-	assert_true(opens(peer.snd - 1000, true, 0x90000000));
+	assert_true(opens_connection(peer.snd - 1000, true, 0x90000000));
 }
 
 static void hold_half_closed(struct net_conn *conn, void *arg)
@@ -622,8 +622,8 @@ static void test_held_connection_in_time_wait_is_reopened(void **state)
 	expect_ack(stamp);
 	stamped_send_at(stamped.snd - 1, PEER_ACK | PEER_FIN, "", stamp + 50);
 	expect_ack(stamp); /* it lies before the window */
-	assert_false(opens(stamped.snd + 1000, true, stamp - 1));
-	assert_true(opens(stamped.snd - 3000, true, stamp + 1));
+	assert_false(opens_connection(stamped.snd + 1000, true, stamp - 1));
+	assert_true(opens_connection(stamped.snd - 3000, true, stamp + 1));
 }
 
 int main(void)

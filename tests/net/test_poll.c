@@ -209,7 +209,7 @@ static void test_poll_reports_a_closed_handle(void **state)
 /* ---- writing ---- */
 
 /* Writes until nothing is accepted, even after segments have left. */
-static void fill(struct net_conn *conn)
+static void fill_send_buffer(struct net_conn *conn)
 {
 	struct net_poll_item item = {.conn = conn, .events = NET_WRITABLE};
 
@@ -225,7 +225,7 @@ static void test_poll_reports_room_after_an_ack(void **state)
 	struct segment s;
 
 	connect_two();
-	fill(conns[0]);
+	fill_send_buffer(conns[0]);
 	items[0].events = NET_WRITABLE | NET_READABLE;
 	poll_later();
 	assert_int_equal(ended, 0);
@@ -242,7 +242,7 @@ static void test_reading_poller_sleeps_through_acknowledgements(void **state)
 	struct segment s;
 
 	connect_two();
-	fill(conns[0]);
+	fill_send_buffer(conns[0]);
 	poll_later();
 	assert_true(peer_next(&s));
 	peers[0].rcv = s.seq + s.len;

@@ -27,7 +27,7 @@ static void read_all(struct net_conn *conn, void *arg)
 	ended++;
 }
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -292,7 +292,7 @@ static void test_keepalive_delays_no_other_timer(void **state)
 {
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_handler);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	net_set_keepalive(only_conn(), 60, 1, 3);
 	run_ms(100);
@@ -309,7 +309,7 @@ static void test_rto_floor_is_at_most_200_ms(void **state)
 	struct segment s;
 	struct peer peer;
 
-	serve(echo);
+	serve(echo_handler);
 	peer_connect(&peer, 1000, 7, NEAR_WRAP);
 	for (unsigned i = 0; i < 60; i++) {
 		peer_send(&peer, PEER_ACK | PEER_PSH, "ping", 4);
@@ -457,8 +457,8 @@ static void test_window_that_opens_a_little_breaks_no_segment(void **state)
 
 /* ---- IPv6 ---- */
 
-static void send6(uint16_t port, uint8_t flags, uint32_t seq, uint32_t ack,
-		  const uint8_t *options, unsigned len)
+static void send_segment6(uint16_t port, uint8_t flags, uint32_t seq,
+			  uint32_t ack, const uint8_t *options, unsigned len)
 {
 	uint8_t frame[14 + 40 + 20 + 40] = {0}, *ip = frame + 14;
 	uint8_t *tcp = ip + 40;
@@ -493,16 +493,16 @@ static void send6(uint16_t port, uint8_t flags, uint32_t seq, uint32_t ack,
 /*
  * The peer's MAC address is not known yet, so that the answer does not leave.
  */
-static void open6(uint16_t port, const uint8_t *options, unsigned len)
+static void open_peer6(uint16_t port, const uint8_t *options, unsigned len)
 {
 	ip_addr_t local, remote;
 
 	ip_addr_copy_from_ip6(local,
 			      *netif_ip6_addr(&net_here()->netifs[0], 0));
 	IP_ADDR6_HOST(&remote, 0xfe800000, 0, 0, 2);
-	send6(port, PEER_SYN, 5, 0, options, len);
-	send6(port, PEER_ACK, 6, net_isn(&local, 7, &remote, port) + 1, NULL,
-	      0);
+	send_segment6(port, PEER_SYN, 5, 0, options, len);
+	send_segment6(port, PEER_ACK, 6, net_isn(&local, 7, &remote, port) + 1,
+		      NULL, 0);
 	assert_int_equal(net_here()->n_conns, 1);
 }
 
@@ -511,11 +511,11 @@ static void test_absent_mss_over_ipv6_is_1220(void **state)
 	static const uint8_t mss[] = {2, 4, 2, 24}; /* 536, on purpose */
 
 	serve(echo_views);
-	open6(1000, NULL, 0);
+	open_peer6(1000, NULL, 0);
 	assert_int_equal(only_conn()->pcb.mss, 1220);
 	tcp_abort(&only_conn()->pcb);
 	run_rounds(2);
-	open6(1001, mss, 4);
+	open_peer6(1001, mss, 4);
 	assert_int_equal(only_conn()->pcb.mss, 536);
 }
 

@@ -38,7 +38,7 @@ static void end_rate(void)
 	net_recovery_free(ours);
 }
 
-static void at_ms(uint32_t ms)
+static void advance_to_ms(uint32_t ms)
 {
 	net_here()->now_us = NET_MS(ms);
 }
@@ -70,7 +70,7 @@ static void test_rate_of_a_flight_is_bytes_per_round_trip(void **state)
 {
 	begin_rate();
 	mark_sent(10);
-	at_ms(1020);
+	advance_to_ms(1020);
 	arrived(10, 1000);
 	IN_RATE(499000, 501000);
 	assert_int_equal(rs.delivered, 10 * MSS);
@@ -89,12 +89,12 @@ static void test_interval_starts_at_the_previous_delivery(void **state)
 {
 	begin_rate();
 	mark_sent(5);
-	at_ms(1010);
+	advance_to_ms(1010);
 	mark_sent(5);
-	at_ms(1020);
+	advance_to_ms(1020);
 	arrived(5, 1000);
 	IN_RATE(249500, 250500);
-	at_ms(1030);
+	advance_to_ms(1030);
 	arrived(5, 1010);
 	IN_RATE(332000, 334500);
 	end_rate();
@@ -109,11 +109,11 @@ static void test_compressed_acks_do_not_raise_the_rate(void **state)
 {
 	begin_rate();
 	mark_sent(2);
-	at_ms(1050);
+	advance_to_ms(1050);
 	arrived(1, 1000);
-	at_ms(1051);
+	advance_to_ms(1051);
 	mark_sent(1);
-	at_ms(1071);
+	advance_to_ms(1071);
 	arrived(2, 1051);
 	IN_RATE(39000, 39500);
 	end_rate();
@@ -148,7 +148,7 @@ static void test_interval_below_a_round_trip_is_no_sample(void **state)
 {
 	begin_rate();
 	mark_sent(10);
-	at_ms(1012);
+	advance_to_ms(1012);
 	arrived(10, 1000);
 	assert_true(rs.rate == 0);
 	assert_true(rs.has_mark);
@@ -162,17 +162,17 @@ static void test_app_limited_samples_are_marked(void **state)
 	begin_rate();
 	mark_sent(4);
 	net_rate_app_limited(ours); /* 4 of a window of 10 */
-	at_ms(1010);
+	advance_to_ms(1010);
 	mark_sent(2);
-	at_ms(1020);
+	advance_to_ms(1020);
 	arrived(4, 1000);
 	assert_false(rs.app_limited); /* those left before */
-	at_ms(1030);
+	advance_to_ms(1030);
 	arrived(2, 1010);
 	assert_true(rs.app_limited);
 	assert_int_equal(rate->app_limited_to, 0); /* four have arrived */
 	mark_sent(10);
-	at_ms(1050);
+	advance_to_ms(1050);
 	arrived(10, 1030);
 	assert_false(rs.app_limited);
 	end_rate();
@@ -192,11 +192,11 @@ static void test_a_pause_does_not_count(void **state)
 {
 	begin_rate();
 	mark_sent(10);
-	at_ms(1020);
+	advance_to_ms(1020);
 	arrived(10, 1000);
-	at_ms(3000);
+	advance_to_ms(3000);
 	mark_sent(10);
-	at_ms(3020);
+	advance_to_ms(3020);
 	arrived(10, 3000);
 	IN_RATE(499000, 501000);
 	end_rate();
@@ -207,12 +207,12 @@ static void test_sample_reports_losses_since_the_segment_left(void **state)
 	begin_rate();
 	mark_sent(10);
 	rate->lost += 3 * MSS;
-	at_ms(1010);
+	advance_to_ms(1010);
 	mark_sent(5);
-	at_ms(1020);
+	advance_to_ms(1020);
 	arrived(1, 1000);
 	assert_int_equal(rs.lost, 3 * MSS);
-	at_ms(1030);
+	advance_to_ms(1030);
 	arrived(1, 1010);
 	assert_int_equal(rs.lost, 0);
 	assert_int_equal(rs.in_flight, 15 * MSS);
@@ -244,14 +244,14 @@ static void test_marks_expire_in_a_long_pause(void **state)
 {
 	begin_rate();
 	for (uint32_t ms = 1000; ms < 1050; ms += 10) {
-		at_ms(ms);
+		advance_to_ms(ms);
 		mark_sent(1);
 	}
-	at_ms(1060);
+	advance_to_ms(1060);
 	arrived(5, 1040);
-	at_ms(60 * 60000);
+	advance_to_ms(60 * 60000);
 	mark_sent(10);
-	at_ms(60 * 60000 + 20);
+	advance_to_ms(60 * 60000 + 20);
 	arrived(10, 60 * 60000);
 	assert_true(rs.has_mark);
 	IN_RATE(499000, 501000);
@@ -270,7 +270,7 @@ static void test_probe_rtt_ends_in_a_long_pause(void **state)
 	rate->app_limited_to = 1;
 	net_recovery_of(ours)->cc->on_restart(ours);
 	assert_int_equal(bbr->state, BBR_PROBE_RTT);
-	at_ms(1000 + 40 * 60000);
+	advance_to_ms(1000 + 40 * 60000);
 	net_recovery_of(ours)->cc->on_restart(ours);
 	assert_int_not_equal(bbr->state, BBR_PROBE_RTT);
 	end_rate();

@@ -473,7 +473,7 @@ static void acknowledge(unsigned newest, bool sack)
 	ack_to(una, n, edges);
 }
 
-static void lossy(bool sack, uint32_t seed)
+static void run_lossy(bool sack, uint32_t seed)
 {
 	unsigned late[64], n_late = 0, missing = STREAM / MSS;
 
@@ -512,17 +512,17 @@ static void lossy(bool sack, uint32_t seed)
 
 static void test_a_stream_survives_loss_and_reordering(void **state)
 {
-	lossy(true, 1);
+	run_lossy(true, 1);
 }
 
 static void test_a_stream_survives_loss_without_sack(void **state)
 {
-	lossy(NO_SACK, 2);
+	run_lossy(NO_SACK, 2);
 }
 
 static void test_a_stream_survives_another_seed(void **state)
 {
-	lossy(true, 77);
+	run_lossy(true, 77);
 }
 
 #define T(test)                                                                \

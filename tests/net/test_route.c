@@ -78,7 +78,7 @@ struct attempt {
 	int result;
 };
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct attempt *attempt = arg;
 	struct net_conn *conn;
@@ -126,7 +126,7 @@ static int dial_from(const char *source, const char *to)
 		assert_int_equal(
 			net_addr_parse(source, 0, &attempt.opts.source), 0);
 	drop_sent();
-	net_spawn(stack, "dial", dial, &attempt);
+	net_spawn(stack, "dial", dial_peer, &attempt);
 	run_ms(10);
 	return attempt.result;
 }

@@ -16,7 +16,7 @@
 
 #define MANY 300u /* more than lwIP's own pool holds by default */
 
-static void count(struct net_conn *conn, void *arg)
+static void count_handler(struct net_conn *conn, void *arg)
 {
 	*(unsigned *)arg += 1;
 }
@@ -66,11 +66,11 @@ static void test_listener_of_an_address_takes_precedence(void **state)
 	struct peer peer;
 
 	assert_int_equal(net_listen(stack, &net_addr_any(80), 8, &of_all), 0);
-	net_listener_serve(of_all, count, &all);
+	net_listener_serve(of_all, count_handler, &all);
 	net_addr_parse("10.0.0.1:80", -1, &addr);
 	assert_int_equal(net_listen(stack, &addr, 8, &of_one), 0);
 	assert_int_equal(net_listen(stack, &addr, 8, &of_all), -EADDRINUSE);
-	net_listener_serve(of_one, count, &one);
+	net_listener_serve(of_one, count_handler, &one);
 	peer_connect(&peer, 1000, 80, 5);
 	assert_int_equal(one, 1);
 	expect(NULL, PEER_ACK | PEER_FIN, peer.rcv, peer.snd, 0);
@@ -94,10 +94,10 @@ static void test_listeners_of_both_families_share_a_port(void **state)
 	net_addr_parse("0.0.0.0:80", -1, &any4);
 	net_addr_parse("[::]:80", -1, &any6);
 	assert_int_equal(net_listen(stack, &any6, 8, &v6), 0);
-	net_listener_serve(v6, count, &others);
+	net_listener_serve(v6, count_handler, &others);
 	assert_false(answers(80));
 	assert_int_equal(net_listen(stack, &any4, 8, &v4), 0);
-	net_listener_serve(v4, count, &clients);
+	net_listener_serve(v4, count_handler, &clients);
 	assert_true(answers(80));
 	assert_int_equal(net_listen(stack, &any4, 8, &both), -EADDRINUSE);
 	assert_int_equal(net_listen(stack, &net_addr_any(80), 8, &both),

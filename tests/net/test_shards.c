@@ -32,7 +32,7 @@ static struct net_stack *stacks[MOST];
 static _Atomic unsigned started, counted;
 static uint64_t opts_memory;
 
-static int reset(void **state)
+static int reset_shards(void **state)
 {
 	memset(threads, 0, sizeof(threads));
 	memset(stacks, 0, sizeof(stacks));
@@ -42,7 +42,7 @@ static int reset(void **state)
 	return 0;
 }
 
-static int run(unsigned shards, net_start start, void *arg)
+static int run_shards(unsigned shards, net_start start, void *arg)
 {
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:fake";
@@ -78,8 +78,8 @@ static int note_shard(struct net_stack *stack, void *arg)
 static void test_each_shard_has_its_own_thread_and_stack(void **state)
 {
 	for (unsigned n = 1; n <= MOST; n *= 2) {
-		reset(NULL);
-		assert_int_equal(run(n, note_shard, NULL), 0);
+		reset_shards(NULL);
+		assert_int_equal(run_shards(n, note_shard, NULL), 0);
 		assert_int_equal(started, n);
 		assert_true(pthread_equal(threads[0], pthread_self()));
 		for (unsigned i = 0; i < n; i++)
@@ -99,20 +99,20 @@ static int fail_on_two(struct net_stack *stack, void *arg)
 
 static void test_a_start_that_fails_stops_the_program(void **state)
 {
-	assert_int_equal(run(4, fail_on_two, NULL), -ENOTSUP);
+	assert_int_equal(run_shards(4, fail_on_two, NULL), -ENOTSUP);
 	assert_string_equal(opts.error, strerror(ENOTSUP));
-	assert_int_equal(run(2, note_shard, NULL), 0);
+	assert_int_equal(run_shards(2, note_shard, NULL), 0);
 }
 
 static void test_a_shard_that_cannot_open_closes_the_others(void **state)
 {
 	fake_broken_shard = 2;
-	assert_int_equal(run(4, note_shard, NULL), -ENODEV);
+	assert_int_equal(run_shards(4, note_shard, NULL), -ENODEV);
 	assert_string_equal(opts.error, "no port for shard 2");
 	assert_int_equal(started, 0);
 	assert_null(net_stack_here());
 	fake_broken_shard = 0;
-	assert_int_equal(run(4, note_shard, NULL), 0);
+	assert_int_equal(run_shards(4, note_shard, NULL), 0);
 }
 
 static int accept_until_the_end(struct net_stack *stack, void *arg)
@@ -132,7 +132,7 @@ static int accept_until_the_end(struct net_stack *stack, void *arg)
 
 static void test_signal_ends_every_shard(void **state)
 {
-	assert_int_equal(run(4, accept_until_the_end, NULL), 0);
+	assert_int_equal(run_shards(4, accept_until_the_end, NULL), 0);
 	assert_int_equal(counted, 4);
 }
 
@@ -163,7 +163,7 @@ static int post_to_all(struct net_stack *stack, void *arg)
 
 static void test_posts_run_on_their_shard(void **state)
 {
-	assert_int_equal(run(4, post_to_all, NULL), 0);
+	assert_int_equal(run_shards(4, post_to_all, NULL), 0);
 	assert_int_equal(counted, 4 * 4 * 100);
 }
 
@@ -193,7 +193,7 @@ static int call_all(struct net_stack *stack, void *arg)
 
 static void test_calls_return_the_result_of_their_function(void **state)
 {
-	assert_int_equal(run(4, call_all, NULL), 0);
+	assert_int_equal(run_shards(4, call_all, NULL), 0);
 }
 
 /* ---- statistics ---- */
@@ -216,13 +216,13 @@ static int sum_up(struct net_stack *stack, void *arg)
 
 static void test_statistics_are_summed_up(void **state)
 {
-	assert_int_equal(run(3, sum_up, NULL), 0);
+	assert_int_equal(run_shards(3, sum_up, NULL), 0);
 }
 
 static void test_too_little_memory_for_the_shards_is_refused(void **state)
 {
 	opts_memory = UINT64_C(20) << 20;
-	assert_int_equal(run(8, note_shard, NULL), -ENOMEM);
+	assert_int_equal(run_shards(8, note_shard, NULL), -ENOMEM);
 	assert_non_null(strstr(opts.error, "--memory 20M: too little"));
 	assert_int_equal(started, 0);
 }
@@ -279,7 +279,7 @@ static int withdraw_and_wait(struct net_stack *stack, void *arg)
 
 static void test_withdrawal_waits_for_room_in_a_shards_queue(void **state)
 {
-	assert_int_equal(run(2, withdraw_and_wait, NULL), 0);
+	assert_int_equal(run_shards(2, withdraw_and_wait, NULL), 0);
 	assert_int_equal(counted, 1);
 }
 
@@ -299,7 +299,7 @@ static int listen_on_another(struct net_stack *stack, void *arg)
 
 static int run_two(void *start)
 {
-	return run(2, listen_on_another, NULL);
+	return run_shards(2, listen_on_another, NULL);
 }
 
 static void
@@ -335,26 +335,34 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(
-			test_each_shard_has_its_own_thread_and_stack, reset),
+			test_each_shard_has_its_own_thread_and_stack,
+			reset_shards),
 		cmocka_unit_test_setup(
-			test_a_start_that_fails_stops_the_program, reset),
+			test_a_start_that_fails_stops_the_program,
+			reset_shards),
 		cmocka_unit_test_setup(
-			test_a_shard_that_cannot_open_closes_the_others, reset),
-		cmocka_unit_test_setup(test_signal_ends_every_shard, reset),
-		cmocka_unit_test_setup(test_posts_run_on_their_shard, reset),
+			test_a_shard_that_cannot_open_closes_the_others,
+			reset_shards),
+		cmocka_unit_test_setup(test_signal_ends_every_shard,
+				       reset_shards),
+		cmocka_unit_test_setup(test_posts_run_on_their_shard,
+				       reset_shards),
 		cmocka_unit_test_setup(
-			test_calls_return_the_result_of_their_function, reset),
-		cmocka_unit_test_setup(test_statistics_are_summed_up, reset),
+			test_calls_return_the_result_of_their_function,
+			reset_shards),
+		cmocka_unit_test_setup(test_statistics_are_summed_up,
+				       reset_shards),
 		cmocka_unit_test_setup(
 			test_too_little_memory_for_the_shards_is_refused,
-			reset),
+			reset_shards),
 		cmocka_unit_test_setup(
 			test_withdrawal_waits_for_room_in_a_shards_queue,
-			reset),
+			reset_shards),
 		cmocka_unit_test_setup(
 			test_calls_on_another_shards_stack_abort_with_a_message,
-			reset),
-		cmocka_unit_test_setup(test_too_many_shards_are_refused, reset),
+			reset_shards),
+		cmocka_unit_test_setup(test_too_many_shards_are_refused,
+				       reset_shards),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

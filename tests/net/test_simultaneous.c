@@ -16,7 +16,7 @@
 
 #define NEAR_WRAP 0xffffffffu
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct net_conn *conn = NULL;
 	struct net_addr addr;
@@ -49,11 +49,11 @@ static void send_syn(const struct peer *peer, uint8_t flags)
 }
 
 /* Both have sent a SYN; the stack has answered the peer's. */
-static void cross(struct peer *peer)
+static void cross_syns(struct peer *peer)
 {
 	struct segment s;
 
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_peer, NULL);
 	expect(&s, PEER_SYN, ANY, 0, 0);
 	*peer = (struct peer){.port = 80,
 			      .stack_port = s.src,
@@ -89,7 +89,7 @@ static void test_ack_completes_a_simultaneous_open(void **state)
 {
 	struct peer peer;
 
-	cross(&peer);
+	cross_syns(&peer);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	expect_open(&peer);
 }
@@ -99,7 +99,7 @@ static void test_syn_ack_completes_a_simultaneous_open(void **state)
 {
 	struct peer peer;
 
-	cross(&peer);
+	cross_syns(&peer);
 	send_syn(&peer, PEER_SYN | PEER_ACK);
 	expect_open(&peer);
 }
@@ -118,7 +118,7 @@ static void test_syn_ack_window_is_not_scaled(void **state)
 {
 	struct peer peer;
 
-	cross(&peer);
+	cross_syns(&peer);
 	send_syn(&peer, PEER_SYN | PEER_ACK);
 	run_rounds(1);
 	assert_in_range(only_conn()->pcb.snd_wnd, 1000 - 127, 1000);
@@ -145,7 +145,7 @@ static void test_window_announced_in_syn_received_is_kept(void **state)
 	struct peer peer;
 	uint32_t edge;
 
-	cross(&peer);
+	cross_syns(&peer);
 	edge = peer.snd;
 	net_budget_set(net_budget_used() / 8 * 9);
 	peer.snd += 1000;
@@ -162,7 +162,7 @@ static void test_options_of_the_crossing_syn_are_used(void **state)
 	struct peer peer;
 	struct net_conn *conn;
 
-	cross(&peer);
+	cross_syns(&peer);
 	conn = only_conn();
 	assert_non_null(conn);
 	assert_int_equal(conn->pcb.mss, 1024);
@@ -178,7 +178,7 @@ static void test_syn_ack_of_a_simultaneous_open_is_resent(void **state)
 {
 	struct peer peer;
 
-	cross(&peer);
+	cross_syns(&peer);
 	run_ms(1500);
 	expect(NULL, PEER_SYN | PEER_ACK, peer.rcv - 1, peer.snd, 0);
 	send_syn(&peer, PEER_SYN); /* the peer has not received it */
@@ -191,7 +191,7 @@ static void test_reset_refuses_a_simultaneous_open(void **state)
 {
 	struct peer peer;
 
-	cross(&peer);
+	cross_syns(&peer);
 	peer_send(&peer, PEER_RST | PEER_ACK, NULL, 0);
 	run_rounds(3);
 	assert_int_equal(ended, 1);
@@ -204,7 +204,7 @@ static void test_silent_peer_times_out_a_simultaneous_open(void **state)
 	struct segment s;
 	struct peer peer;
 
-	cross(&peer);
+	cross_syns(&peer);
 	run_ms(TCP_SYN_RCVD_TIMEOUT + 1000);
 	assert_int_equal(ended, 1);
 	assert_int_equal(result, -ETIMEDOUT);

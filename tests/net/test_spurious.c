@@ -26,7 +26,7 @@ static uint32_t again[SEGS];  /* of the first that was sent again; 0: none */
 static unsigned sent, resent; /* segments that were new, that were not */
 static bool stamped;
 
-static void feeds(struct net_conn *conn, void *arg)
+static void feed_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -122,7 +122,7 @@ static void connect_with(bool timestamps)
 	to_send = sizeof(data);
 	sent = resent = 0;
 	memset(again, 0, sizeof(again));
-	serve(feeds);
+	serve(feed_handler);
 	put_stamp(options + 8, 0);
 	peer_send_raw(&s);
 	assert_true(peer_next(&s));
@@ -135,7 +135,7 @@ static void connect_with(bool timestamps)
 }
 
 /* Delays all ACKs for a second: the first segment is resent repeatedly. */
-static void spike(void)
+static void delay_spike(void)
 {
 	for (unsigned ms = 0; ms < 1000; ms += 10) {
 		run_ms(10);
@@ -182,7 +182,7 @@ static void expect_the_rest_once(uint32_t echo)
 static void test_late_ack_of_the_original_undoes_a_timeout(void **state)
 {
 	connect_with(true);
-	spike();
+	delay_spike();
 	send_ack(2, stamps[0]);
 	expect_undone();
 	expect_the_rest_once(stamps[1]);
@@ -197,7 +197,7 @@ static void test_ack_of_the_retransmission_undoes_nothing(void **state)
 	unsigned before;
 
 	connect_with(true);
-	spike();
+	delay_spike();
 	before = resent;
 	send_ack(1, again[0]);
 	expect_not_undone();
@@ -234,7 +234,7 @@ static void test_timeout_with_an_ecn_echo_is_not_undone(void **state)
 {
 	connect_with(true);
 	tcp_set_flags(&ours->pcb, NET_TF_ECN);
-	spike();
+	delay_spike();
 	send_sack(PEER_ECE, 2, stamps[0], 0, 0);
 	send_ack(3, stamps[0]);
 	expect_not_undone();
@@ -244,7 +244,7 @@ static void test_timeout_with_an_ecn_echo_is_not_undone(void **state)
 static void test_reduction_is_undone_once(void **state)
 {
 	connect_with(true);
-	spike();
+	delay_spike();
 	send_ack(2, stamps[0]);
 	expect_undone();
 	send_sack(0, 3, stamps[0], 0, 1); /* D-SACKs of the copies */
@@ -259,7 +259,7 @@ test_echoed_timestamp_of_a_retransmission_gives_an_rtt_sample(void **state)
 	uint32_t before_us, ms;
 
 	connect_with(true);
-	spike();
+	delay_spike();
 	before_us = ours->srtt_us >> 3;
 	ms = (uint32_t)((fake_now_ns >> 20) + ours->pcb.ts_offset - again[0]);
 	send_ack(1, again[0]);
@@ -276,7 +276,7 @@ test_retransmission_without_timestamps_gives_no_rtt_sample(void **state)
 	uint32_t before_us;
 
 	connect_with(false);
-	spike();
+	delay_spike();
 	before_us = ours->srtt_us;
 	send_ack(1, 0);
 	assert_int_equal(ours->srtt_us, before_us);
@@ -293,7 +293,7 @@ static void test_frto_undoes_a_timeout(void **state)
 	unsigned news, copies;
 
 	connect_with(false);
-	spike();
+	delay_spike();
 	news = sent;
 	copies = resent;
 	send_ack(1, 0);
@@ -310,7 +310,7 @@ static void test_frto_undoes_a_timeout(void **state)
 static void test_frto_accepts_a_sack(void **state)
 {
 	connect_with(false);
-	spike();
+	delay_spike();
 	send_ack(1, 0);
 	send_sack(0, 1, 0, 2, 3);
 	assert_int_equal(net_here()->stats.cuts_undone, 1);
@@ -322,7 +322,7 @@ static void test_frto_continues_with_recovery(void **state)
 	unsigned news, copies;
 
 	connect_with(false);
-	spike();
+	delay_spike();
 	send_ack(1, 0);
 	news = sent;
 	copies = resent;
@@ -338,7 +338,7 @@ static void test_frto_continues_with_recovery(void **state)
 static void test_frto_ignores_an_ack_of_everything(void **state)
 {
 	connect_with(false);
-	spike();
+	delay_spike();
 	send_ack(sent, 0);
 	expect_not_undone();
 	assert_int_equal(ours->recovery->state, NET_RECOVERY_OPEN);

@@ -31,7 +31,7 @@ static void connect_peer(void)
 	assert_non_null(conn);
 }
 
-static struct net_conn_stats stats(void)
+static struct net_conn_stats conn_stats(void)
 {
 	struct net_conn_stats s;
 
@@ -45,7 +45,7 @@ static void test_new_connection_reports_the_agreed_options(void **state)
 	struct net_conn_stats s;
 
 	connect_peer();
-	s = stats();
+	s = conn_stats();
 	assert_int_equal(s.state, NET_TCP_ESTABLISHED);
 	assert_int_equal(s.mss, 536); /* the peer named none: RFC 9293 3.7.1 */
 	assert_int_equal(s.snd_wnd, 65535);
@@ -68,26 +68,26 @@ static void test_bytes_are_counted_at_each_step(void **state)
 	connect_peer();
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	run_rounds(2);
-	assert_int_equal(stats().rx_bytes, 5);
-	assert_int_equal(stats().unread, 5);
+	assert_int_equal(conn_stats().rx_bytes, 5);
+	assert_int_equal(conn_stats().unread, 5);
 	assert_int_equal(net_recv(conn, got, 3), 3);
-	assert_int_equal(stats().unread, 2);
+	assert_int_equal(conn_stats().unread, 2);
 	assert_int_equal(net_recv(conn, got, 3), 2);
-	assert_int_equal(stats().unread, 0);
+	assert_int_equal(conn_stats().unread, 0);
 
 	assert_int_equal(net_send_all(conn, "answer", 6), 6);
-	assert_int_equal(stats().unsent, 6);
-	assert_int_equal(stats().tx_bytes, 0);
+	assert_int_equal(conn_stats().unsent, 6);
+	assert_int_equal(conn_stats().tx_bytes, 0);
 	assert_true(peer_next(&seg));
-	assert_int_equal(stats().unsent, 0);
-	assert_int_equal(stats().unacked, 6);
-	assert_int_equal(stats().tx_bytes, 6);
+	assert_int_equal(conn_stats().unsent, 0);
+	assert_int_equal(conn_stats().unacked, 6);
+	assert_int_equal(conn_stats().tx_bytes, 6);
 	peer.rcv += 6;
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(stats().unacked, 0);
-	assert_int_equal(stats().tx_bytes, 6);
-	assert_int_equal(stats().rx_segs, 3);
+	assert_int_equal(conn_stats().unacked, 0);
+	assert_int_equal(conn_stats().tx_bytes, 6);
+	assert_int_equal(conn_stats().rx_segs, 3);
 	net_abort(conn);
 }
 
@@ -100,20 +100,20 @@ static void test_fin_is_not_counted_as_a_byte(void **state)
 	assert_int_equal(net_shutdown(conn, NET_SHUT_WR), 0);
 	while (peer_next(&seg))
 		peer.rcv = seg.seq + seg.len + !!(seg.flags & PEER_FIN);
-	assert_int_equal(stats().state, NET_TCP_FIN_WAIT_1);
-	assert_int_equal(stats().tx_bytes, 3);
-	assert_int_equal(stats().unsent, 0);
+	assert_int_equal(conn_stats().state, NET_TCP_FIN_WAIT_1);
+	assert_int_equal(conn_stats().tx_bytes, 3);
+	assert_int_equal(conn_stats().unsent, 0);
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(stats().state, NET_TCP_FIN_WAIT_2);
-	assert_int_equal(stats().unsent, 0);
-	assert_int_equal(stats().tx_bytes, 3);
+	assert_int_equal(conn_stats().state, NET_TCP_FIN_WAIT_2);
+	assert_int_equal(conn_stats().unsent, 0);
+	assert_int_equal(conn_stats().tx_bytes, 3);
 	peer_send(&peer, PEER_ACK | PEER_FIN, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(stats().state, NET_TCP_TIME_WAIT);
-	assert_int_equal(stats().info.state, 6); /* Linux's number */
-	assert_int_equal(stats().info.delivered, 1);
-	assert_int_equal(stats().rx_bytes, 0);
+	assert_int_equal(conn_stats().state, NET_TCP_TIME_WAIT);
+	assert_int_equal(conn_stats().info.state, 6); /* Linux's number */
+	assert_int_equal(conn_stats().info.delivered, 1);
+	assert_int_equal(conn_stats().rx_bytes, 0);
 	net_close(conn);
 }
 
@@ -124,12 +124,12 @@ static void test_timeouts_and_retransmissions_are_counted(void **state)
 	connect_peer();
 	assert_int_equal(net_send_all(conn, "lost", 4), 4);
 	assert_true(peer_next(&seg));
-	assert_int_equal(stats().retransmits, 0);
+	assert_int_equal(conn_stats().retransmits, 0);
 	run_ms(1200);
 	expect(&seg, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 4);
-	assert_in_range(stats().retransmits, 1, 5);
-	assert_in_range(stats().rtos, 1, 4);
-	assert_int_equal(stats().tx_bytes, 4);
+	assert_in_range(conn_stats().retransmits, 1, 5);
+	assert_in_range(conn_stats().rtos, 1, 4);
+	assert_int_equal(conn_stats().tx_bytes, 4);
 	net_abort(conn);
 }
 
@@ -148,9 +148,9 @@ static void test_three_duplicate_acks_cause_one_retransmission(void **state)
 		run_rounds(1);
 	}
 	expect(&seg, PEER_ACK, peer.rcv, peer.snd, 536);
-	assert_int_equal(stats().dup_acks, 3);
-	assert_int_equal(stats().retransmits, 1);
-	assert_int_equal(stats().rtos, 0);
+	assert_int_equal(conn_stats().dup_acks, 3);
+	assert_int_equal(conn_stats().retransmits, 1);
+	assert_int_equal(conn_stats().rtos, 0);
 	net_abort(conn);
 }
 
@@ -160,13 +160,13 @@ static void test_segments_out_of_order_are_counted(void **state)
 	peer.snd += 4;
 	peer_send(&peer, PEER_ACK, "more", 4);
 	run_rounds(2);
-	assert_int_equal(stats().out_of_order, 1);
-	assert_int_equal(stats().rx_bytes, 0);
+	assert_int_equal(conn_stats().out_of_order, 1);
+	assert_int_equal(conn_stats().rx_bytes, 0);
 	peer.snd -= 8;
 	peer_send(&peer, PEER_ACK, "some", 4);
 	run_rounds(2);
-	assert_int_equal(stats().out_of_order, 1);
-	assert_int_equal(stats().rx_bytes, 8);
+	assert_int_equal(conn_stats().out_of_order, 1);
+	assert_int_equal(conn_stats().rx_bytes, 8);
 	net_abort(conn);
 }
 
@@ -185,9 +185,9 @@ static void test_round_trip_time_is_measured(void **state)
 		peer_send(&peer, PEER_ACK, NULL, 0);
 		run_rounds(2);
 	}
-	assert_in_range(stats().rtt_us, 60000, 140000);
-	assert_true(stats().rttvar_us < 80000);
-	assert_true(stats().rto_us > stats().rtt_us);
+	assert_in_range(conn_stats().rtt_us, 60000, 140000);
+	assert_true(conn_stats().rttvar_us < 80000);
+	assert_true(conn_stats().rto_us > conn_stats().rtt_us);
 	net_abort(conn);
 }
 
@@ -208,8 +208,8 @@ static void test_window_probes_are_no_retransmissions(void **state)
 			probes++;
 	}
 	assert_true(probes >= 2);
-	assert_int_equal(stats().retransmits, 0);
-	assert_int_equal(stats().snd_wnd, 0);
+	assert_int_equal(conn_stats().retransmits, 0);
+	assert_int_equal(conn_stats().snd_wnd, 0);
 	net_abort(conn);
 }
 
@@ -219,13 +219,13 @@ static void test_counters_remain_after_the_end(void **state)
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(2);
-	assert_int_equal(stats().state, NET_TCP_CLOSED);
-	assert_int_equal(stats().rx_bytes, 5);
-	assert_int_equal(stats().unsent + stats().unacked, 0);
-	assert_int_equal(stats().info.state, 7); /* Linux's number */
-	assert_true(stats().info.bytes_received == 5);
-	assert_true(stats().info.absent & NET_INFO_NO_PATH);
-	assert_int_equal(stats().info.unacked + stats().info.pmtu, 0);
+	assert_int_equal(conn_stats().state, NET_TCP_CLOSED);
+	assert_int_equal(conn_stats().rx_bytes, 5);
+	assert_int_equal(conn_stats().unsent + conn_stats().unacked, 0);
+	assert_int_equal(conn_stats().info.state, 7); /* Linux's number */
+	assert_true(conn_stats().info.bytes_received == 5);
+	assert_true(conn_stats().info.absent & NET_INFO_NO_PATH);
+	assert_int_equal(conn_stats().info.unacked + conn_stats().info.pmtu, 0);
 	net_close(conn);
 }
 
@@ -238,10 +238,10 @@ static void test_times_stop_at_the_end(void **state)
 	run_ms(10);
 	peer_send(&peer, PEER_RST, NULL, 0);
 	run_rounds(2);
-	busy = stats().info.busy_time;
+	busy = conn_stats().info.busy_time;
 	assert_in_range(busy, 9000, 13000);
 	run_ms(50);
-	assert_true(stats().info.busy_time == busy);
+	assert_true(conn_stats().info.busy_time == busy);
 	net_close(conn);
 }
 
@@ -254,16 +254,16 @@ static void test_connections_beyond_the_limit_are_not_counted(void **state)
 	peer_send(&peer, PEER_ACK | PEER_PSH, "hello", 5);
 	run_rounds(2);
 	net_set_read_deadline(conn, CORO_FOREVER); /* has memory of its own */
-	assert_false(stats().counted);
-	assert_int_equal(stats().rx_bytes + stats().rx_segs, 0);
-	assert_int_equal(stats().unread, 5);
+	assert_false(conn_stats().counted);
+	assert_int_equal(conn_stats().rx_bytes + conn_stats().rx_segs, 0);
+	assert_int_equal(conn_stats().unread, 5);
 	net_abort(conn);
 	while (peer_next(&seg))
 		;
 	conn = NULL;
 	net_here()->max_counted = 1;
 	connect_peer();
-	assert_true(stats().counted);
+	assert_true(conn_stats().counted);
 	assert_int_equal(net_here()->n_counted, 1);
 	net_abort(conn);
 	assert_int_equal(net_here()->n_counted, 0);

@@ -30,7 +30,7 @@ static void send_much(struct net_conn *conn, void *arg)
 }
 
 /* Closes from the stack's side, into TIME_WAIT. */
-static struct peer churn(uint16_t port)
+static struct peer churn_conn(uint16_t port)
 {
 	struct segment s;
 	struct peer peer;
@@ -85,7 +85,7 @@ static void test_repeated_fin_and_data_are_acknowledged(void **state)
 	struct peer peer;
 
 	serve(close_at_once);
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(net_time_waits.n, 1);
 	say_fin(&peer);
@@ -124,7 +124,7 @@ static void test_record_keeps_the_connections_tos(void **state)
 	struct peer peer;
 
 	serve(set_tos);
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	say_fin(&peer);
 	run_rounds(2);
 	assert_true(fake_sent(frame, sizeof(frame)));
@@ -138,7 +138,7 @@ static void test_resets_and_old_syns_do_not_end_time_wait(void **state)
 	struct peer peer;
 
 	serve(close_at_once);
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	send_at(&peer, PEER_RST, peer.snd, 0);
 	send_at(&peer, PEER_RST | PEER_ACK, peer.snd, 0);
 	send_at(&peer, PEER_SYN | PEER_ACK, peer.snd, 0);
@@ -160,7 +160,7 @@ static void test_record_answers_only_its_own_connection(void **state)
 	struct peer peer, other;
 
 	serve(close_at_once);
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	other = peer;
 	other.port++;
 	say_fin(&other);
@@ -198,7 +198,7 @@ static void test_reopened_connection_has_a_higher_isn(void **state)
 	struct segment s;
 
 	serve(send_much); /* faster than the clock of sequence numbers */
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	again = (struct peer){.port = 1000, .stack_port = 7, .snd = peer.snd};
 	again.snd += 1000;
 	peer_send(&again, PEER_SYN, NULL, 0);
@@ -226,7 +226,7 @@ static void test_dialing_waits_for_higher_numbers(void **state)
 	struct peer peer;
 
 	serve(send_much);
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	assert_false(yields(&peer));
 	assert_int_equal(net_time_waits.n, 1);
 	run_ms(MUCH / 250 + 1); /* 250 numbers a ms */
@@ -243,7 +243,7 @@ static void test_time_wait_lasts_two_msl(void **state)
 	struct peer peer;
 
 	serve(close_at_once);
-	peer = churn(1000);
+	peer = churn_conn(1000);
 	run_ms(LASTS_MS - 50);
 	assert_int_equal(net_time_waits.n, 1);
 	run_ms(100);
@@ -260,8 +260,8 @@ static void test_fin_prolongs_only_its_own_record(void **state)
 	struct peer stubborn, other;
 
 	serve(close_at_once);
-	stubborn = churn(1000);
-	other = churn(1001);
+	stubborn = churn_conn(1000);
+	other = churn_conn(1001);
 	for (unsigned i = 0; i < 5; i++) {
 		run_ms(LASTS_MS / 4);
 		say_fin(&stubborn);
@@ -280,7 +280,7 @@ static void test_many_records_expire_a_few_per_round(void **state)
 {
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 1000; i++)
-		churn((uint16_t)(1000 + i));
+		churn_conn((uint16_t)(1000 + i));
 	fake_now_ns += 2 * LASTS_MS * INT64_C(1000000);
 	for (unsigned i = 0; i < 10; i++) {
 		unsigned before = net_time_waits.n;
@@ -301,7 +301,7 @@ static void test_oldest_records_make_room(void **state)
 
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 200; i++)
-		peers[i] = churn((uint16_t)(1000 + i));
+		peers[i] = churn_conn((uint16_t)(1000 + i));
 	assert_int_equal(net_here()->stats.accepted, 200);
 	assert_int_equal(net_here()->stats.no_memory, 0);
 	assert_int_equal(net_here()->stats.cookies_sent, 0);
@@ -320,13 +320,13 @@ static void test_order_is_kept_when_a_middle_record_leaves(void **state)
 {
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 64; i++)
-		churn((uint16_t)(1000 + i));
+		churn_conn((uint16_t)(1000 + i));
 	run_ms(1);
 	for (unsigned port = 1000; port < 1064; port += 7)
 		assert_true(yields(&(struct peer){.port = (uint16_t)port}));
 	assert_int_equal(net_time_waits.n, 54);
 	for (uint16_t i = 0; i < 64; i++)
-		churn((uint16_t)(2000 + i));
+		churn_conn((uint16_t)(2000 + i));
 	assert_int_equal(net_time_waits.n, 64);
 	assert_int_equal(net_here()->stats.time_wait_recycled, 54);
 	run_ms(LASTS_MS + 100);
@@ -340,10 +340,10 @@ static void test_oldest_records_make_room_without_memory(void **state)
 	struct peer last = {0};
 
 	serve(close_at_once);
-	churn(1000);
+	churn_conn(1000);
 	net_mem_set_max(net_mem_bytes());
 	for (uint16_t i = 0; i < 7000; i++)
-		last = churn((uint16_t)(1001 + i));
+		last = churn_conn((uint16_t)(1001 + i));
 	net_mem_set_max(UINT64_MAX);
 	assert_int_equal(net_here()->stats.accepted, 7001);
 	assert_in_range(net_time_waits.n, 1000, 6000);
@@ -384,7 +384,7 @@ test_held_connection_can_be_read_and_then_becomes_a_record(void **state)
 		;
 	serve(close_at_once);
 	for (uint16_t i = 0; i < 100; i++)
-		churn((uint16_t)(1000 + i));
+		churn_conn((uint16_t)(1000 + i));
 	ended = 0;
 	assert_int_equal(net_here()->n_conns, 1);
 	run_ms(3);
@@ -397,7 +397,7 @@ test_held_connection_can_be_read_and_then_becomes_a_record(void **state)
 
 /* ---- over IPv6 ---- */
 
-static ip_addr_t addr6(const char *text, uint8_t zone)
+static ip_addr_t addr6_from(const char *text, uint8_t zone)
 {
 	ip_addr_t ip;
 
@@ -424,11 +424,11 @@ static void enter6(const ip_addr_t *local, const ip_addr_t *remote)
 
 static void test_every_part_of_an_ipv6_address_is_compared(void **state)
 {
-	const ip_addr_t global = addr6("fd00::1", 0),
-			other = addr6("fd01::1", 0);
-	const ip_addr_t remote = addr6("fd00::2:0:3", 0);
+	const ip_addr_t global = addr6_from("fd00::1", 0),
+			other = addr6_from("fd01::1", 0);
+	const ip_addr_t remote = addr6_from("fd00::2:0:3", 0);
 	const ip_addr_t link_local = *netif_ip_addr6(net_here()->netifs, 0);
-	ip_addr_t near = addr6("fe80::2", 1);
+	ip_addr_t near = addr6_from("fe80::2", 1);
 
 	enter6(&global, &remote);
 	enter6(&link_local, &near);

@@ -48,7 +48,7 @@ static void send_and_read(struct net_conn *conn, void *arg)
 	coro_sleep_ns(INT64_C(3600000000000));
 }
 
-static void *dial(void *arg)
+static void *dial_peer(void *arg)
 {
 	struct net_conn *conn = NULL;
 	struct net_addr addr;
@@ -115,7 +115,7 @@ static struct segment expect_dialed(void)
 {
 	struct segment s;
 
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_peer, NULL);
 	expect(&s, PEER_SYN, ANY, 0, 0);
 	stamped = (struct peer){80, s.src, 500, s.seq + 1, 65535};
 	return s;
@@ -220,7 +220,7 @@ static void test_unsent_syn_withdraws_its_timestamp_offer(void **state)
 
 	connect_feeding(0); /* the neighbour is known */
 	fake_tx_budget = 0;
-	net_spawn(stack, "dial", dial, NULL);
+	net_spawn(stack, "dial", dial_peer, NULL);
 	run_rounds(2);
 	assert_non_null(dialed());
 	stamped = (struct peer){80, dialed()->pcb.local_port, 500, 0, 65535};

@@ -44,7 +44,7 @@ static void connect_small(void)
 }
 
 /* Returns the number of bytes that the stack has sent. */
-static uint32_t sent(void)
+static uint32_t sent_bytes(void)
 {
 	uint32_t most = 0;
 	struct segment s;
@@ -73,26 +73,26 @@ static void send_ack(uint32_t seq, uint32_t offset, uint16_t wnd, unsigned len)
 static void test_overtaken_ack_does_not_open_the_window(void **state)
 {
 	connect_small();
-	assert_int_equal(sent(), 3 * MSS);
+	assert_int_equal(sent_bytes(), 3 * MSS);
 	send_ack(peer.snd, 3 * MSS, 0, 0);
-	assert_int_equal(sent(), 0);
+	assert_int_equal(sent_bytes(), 0);
 	/* Sent before that, but out of order in the peer's stream. */
 	send_ack(peer.snd + 100, 0, WINDOW, 100);
-	assert_int_equal(sent(), 0);
+	assert_int_equal(sent_bytes(), 0);
 	send_ack(peer.snd + 100, 3 * MSS, WINDOW, 0);
-	assert_int_equal(sent(), 6 * MSS);
+	assert_int_equal(sent_bytes(), 6 * MSS);
 }
 
 static void test_ack_of_new_data_always_updates_the_window(void **state)
 {
 	connect_small();
-	assert_int_equal(sent(), 3 * MSS);
+	assert_int_equal(sent_bytes(), 3 * MSS);
 	/* The peer's second segment comes first, the first one again last. */
 	send_ack(peer.snd + 100, MSS, WINDOW, 100);
-	assert_int_equal(sent(), 4 * MSS);
+	assert_int_equal(sent_bytes(), 4 * MSS);
 	send_ack(peer.snd, 3 * MSS, 2 * MSS,
 		 100); /* it has read half as much */
-	assert_int_equal(sent(), 5 * MSS);
+	assert_int_equal(sent_bytes(), 5 * MSS);
 }
 
 #define T(f) cmocka_unit_test_setup_teardown(f, peer_listen, peer_teardown)

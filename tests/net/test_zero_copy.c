@@ -41,23 +41,24 @@ static int lend_setup(void **state)
 }
 
 /* A returned buffer may be reused at once: wipes it. */
-static void count(void *arg)
+static void count_release(void *arg)
 {
 	released++;
 	memset(arg, 0xee, 1);
 }
 
 /* Donates `bytes` once the peer has sent a request. */
-static void giver(struct net_conn *conn, void *arg)
+static void give_handler(struct net_conn *conn, void *arg)
 {
 	net_recv(conn, got, 1);
 	net_set_write_deadline(conn, deadline_ns);
 	if (copied)
 		net_send_all(conn, bytes, copied);
 	if (give_at_first)
-		net_send_owned(conn, bytes, give_at_first, count, bytes);
+		net_send_owned(conn, bytes, give_at_first, count_release,
+			       bytes);
 	result = net_send_owned(conn, bytes + copied + give_at_first,
-				give - copied - give_at_first, count,
+				give - copied - give_at_first, count_release,
 				bytes + copied + give_at_first);
 	if (aborts)
 		coro_sleep_ns(1000000);
@@ -68,7 +69,7 @@ static void giver(struct net_conn *conn, void *arg)
 
 static void open_stream(struct peer *peer)
 {
-	serve(giver);
+	serve(give_handler);
 	peer_connect(peer, 1000, 7, NEAR_WRAP);
 	peer_send(peer, PEER_ACK | PEER_PSH, "?", 1);
 }
@@ -350,14 +351,14 @@ static void give_behind_a_queue(struct net_conn *conn, void *arg)
 	uint8_t *at = bytes + LONG;
 
 	net_recv(conn, got, 1);
-	net_send_owned(conn, bytes, LONG, count, bytes);
-	net_send_owned(conn, at, PIECE, count, at);
+	net_send_owned(conn, bytes, LONG, count_release, bytes);
+	net_send_owned(conn, at, PIECE, count_release, at);
 	head = conn->pcb.unsent;
 	next = head->next;
 	head->next = NULL;
 	for (unsigned i = 0; i < PIECES; i++) {
 		at += PIECE;
-		net_send_owned(conn, at, PIECE, count, at);
+		net_send_owned(conn, at, PIECE, count_release, at);
 	}
 	result = head->next == NULL;
 	head->next = next;
@@ -442,9 +443,11 @@ static void test_zero_copy_send_is_retried_when_frames_run_out(void **state)
 
 static void give_nothing(struct net_conn *conn, void *arg)
 {
-	assert_int_equal(net_send_owned(conn, NULL, 1, count, bytes), -EINVAL);
+	assert_int_equal(net_send_owned(conn, NULL, 1, count_release, bytes),
+			 -EINVAL);
 	assert_int_equal(net_send_owned(conn, bytes, 1, NULL, NULL), -EINVAL);
-	assert_int_equal(net_send_owned(conn, bytes, 0, count, bytes), 0);
+	assert_int_equal(net_send_owned(conn, bytes, 0, count_release, bytes),
+			 0);
 	assert_int_equal(released, 0);
 	ended++;
 }
@@ -462,7 +465,7 @@ static void test_empty_and_invalid_buffers_are_handled(void **state)
 
 /* ---- views ---- */
 
-static void echo(struct net_conn *conn, void *arg)
+static void echo_handler(struct net_conn *conn, void *arg)
 {
 	struct net_view view;
 
@@ -476,7 +479,7 @@ static void test_view_is_sent_without_a_copy(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	serve(echo);
+	serve(echo_handler);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
 	peer_send(&peer, PEER_ACK, bytes, 4 * MSS);
@@ -496,7 +499,7 @@ static void test_views_hold_a_bounded_number_of_frames(void **state)
 
 	fake_frames_spare = 2;
 	run_rounds(16);
-	serve(echo);
+	serve(echo_handler);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
 	silent = peer;
@@ -517,7 +520,7 @@ static void test_small_views_are_copied(void **state)
 	struct peer peer;
 	uint32_t first;
 
-	serve(echo);
+	serve(echo_handler);
 	peer_connect(&peer, 1000, 7, 5);
 	first = peer.rcv;
 	peer_send(&peer, PEER_ACK, bytes, 1460);

@@ -132,7 +132,8 @@ static int parse_words(void *sentence)
 		       : 0;
 }
 
-static int set(const char *name, const char *text, struct opt_error *error)
+static int set_option(const char *name, const char *text,
+		      struct opt_error *error)
 {
 	return opt_set(opt_find(rows, N_ROWS, name), text, &values, error);
 }
@@ -141,7 +142,7 @@ static void assert_set(const char *name, const char *text)
 {
 	struct opt_error error;
 
-	if (set(name, text, &error) < 0)
+	if (set_option(name, text, &error) < 0)
 		fail_msg("%s", error.text);
 }
 
@@ -153,7 +154,7 @@ static void assert_refused(const char *name, const char *text,
 	struct opt_error error;
 	char start[128];
 
-	if (set(name, text, &error) != -EINVAL)
+	if (set_option(name, text, &error) != -EINVAL)
 		fail_msg("--%s '%s' was taken", name, text);
 	assert_memory_equal(&before, &values, sizeof(values));
 	snprintf(start, sizeof(start),
@@ -448,7 +449,7 @@ static void test_functions_read_what_no_kind_does(void **state)
 	assert_int_equal(values.total, 7);
 	assert_refused("sum", "x", "a digit");
 	assert_refused("sum", "own", "the text of the function");
-	assert_int_equal(set("sum", "line", &error), -EINVAL);
+	assert_int_equal(set_option("sum", "line", &error), -EINVAL);
 	assert_string_equal(error.text, "a line?of its own");
 }
 
@@ -457,11 +458,11 @@ static void test_a_value_cannot_break_the_line(void **state)
 	struct opt_error error;
 	char text[2000];
 
-	assert_int_equal(set("conns", "5\n6\033[2J", &error), -EINVAL);
+	assert_int_equal(set_option("conns", "5\n6\033[2J", &error), -EINVAL);
 	assert_non_null(strstr(error.text, "--conns '5?6?[2J': expected a"));
 	memset(text, 'x', sizeof(text));
 	text[sizeof(text) - 1] = '\0';
-	assert_int_equal(set("conns", text, &error), -EINVAL);
+	assert_int_equal(set_option("conns", text, &error), -EINVAL);
 	assert_non_null(strstr(error.text, "': expected a whole number"));
 }
 

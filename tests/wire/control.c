@@ -14,7 +14,7 @@ void wire_control_init(struct wire_control *control, int fd)
 	*control = (struct wire_control){.fd = fd};
 }
 
-static void fill(struct wire_control *control)
+static void fill_control(struct wire_control *control)
 {
 	struct pollfd ready = {.fd = control->fd, .events = POLLIN};
 	size_t room = sizeof(control->buf) - 1 - control->len;
@@ -35,7 +35,7 @@ bool wire_control_next(struct wire_control *control,
 	const char *end;
 	size_t len, taken;
 
-	fill(control);
+	fill_control(control);
 	end = memchr(control->buf, '\n', control->len);
 	if (!end && control->len < sizeof(control->buf) - 1)
 		return false;

@@ -32,7 +32,7 @@ static void receive_stream(struct net_conn *conn, void *arg)
 	}
 }
 
-static void *print(void *arg)
+static void *print_flow(void *arg)
 {
 	while (coro_sleep_ns(PRINT_NS) == 0) {
 		if (begun_ns == 0)
@@ -83,7 +83,7 @@ int main(int argc, char **argv)
 	if (err < 0)
 		return net_exit_status(err);
 	if (sink) {
-		net_spawn(stack, "print", print, NULL);
+		net_spawn(stack, "print", print_flow, NULL);
 		return net_exit_status(
 			net_serve(stack, &target, receive_stream, NULL));
 	}

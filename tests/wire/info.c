@@ -23,7 +23,7 @@ static void add_number(cJSON *object, const char *name, uint64_t value)
 	cJSON_AddNumberToObject(object, name, (double)value);
 }
 
-static void print(const struct net_tcp_info *info)
+static void print_info(const struct net_tcp_info *info)
 {
 	cJSON *object = cJSON_CreateObject();
 	char *text;
@@ -81,7 +81,7 @@ static bool take_all(struct net_conn *conn)
 	return true;
 }
 
-static void serve(struct net_conn *conn, void *arg)
+static void serve_info(struct net_conn *conn, void *arg)
 {
 	struct net_conn_stats stats;
 
@@ -96,7 +96,7 @@ static void serve(struct net_conn *conn, void *arg)
 		if (!sending && stats.unacked + stats.unsent == 0)
 			break;
 	} while (coro_sleep_ns(LOOK_NS) == 0);
-	print(&stats.info);
+	print_info(&stats.info);
 	net_recv(conn, data, 1); /* the peer looks as well, and closes */
 }
 
@@ -116,5 +116,5 @@ int main(int argc, char **argv)
 	err = net_stack_open_args(argc - 2, argv + 2, &stack);
 	if (err < 0)
 		return net_exit_status(err);
-	return net_exit_status(net_serve(stack, &any, serve, NULL));
+	return net_exit_status(net_serve(stack, &any, serve_info, NULL));
 }

@@ -20,7 +20,7 @@ static void mend_sum(uint8_t *ip, unsigned was, unsigned now)
 	put16(ip + 10, ~sum & 0xffff);
 }
 
-static bool mark4(uint8_t *ip)
+static bool mark_ip4(uint8_t *ip)
 {
 	unsigned was = get16(ip);
 
@@ -32,7 +32,7 @@ static bool mark4(uint8_t *ip)
 }
 
 /* The traffic class lies across two bytes. */
-static bool mark6(uint8_t *ip)
+static bool mark_ip6(uint8_t *ip)
 {
 	unsigned field = ip[1] >> 4 & FIELD;
 
@@ -50,9 +50,9 @@ bool wire_mark(uint8_t *frame, unsigned len)
 		return false;
 	switch (get16(frame + 12)) {
 	case 0x0800:
-		return mark4(ip);
+		return mark_ip4(ip);
 	case 0x86dd:
-		return mark6(ip);
+		return mark_ip6(ip);
 	default:
 		return false;
 	}

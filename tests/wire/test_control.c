@@ -55,7 +55,7 @@ static void write_text(const char *text)
 	assert_int_equal(write(fds[1], text, strlen(text)), strlen(text));
 }
 
-static void comes(const char *text)
+static void receive_text(const char *text)
 {
 	assert_true(wire_control_next(&control, line));
 	assert_string_equal(line, text);
@@ -117,12 +117,12 @@ static void test_lines_are_read_whole_and_in_order(void **state)
 	write_text("both lo");
 	assert_false(wire_control_next(&control, line));
 	write_text("ss=1\ncounters\n\nboth");
-	comes("both loss=1");
-	comes("counters");
-	comes("");
+	receive_text("both loss=1");
+	receive_text("counters");
+	receive_text("");
 	assert_false(wire_control_next(&control, line));
 	write_text(" rate=1\n");
-	comes("both rate=1");
+	receive_text("both rate=1");
 }
 
 static void test_end_of_input_yields_no_line(void **state)
@@ -130,7 +130,7 @@ static void test_end_of_input_yields_no_line(void **state)
 	write_text("counters\nbo");
 	close(fds[1]);
 	fds[1] = -1;
-	comes("counters");
+	receive_text("counters");
 	for (int i = 0; i < 3; i++)
 		assert_false(wire_control_next(&control, line));
 	assert_true(control.ended);
@@ -144,11 +144,11 @@ static void test_a_line_without_end_is_cut(void **state)
 	longest[sizeof(longest) - 1] = '\0';
 	write_text(longest);
 	longest[WIRE_CONTROL_LINE - 1] = '\0';
-	comes(longest);
+	receive_text(longest);
 	refuses(line, "expected both");
 	write_text("\ncounters\n");
-	comes("x");
-	comes("counters");
+	receive_text("x");
+	receive_text("counters");
 }
 
 int main(void)

@@ -21,7 +21,7 @@ static int setup(void **state)
 }
 
 /* From one host to another: addresses that differ in one byte. */
-static const uint8_t *frame(uint8_t to, uint8_t from)
+static const uint8_t *frame_between(uint8_t to, uint8_t from)
 {
 	static uint8_t bytes[FRAME];
 
@@ -34,8 +34,10 @@ static const uint8_t *frame(uint8_t to, uint8_t from)
 
 static void test_frame_for_an_unknown_host_leaves_by_all_links(void **state)
 {
-	assert_int_equal(wire_hosts_reach(&hosts, frame(0, 9), FRAME), 7);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), FRAME), 7);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(0, 9), FRAME),
+			 7);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(1, 9), FRAME),
+			 7);
 }
 
 static void test_frame_for_the_zero_address_leaves_by_all_links(void **state)
@@ -48,11 +50,13 @@ static void test_frame_for_the_zero_address_leaves_by_all_links(void **state)
 static void test_known_hosts_are_reached_by_their_link(void **state)
 {
 	for (uint8_t i = 0; i < 3; i++)
-		wire_hosts_learn(&hosts, i, frame(9, i), FRAME);
+		wire_hosts_learn(&hosts, i, frame_between(9, i), FRAME);
 	for (uint8_t i = 0; i < 3; i++)
-		assert_int_equal(wire_hosts_reach(&hosts, frame(i, 9), FRAME),
-				 1 << i);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(3, 9), FRAME), 7);
+		assert_int_equal(
+			wire_hosts_reach(&hosts, frame_between(i, 9), FRAME),
+			1 << i);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(3, 9), FRAME),
+			 7);
 }
 
 static void test_group_frame_leaves_by_all_links(void **state)
@@ -68,31 +72,34 @@ static void test_group_frame_leaves_by_all_links(void **state)
 
 static void test_a_host_that_changes_is_learnt_again(void **state)
 {
-	wire_hosts_learn(&hosts, 2, frame(9, 1), FRAME);
-	wire_hosts_learn(&hosts, 2, frame(9, 5), FRAME);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(5, 9), FRAME), 4);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), FRAME), 7);
+	wire_hosts_learn(&hosts, 2, frame_between(9, 1), FRAME);
+	wire_hosts_learn(&hosts, 2, frame_between(9, 5), FRAME);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(5, 9), FRAME),
+			 4);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(1, 9), FRAME),
+			 7);
 }
 
 static void test_single_link_gets_every_frame(void **state)
 {
 	hosts.n = 1;
-	wire_hosts_learn(&hosts, 0, frame(9, 1), FRAME);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(2, 9), FRAME), 1);
+	wire_hosts_learn(&hosts, 0, frame_between(9, 1), FRAME);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(2, 9), FRAME),
+			 1);
 }
 
 static void test_short_frame_is_not_learnt_and_leaves_by_all_links(void **state)
 {
 	static const uint8_t none[1] = {2};
 
-	wire_hosts_learn(&hosts, 0, frame(9, 1), 11);
+	wire_hosts_learn(&hosts, 0, frame_between(9, 1), 11);
 	assert_false(hosts.host[0].known);
-	wire_hosts_learn(&hosts, 0, frame(9, 1), 12);
+	wire_hosts_learn(&hosts, 0, frame_between(9, 1), 12);
 	assert_true(hosts.host[0].known);
 	assert_int_equal(wire_hosts_reach(&hosts, none, 1), 7);
 	assert_int_equal(wire_hosts_reach(&hosts, none, 0), 7);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), 5), 7);
-	assert_int_equal(wire_hosts_reach(&hosts, frame(1, 9), 6), 1);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(1, 9), 5), 7);
+	assert_int_equal(wire_hosts_reach(&hosts, frame_between(1, 9), 6), 1);
 }
 
 int main(void)

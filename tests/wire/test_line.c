@@ -30,12 +30,12 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void push(int64_t leaves_ns, int i)
+static void push_frame(int64_t leaves_ns, int i)
 {
 	assert_int_equal(wire_line_push(line, leaves_ns, &items[i]), 0);
 }
 
-static void pops(int64_t now_ns, int i)
+static void expect_pops(int64_t now_ns, int i)
 {
 	assert_ptr_equal(wire_line_pop(line, now_ns), &items[i]);
 }
@@ -49,21 +49,21 @@ static void test_nothing_leaves_an_empty_line(void **state)
 
 static void test_nothing_leaves_before_its_time(void **state)
 {
-	push(100, 0);
+	push_frame(100, 0);
 	assert_int_equal(wire_line_next_ns(line), 100);
 	assert_null(wire_line_pop(line, 99));
 	assert_int_equal(wire_line_count(line), 1);
-	pops(100, 0);
+	expect_pops(100, 0);
 	assert_null(wire_line_pop(line, INT64_MAX));
 }
 
 static void test_frames_of_equal_times_keep_their_order(void **state)
 {
 	for (int i = 0; i < MAX; i++)
-		push(i % 3, i);
+		push_frame(i % 3, i);
 	for (int third = 0; third < 3; third++)
 		for (int i = third; i < MAX; i += 3)
-			pops(2, i);
+			expect_pops(2, i);
 }
 
 static int64_t times[MAX];
@@ -71,7 +71,7 @@ static int64_t times[MAX];
 static void push_at_random(int i, int64_t from)
 {
 	times[i] = from + rand() % 10000;
-	push(times[i], i);
+	push_frame(times[i], i);
 }
 
 /* The next item; never before the one before it. */
@@ -117,12 +117,12 @@ static void test_times_stay_sorted_while_more_come(void **state)
 static void test_full_line_refuses_more_frames(void **state)
 {
 	for (int i = 0; i < MAX; i++)
-		push(i, i);
+		push_frame(i, i);
 	assert_int_equal(wire_line_push(line, 0, &items[0]), -ENOBUFS);
 	assert_int_equal(wire_line_count(line), MAX);
 	for (int i = 0; i < MAX; i++)
-		pops(i, i);
-	push(0, 0);
+		expect_pops(i, i);
+	push_frame(0, 0);
 }
 
 int main(void)

@@ -25,7 +25,7 @@ static uint16_t sum_of(const uint8_t *ip)
 	return (uint16_t)sum;
 }
 
-static void make4(uint8_t tos, unsigned ttl)
+static void make_ip4(uint8_t tos, unsigned ttl)
 {
 	static const uint8_t ip[] = {0x45, 0, 0,  40, 0, 7, 0x40, 0, 64, 6,
 				     0,	   0, 10, 9,  0, 1, 10,	  9, 0,	 2};
@@ -45,7 +45,7 @@ static void test_ipv4_is_marked_and_its_checksum_holds(void **state)
 		for (uint8_t tos = 0; tos < 0xfc; tos++) {
 			unsigned field = tos & 3;
 
-			make4(tos, ttl);
+			make_ip4(tos, ttl);
 			assert_int_equal(wire_mark(frame, sizeof(frame)),
 					 field == 1 || field == 2);
 			assert_int_equal(frame[IP + 1], field ? tos | 3 : tos);
@@ -74,7 +74,7 @@ static void test_non_ip_or_truncated_packet_is_not_marked(void **state)
 {
 	uint8_t *copy = malloc(IP + 19);
 
-	make4(2, 64);
+	make_ip4(2, 64);
 	memcpy(copy, frame, IP + 19);
 	assert_false(wire_mark(copy, IP + 19));
 	free(copy);

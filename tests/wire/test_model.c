@@ -40,7 +40,7 @@ static void open_path(uint64_t seed, unsigned number)
 			 0);
 }
 
-static const struct wire_stats *stats(void)
+static const struct wire_stats *model_stats(void)
 {
 	return wire_path_stats(path);
 }
@@ -68,8 +68,8 @@ static void test_default_settings_change_nothing(void **state)
 		assert_int_equal(fates[0].leaves_ns, i);
 		assert_int_equal(fates[0].flip, WIRE_INTACT);
 	}
-	assert_int_equal(stats()->in_frames, 1000);
-	assert_int_equal(stats()->in_bytes, 1000 * FRAME);
+	assert_int_equal(model_stats()->in_frames, 1000);
+	assert_int_equal(model_stats()->in_bytes, 1000 * FRAME);
 }
 
 /* Four standard deviations of a binomial are the bound. */
@@ -90,8 +90,8 @@ static void test_loss_has_the_configured_rate(void **state)
 			conf.loss = cases[i].odds;
 			open_path(seed, 0);
 			left = offer_many(MANY);
-			assert_int_equal(left + stats()->lost, MANY);
-			assert_near(stats()->lost, cases[i].expected,
+			assert_int_equal(left + model_stats()->lost, MANY);
+			assert_near(model_stats()->lost, cases[i].expected,
 				    cases[i].bound);
 		}
 }
@@ -138,7 +138,7 @@ static void test_loss_of_100_percent_drops_every_frame(void **state)
 	conf.corrupt = WIRE_SURE;
 	open_path(SEED, 0);
 	assert_int_equal(offer_many(10000), 20000);
-	assert_int_equal(stats()->corrupted, 20000);
+	assert_int_equal(model_stats()->corrupted, 20000);
 }
 
 static void test_duplicates_have_the_configured_rate(void **state)
@@ -148,8 +148,8 @@ static void test_duplicates_have_the_configured_rate(void **state)
 	conf.duplicate = 2 * PERCENT;
 	open_path(SEED, 0);
 	left = offer_many(MANY);
-	assert_int_equal(left, MANY + stats()->duplicated);
-	assert_near(stats()->duplicated, 20000, 560);
+	assert_int_equal(left, MANY + model_stats()->duplicated);
+	assert_near(model_stats()->duplicated, 20000, 560);
 }
 
 static void test_corruption_flips_any_bit_behind_the_header(void **state)
@@ -163,7 +163,7 @@ static void test_corruption_flips_any_bit_behind_the_header(void **state)
 		if (fates[0].flip != WIRE_INTACT)
 			hits[fates[0].flip]++;
 	}
-	assert_near(stats()->corrupted, MANY / 2, 2000);
+	assert_near(model_stats()->corrupted, MANY / 2, 2000);
 	for (unsigned bit = 0; bit < WIRE_ETH_BYTES * 8; bit++)
 		assert_int_equal(hits[bit], 0);
 	for (unsigned bit = WIRE_ETH_BYTES * 8; bit < 64 * 8; bit++)
@@ -241,7 +241,7 @@ static void test_reordered_frames_are_held_back(void **state)
 		else
 			assert_int_equal(delay, 10 * MS);
 	}
-	assert_int_equal(late, stats()->reordered);
+	assert_int_equal(late, model_stats()->reordered);
 	assert_near(late, 50000, 872);
 }
 
@@ -288,7 +288,7 @@ static void test_full_queue_drops_new_frames(void **state)
 	for (unsigned i = 0; i < 150; i++)
 		assert_int_equal(wire_path_offer(path, 0, 1000, fates),
 				 i < 100);
-	assert_int_equal(stats()->queue_dropped, 50);
+	assert_int_equal(model_stats()->queue_dropped, 50);
 	/* One frame leaves each ms, which makes room for one. */
 	assert_int_equal(wire_path_offer(path, MS - 1, 1000, fates), 0);
 	assert_int_equal(wire_path_offer(path, MS, 1000, fates), 1);
@@ -310,7 +310,7 @@ static void test_queue_may_be_counted_in_bytes(void **state)
 	assert_int_equal(wire_path_offer(path, 0, 500, fates), 1);
 	assert_int_equal(wire_path_offer(path, 0, 1, fates), 0);
 	assert_int_equal(wire_path_offer(path, MS, 1000, fates), 1);
-	assert_int_equal(stats()->queue_dropped, 2);
+	assert_int_equal(model_stats()->queue_dropped, 2);
 }
 
 static void test_queue_without_limit_is_bounded_by_max_pkts(void **state)
@@ -318,7 +318,7 @@ static void test_queue_without_limit_is_bounded_by_max_pkts(void **state)
 	conf.rate_bps = 1000;
 	open_path(SEED, 0);
 	assert_int_equal(offer_many(MAX_PKTS + 10), MAX_PKTS);
-	assert_int_equal(stats()->queue_dropped, 10);
+	assert_int_equal(model_stats()->queue_dropped, 10);
 }
 
 static void ask_for_everything(void)
@@ -422,7 +422,7 @@ static void test_link_down_drops_arriving_and_leaving_frames(void **state)
 	assert_int_equal(wire_path_offer(path, 8 * MS, 60, fates), 0);
 	assert_int_equal(wire_path_offer(path, 10 * MS, 60, fates), 0);
 	assert_int_equal(wire_path_offer(path, 20 * MS - 1, 60, fates), 0);
-	assert_int_equal(stats()->down, 3);
+	assert_int_equal(model_stats()->down, 3);
 	assert_int_equal(wire_path_offer(path, 20 * MS, 60, fates), 1);
 	assert_int_equal(fates[0].leaves_ns, 22 * MS);
 }
@@ -441,8 +441,8 @@ static void test_packets_over_the_mtu_do_not_pass(void **state)
 	open_path(SEED, 0);
 	assert_int_equal(wire_path_offer(path, 0, 1015, fates), 0);
 	assert_int_equal(wire_path_offer(path, 0, 1014, fates), 1);
-	assert_int_equal(stats()->too_big, 1);
-	assert_int_equal(stats()->in_frames, 2);
+	assert_int_equal(model_stats()->too_big, 1);
+	assert_int_equal(model_stats()->in_frames, 2);
 }
 
 static void test_packets_over_the_mtu_draw_no_random_numbers(void **state)
@@ -473,9 +473,9 @@ static void test_path_changes_while_it_runs(void **state)
 	conf.loss = WIRE_SURE;
 	wire_path_change(path, &conf);
 	assert_int_equal(wire_path_offer(path, 2, FRAME, fates), 0);
-	assert_int_equal(stats()->too_big, 1);
-	assert_int_equal(stats()->lost, 1);
-	assert_int_equal(stats()->in_frames, 3);
+	assert_int_equal(model_stats()->too_big, 1);
+	assert_int_equal(model_stats()->lost, 1);
+	assert_int_equal(model_stats()->in_frames, 3);
 }
 
 static void test_frame_with_shorter_delay_overtakes(void **state)
@@ -528,7 +528,7 @@ static void test_another_rate_counts_from_the_next_frame_on(void **state)
 		assert_int_equal(fates[0].leaves_ns, MS + i * 10 * MS);
 	}
 	assert_int_equal(wire_path_offer(path, 0, 125, fates), 0);
-	assert_int_equal(stats()->queue_dropped, 1);
+	assert_int_equal(model_stats()->queue_dropped, 1);
 	/* There is room once the first seven have left, and not before. */
 	assert_int_equal(wire_path_offer(path, MS, 125, fates), 1);
 	assert_int_equal(fates[0].leaves_ns, MS + 40 * MS);
@@ -555,7 +555,7 @@ static void test_every_frame_is_accounted_for(void **state)
 	ask_for_everything();
 	open_path(SEED, 0);
 	left = offer_many(100000);
-	s = stats();
+	s = model_stats();
 	assert_int_equal(s->in_frames, 100000);
 	assert_int_equal(s->in_frames + s->duplicated,
 			 left + s->lost + s->down + s->queue_dropped +

@@ -61,13 +61,13 @@ static unsigned answer_frame(unsigned len)
 	return n;
 }
 
-static unsigned get16(const uint8_t *at)
+static unsigned get_u16(const uint8_t *at)
 {
 	return (unsigned)at[0] << 8 | at[1];
 }
 
 /* RFC 1071: the sum over data with its checksum is all ones. */
-static unsigned sum(unsigned begun, const uint8_t *at, unsigned len)
+static unsigned sum_words(unsigned begun, const uint8_t *at, unsigned len)
 {
 	uint32_t total = begun;
 
@@ -86,17 +86,17 @@ static void test_icmp_reports_the_mtu_to_the_sender(void **state)
 	assert_int_equal(len, 14 + 576 - 20); /* RFC 1812 4.3.2.3 at most */
 	assert_memory_equal(answer, frame + 6, 6);
 	assert_memory_equal(answer + 6, frame, 6);
-	assert_int_equal(get16(answer + 12), 0x0800);
-	assert_int_equal(get16(ip + 2), len - 14);
+	assert_int_equal(get_u16(answer + 12), 0x0800);
+	assert_int_equal(get_u16(ip + 2), len - 14);
 	assert_int_equal(ip[9], 1);
 	assert_memory_equal(ip + 12, frame + IP + 16, 4);
 	assert_memory_equal(ip + 16, frame + IP + 12, 4);
-	assert_int_equal(sum(0, ip, 20), 0xffff);
+	assert_int_equal(sum_words(0, ip, 20), 0xffff);
 	assert_int_equal(icmp[0], 3);
 	assert_int_equal(icmp[1], 4);
-	assert_int_equal(get16(icmp + 4), 0);
-	assert_int_equal(get16(icmp + 6), MTU);
-	assert_int_equal(sum(0, icmp, len - 34), 0xffff);
+	assert_int_equal(get_u16(icmp + 4), 0);
+	assert_int_equal(get_u16(icmp + 6), MTU);
+	assert_int_equal(sum_words(0, icmp, len - 34), 0xffff);
 	assert_memory_equal(icmp + 8, frame + IP, len - 42);
 }
 
@@ -106,17 +106,18 @@ static void test_icmp6_reports_the_mtu_to_the_sender(void **state)
 	const uint8_t *ip = answer + IP, *icmp = ip + 40;
 
 	assert_int_equal(len, WIRE_TOO_BIG_MAX);
-	assert_int_equal(get16(ip + 4), len - 54);
+	assert_int_equal(get_u16(ip + 4), len - 54);
 	assert_int_equal(ip[0], 0x60);
 	assert_int_equal(ip[6], 58);
 	assert_memory_equal(ip + 8, frame + IP + 24, 16);
 	assert_memory_equal(ip + 24, frame + IP + 8, 16);
 	assert_int_equal(icmp[0], 2);
 	assert_int_equal(icmp[1], 0);
-	assert_int_equal(get16(icmp + 4), 0);
-	assert_int_equal(get16(icmp + 6), MTU);
-	assert_int_equal(sum(sum(len - 54 + 58, ip + 8, 32), icmp, len - 54),
-			 0xffff);
+	assert_int_equal(get_u16(icmp + 4), 0);
+	assert_int_equal(get_u16(icmp + 6), MTU);
+	assert_int_equal(
+		sum_words(sum_words(len - 54 + 58, ip + 8, 32), icmp, len - 54),
+		0xffff);
 	assert_memory_equal(icmp + 8, frame + IP, len - 62);
 }
 
@@ -125,7 +126,7 @@ static void test_odd_number_of_bytes_is_quoted(void **state)
 	unsigned len = answer_frame(14 + 20 + 9);
 
 	assert_int_equal(len, 14 + 20 + 8 + 29);
-	assert_int_equal(sum(0, answer + IP + 20, len - 34), 0xffff);
+	assert_int_equal(sum_words(0, answer + IP + 20, len - 34), 0xffff);
 }
 
 static void test_packet_without_df_gets_no_answer(void **state)

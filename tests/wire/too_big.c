@@ -15,12 +15,12 @@
 #define PROTO_ICMP6 58
 #define TTL	    64
 
-static unsigned get16(const uint8_t *at)
+static unsigned get_u16(const uint8_t *at)
 {
 	return (unsigned)at[0] << 8 | at[1];
 }
 
-static void put16(uint8_t *at, unsigned value)
+static void put_u16(uint8_t *at, unsigned value)
 {
 	at[0] = (uint8_t)(value >> 8);
 	at[1] = (uint8_t)value;
@@ -30,7 +30,7 @@ static void put16(uint8_t *at, unsigned value)
 static uint32_t add_words(uint32_t sum, const uint8_t *data, unsigned len)
 {
 	for (unsigned i = 0; i + 1 < len; i += 2)
-		sum += get16(data + i);
+		sum += get_u16(data + i);
 	if (len % 2)
 		sum += (uint32_t)data[len - 1] << 8;
 	return sum;
@@ -55,8 +55,8 @@ static bool wants_answer4(const uint8_t *ip, unsigned len)
 {
 	unsigned header = (ip[0] & 15) * 4;
 
-	return header >= IP4 && header <= len && (get16(ip + 6) & DONT_CUT) &&
-	       !(get16(ip + 6) & OFFSET) && ip[16] < 224 &&
+	return header >= IP4 && header <= len && (get_u16(ip + 6) & DONT_CUT) &&
+	       !(get_u16(ip + 6) & OFFSET) && ip[16] < 224 &&
 	       !is_error4(ip, header, len);
 }
 
@@ -66,17 +66,17 @@ static unsigned answer4(const uint8_t *ip, unsigned quote, unsigned mtu,
 	uint8_t *icmp = out + IP4;
 
 	out[0] = 0x45;
-	put16(out + 2, IP4 + ICMP + quote);
+	put_u16(out + 2, IP4 + ICMP + quote);
 	out[8] = TTL;
 	out[9] = PROTO_ICMP;
 	memcpy(out + 12, ip + 16, 4);
 	memcpy(out + 16, ip + 12, 4);
-	put16(out + 10, checksum(add_words(0, out, IP4)));
+	put_u16(out + 10, checksum(add_words(0, out, IP4)));
 	icmp[0] = 3; /* destination unreachable */
 	icmp[1] = 4; /* fragmentation needed and DF set */
-	put16(icmp + 6, mtu);
+	put_u16(icmp + 6, mtu);
 	memcpy(icmp + ICMP, ip, quote);
-	put16(icmp + 2, checksum(add_words(0, icmp, ICMP + quote)));
+	put_u16(icmp + 2, checksum(add_words(0, icmp, ICMP + quote)));
 	return IP4 + ICMP + quote;
 }
 
@@ -87,17 +87,17 @@ static unsigned answer6(const uint8_t *ip, unsigned quote, unsigned mtu,
 	uint32_t sum;
 
 	out[0] = 0x60;
-	put16(out + 4, ICMP + quote);
+	put_u16(out + 4, ICMP + quote);
 	out[6] = PROTO_ICMP6;
 	out[7] = TTL;
 	memcpy(out + 8, ip + 24, 16);
 	memcpy(out + 24, ip + 8, 16);
 	icmp[0] = 2; /* packet too big */
-	put16(icmp + 6, mtu);
+	put_u16(icmp + 6, mtu);
 	memcpy(icmp + ICMP, ip, quote);
 	/* The pseudo-header: addresses, length, next header. */
 	sum = add_words(ICMP + quote + PROTO_ICMP6, out + 8, 32);
-	put16(icmp + 2, checksum(add_words(sum, icmp, ICMP + quote)));
+	put_u16(icmp + 2, checksum(add_words(sum, icmp, ICMP + quote)));
 	return IP6 + ICMP + quote;
 }
 
@@ -122,9 +122,10 @@ unsigned wire_too_big(const uint8_t *frame, unsigned len, unsigned mtu,
 	memcpy(out, frame + 6, 6);
 	memcpy(out + 6, frame, 6);
 	memcpy(out + 12, frame + 12, 2);
-	if (get16(frame + 12) == 0x0800 && wants_answer4(ip, len))
+	if (get_u16(frame + 12) == 0x0800 && wants_answer4(ip, len))
 		return ETH + answer4(ip, quote, mtu, out + ETH);
-	if (get16(frame + 12) == 0x86dd && len >= IP6 && wants_answer6(ip, len))
+	if (get_u16(frame + 12) == 0x86dd && len >= IP6 &&
+	    wants_answer6(ip, len))
 		return ETH + answer6(ip, quote, mtu, out + ETH);
 	return 0;
 }

@@ -30,7 +30,7 @@ static long asked_ms(struct net_conn *conn)
 	return end != line && *end == '\n' ? ms : -1;
 }
 
-static void serve(struct net_conn *conn, void *arg)
+static void serve_client(struct net_conn *conn, void *arg)
 {
 	static const char data[65536];
 	long ms = asked_ms(conn), err;
@@ -59,5 +59,5 @@ int main(int argc, char **argv)
 	err = net_stack_open_args(argc - 1, argv + 1, &stack);
 	if (err < 0)
 		return net_exit_status(err);
-	return net_exit_status(net_serve(stack, &any, serve, NULL));
+	return net_exit_status(net_serve(stack, &any, serve_client, NULL));
 }

@@ -144,8 +144,8 @@ static void hold_frame(struct direction *dir, struct glue_frame *frame,
 	}
 }
 
-static void enter(struct direction *dir, struct glue_port *port,
-		  struct glue_frame *frame, int64_t now_ns);
+static void enter_direction(struct direction *dir, struct glue_port *port,
+			    struct glue_frame *frame, int64_t now_ns);
 
 /*
  * Sends the ICMP error in the other direction like any frame there. Borrows the
@@ -166,15 +166,15 @@ static void send_too_big(struct direction *dir, struct glue_port *port,
 	copy_bytes(answer, &(struct glue_frame){.data = bytes,
 						.seg_len = (uint16_t)len});
 	dir->counts.reported++;
-	enter(back, port, answer, now_ns);
+	enter_direction(back, port, answer, now_ns);
 }
 
 /*
  * The frame itself is the first copy to leave, if any does. The others are the
  * port's as well.
  */
-static void enter(struct direction *dir, struct glue_port *port,
-		  struct glue_frame *frame, int64_t now_ns)
+static void enter_direction(struct direction *dir, struct glue_port *port,
+			    struct glue_frame *frame, int64_t now_ns)
 {
 	const uint64_t too_big = wire_path_stats(dir->path)->too_big;
 	struct wire_fate fates[WIRE_COPIES];
@@ -196,7 +196,7 @@ static void enter(struct direction *dir, struct glue_port *port,
 		hold_frame(dir, copies[i], &fates[i]);
 }
 
-static void leave(struct direction *dir, struct glue_frame *frame)
+static void leave_direction(struct direction *dir, struct glue_frame *frame)
 {
 	const struct end *to = dir->to;
 	unsigned reach =
@@ -230,7 +230,7 @@ static unsigned take_in(struct direction *dir, unsigned link, int64_t now_ns)
 	for (unsigned i = 0; i < n; i++) {
 		wire_hosts_learn(&dir->from->hosts, link, frames[i]->data,
 				 frames[i]->seg_len);
-		enter(dir, port, frames[i], now_ns);
+		enter_direction(dir, port, frames[i], now_ns);
 	}
 	return n;
 }
@@ -258,7 +258,7 @@ static unsigned forward(struct direction *dir, int64_t now_ns)
 		if (!frame)
 			break;
 		count_late(&dir->counts, now_ns - leaves_ns);
-		leave(dir, frame);
+		leave_direction(dir, frame);
 		left++;
 	}
 	for (unsigned i = 0; i < dir->to->hosts.n; i++)
@@ -340,7 +340,7 @@ static int64_t next_ns(void)
 	return a < b ? a : b;
 }
 
-static void idle(unsigned work, int64_t now_ns)
+static void idle_between(unsigned work, int64_t now_ns)
 {
 	static const struct timespec nap = {.tv_nsec = NAP_NS};
 
@@ -357,7 +357,7 @@ static void idle(unsigned work, int64_t now_ns)
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL);
 }
 
-static void run(void)
+static void run_wire(void)
 {
 	const int64_t start_ns = glue_now_ns();
 	unsigned work = 0;
@@ -375,7 +375,7 @@ static void run(void)
 		work = 0;
 		for (int end = 0; end < WIRE_ENDS; end++)
 			work += forward(&wire.directions[end], now_ns);
-		idle(work, now_ns);
+		idle_between(work, now_ns);
 	}
 }
 
@@ -472,7 +472,7 @@ static void close_all(void)
 	glue_eal_stop();
 }
 
-static int serve(void)
+static int serve_forever(void)
 {
 	struct sigaction action = {.sa_handler = on_signal};
 	struct wire_counts counts[WIRE_ENDS];
@@ -485,7 +485,7 @@ static int serve(void)
 	       wire.opts.link_texts[WIRE_B]);
 	fflush(stdout);
 	wire_control_init(&wire.control, STDIN_FILENO);
-	run();
+	run_wire();
 	for (int end = 0; end < WIRE_ENDS; end++)
 		drop_held(&wire.directions[end]);
 	rc = wire_report(&wire.opts, &wire.times, sum_counts(counts));
@@ -504,7 +504,7 @@ int main(int argc, char **argv)
 	if (rc < 0)
 		fprintf(stderr, "wire: %s\n", err);
 	else
-		rc = serve();
+		rc = serve_forever();
 	close_all();
 	if (wire.opts.json)
 		fclose(wire.opts.json);

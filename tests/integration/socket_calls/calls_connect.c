@@ -64,7 +64,7 @@ void calls_on_new_sockets(void)
 
 /* ---- connect ---- */
 
-static int dial(int fd, unsigned port)
+static int dial_port(int fd, unsigned port)
 {
 	struct sockaddr_in addr = peer_addr(port);
 
@@ -75,25 +75,25 @@ static void refusals(void)
 {
 	int fd = tcp();
 
-	show("refused", dial(fd, closed_port));
+	show("refused", dial_port(fd, closed_port));
 	show("refused: SO_ERROR", so_error(fd));
 	show_poll("refused: poll", 1, wait_for(fd, POLLIN | POLLOUT));
-	show("refused: again", dial(fd, closed_port));
+	show("refused: again", dial_port(fd, closed_port));
 	close(fd);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	show("refused, not waiting", dial(fd, closed_port));
+	show("refused, not waiting", dial_port(fd, closed_port));
 	show_poll("refused, not waiting: poll", 1,
 		  wait_for(fd, POLLIN | POLLOUT | POLLRDHUP));
 	show("refused, not waiting: SO_ERROR", so_error(fd));
 	show("refused, not waiting: SO_ERROR again", so_error(fd));
 	close(fd);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	dial(fd, closed_port);
+	dial_port(fd, closed_port);
 	wait_for(fd, POLLOUT);
-	show("refused, not waiting: connect says", dial(fd, closed_port));
+	show("refused, not waiting: connect says", dial_port(fd, closed_port));
 	close(fd);
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-	dial(fd, closed_port);
+	dial_port(fd, closed_port);
 	wait_for(fd, POLLOUT);
 	show("refused, not waiting: send says", send(fd, "x", 1, 0));
 	show("refused, not waiting: then", send(fd, "x", 1, 0));
@@ -143,7 +143,7 @@ static void addresses(void)
 	close(fd);
 
 	fd = talk("end");
-	show("connect: connected", dial(fd, closed_port));
+	show("connect: connected", dial_port(fd, closed_port));
 	show("bind: connected", bind(fd, ADDR(name), sizeof(name)));
 	show("listen: connected", listen(fd, 1));
 	show("getsockname: connected", getsockname(fd, ADDR(name), &len));
@@ -159,7 +159,7 @@ static void addresses(void)
 	show("connect: AF_UNSPEC, connected",
 	     connect(fd, ADDR(addr), sizeof(addr)));
 	show("disconnected: recv", recv(fd, &one, 1, 0));
-	show("disconnected: connect", dial(fd, closed_port));
+	show("disconnected: connect", dial_port(fd, closed_port));
 	close(fd);
 
 	fd = tcp();
@@ -174,7 +174,7 @@ static void addresses(void)
 	len = sizeof(name);
 	show("bind: getsockname", getsockname(fd, ADDR(name), &len));
 	show("bind: a port", name.sin_port != 0);
-	show("bind: then connect", dial(fd, closed_port));
+	show("bind: then connect", dial_port(fd, closed_port));
 	other = name;
 	len = sizeof(other);
 	show("bind: getsockname after", getsockname(fd, ADDR(other), &len));
@@ -235,7 +235,7 @@ static void accepting(void)
 	     get_int(listens, SOL_SOCKET, SO_ACCEPTCONN));
 	show("listener: recv", recv(listens, &byte, 1, 0));
 	show("listener: send", send(listens, &byte, 1, 0));
-	show("listener: connect", dial(listens, closed_port));
+	show("listener: connect", dial_port(listens, closed_port));
 	show("listener: getpeername", getpeername(listens, ADDR(name), &len));
 	show("listener: listen again", listen(listens, 16));
 	fcntl(listens, F_SETFL, O_NONBLOCK);
@@ -277,7 +277,7 @@ static void accepting(void)
 	close(listens);
 }
 
-static void ports(void)
+static void check_ports(void)
 {
 	unsigned port;
 	int first = listener(&port), second = tcp(), asked, off = 0;
@@ -359,6 +359,6 @@ static void shut_listener(void)
 void calls_that_listen(void)
 {
 	accepting();
-	ports();
+	check_ports();
 	shut_listener();
 }

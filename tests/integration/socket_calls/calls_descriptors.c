@@ -372,7 +372,7 @@ static long result_of(pthread_t thread)
 }
 
 /* Starts a thread, and gives it a moment to block, which cannot be observed. */
-static pthread_t start(void *(*run)(void *), int *fd)
+static pthread_t start_thread(void *(*run)(void *), int *fd)
 {
 	pthread_t thread;
 
@@ -385,19 +385,20 @@ void calls_in_threads(void)
 {
 	unsigned port;
 	int fd = talk("read:1 say:ab end"), listens = listener(&port), asked;
-	pthread_t first = start(read_one, &fd), second = start(read_one, &fd);
+	pthread_t first = start_thread(read_one, &fd),
+		  second = start_thread(read_one, &fd);
 
 	show("thread: write while two read", send(fd, "x", 1, 0));
 	show("thread: read", result_of(first));
 	show("thread: read, second", result_of(second));
-	first = start(read_one, &fd);
+	first = start_thread(read_one, &fd);
 	show("thread: shutdown while one reads", shutdown(fd, SHUT_RD));
 	show("thread: shutdown: read", result_of(first));
 	close(fd);
-	first = start(accept_one, &listens);
+	first = start_thread(accept_one, &listens);
 	asked = ask_to_dial(port, "end");
 	show("thread: accept", result_of(first));
-	first = start(accept_one, &listens);
+	first = start_thread(accept_one, &listens);
 	show("thread: shutdown while one accepts", shutdown(listens, SHUT_RD));
 	show("thread: shutdown: accept", result_of(first));
 	close(asked);

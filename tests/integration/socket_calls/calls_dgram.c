@@ -16,12 +16,12 @@
 
 static char buf[70000];
 
-static int udp(void)
+static int udp_socket(void)
 {
 	return socket(AF_INET, SOCK_DGRAM, 0);
 }
 
-static int dial(int fd, unsigned port)
+static int dial_port(int fd, unsigned port)
 {
 	struct sockaddr_in addr = peer_addr(port);
 
@@ -45,9 +45,9 @@ static long say_to(int fd, const char *text, unsigned port)
 /* A connected socket whose peer has answered: its neighbour is known. */
 static int talking(void)
 {
-	int fd = udp();
+	int fd = udp_socket();
 
-	dial(fd, peer_port);
+	dial_port(fd, peer_port);
 	send(fd, "hello", 5, 0);
 	recv(fd, buf, 5, 0);
 	errno = 0;
@@ -69,7 +69,7 @@ static void unbound(void)
 {
 	struct sockaddr_in addr = {0};
 	socklen_t len = sizeof(addr);
-	int fd = udp();
+	int fd = udp_socket();
 
 	show("UDP: getsockname", getsockname(fd, ADDR(addr), &len));
 	show("UDP: no port", addr.sin_port);
@@ -83,12 +83,12 @@ static void unbound(void)
 	close(fd);
 }
 
-static void bound(void)
+static void check_bound(void)
 {
 	struct sockaddr_in addr = own_addr(0);
 	struct sockaddr_in6 addr6 = {.sin6_family = AF_INET6};
 	socklen_t len = sizeof(addr);
-	int fd = udp(), other = udp();
+	int fd = udp_socket(), other = udp_socket();
 
 	show("UDP: bind, IPv6", bind(fd, ADDR(addr6), sizeof(addr6)));
 	show("UDP: bind, short", bind(fd, ADDR(addr), 5));
@@ -122,11 +122,11 @@ static void connected(void)
 	show("UDP: connected: length of a name", len);
 	addr = own_addr(0);
 	show("UDP: connected: bind", bind(fd, ADDR(addr), sizeof(addr)));
-	show("UDP: connected: connect again", dial(fd, closed_port));
+	show("UDP: connected: connect again", dial_port(fd, closed_port));
 	show("UDP: connected: keeps its port", port_of(fd) == port);
 	show("UDP: connected: sendto another", say_to(fd, "x", peer_port));
 	show("UDP: connected: sendto port 0", say_to(fd, "x", 0));
-	show("UDP: connected: port 0", dial(fd, 0));
+	show("UDP: connected: port 0", dial_port(fd, 0));
 	show("UDP: connected: port 0: send", send(fd, "x", 1, 0));
 	close(fd);
 	fd = talking();
@@ -150,7 +150,7 @@ static void connected(void)
 	close(fd);
 }
 
-static void six(void)
+static void check_ipv6(void)
 {
 	struct sockaddr_in6 addr = peer_addr6(peer_port);
 	struct sockaddr_in addr4 = peer_addr(peer_port);
@@ -179,7 +179,7 @@ static void six(void)
 	show("UDP6: V6ONLY: IPv4's sockaddr",
 	     connect(fd, ADDR(addr4), sizeof(addr4)));
 	close(fd);
-	fd = udp();
+	fd = udp_socket();
 	addr = peer_addr6(peer_port);
 	show("UDP: connect to IPv6", connect(fd, ADDR(addr), sizeof(addr)));
 	close(fd);
@@ -187,7 +187,7 @@ static void six(void)
 
 /* ---- datagrams ---- */
 
-static void sizes(void)
+static void check_sizes(void)
 {
 	int fd = talking(), n = -1;
 
@@ -225,7 +225,7 @@ static void addresses(void)
 	struct sockaddr_in addr = peer_addr(peer_port);
 	struct sockaddr_in6 addr6 = peer_addr6(peer_port);
 	socklen_t len = 4;
-	int fd = udp();
+	int fd = udp_socket();
 
 	show("UDP: sendto", sendto(fd, "x", 1, 0, ADDR(addr), sizeof(addr)));
 	show("UDP: recvfrom, short", recvfrom(fd, buf, 1, 0, ADDR(addr), &len));
@@ -267,7 +267,7 @@ static void messages(void)
 	close(fd);
 }
 
-static void many(void)
+static void check_many(void)
 {
 	struct timespec soon = {.tv_nsec = 1000000}, wrong = {.tv_nsec = -1};
 	struct iovec iov[4];
@@ -305,10 +305,10 @@ static void refused(void)
 {
 	struct timeval second = {.tv_sec = 10};
 	struct epoll_event event = {.events = EPOLLIN};
-	int fd = udp(), set = epoll_create1(0);
+	int fd = udp_socket(), set = epoll_create1(0);
 
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof(second));
-	dial(fd, closed_port);
+	dial_port(fd, closed_port);
 	show("UDP: to a closed port", send(fd, "x", 1, 0));
 	show("UDP: refused: recv", recv(fd, buf, 1, 0));
 	show("UDP: refused: recv again", recv(fd, buf, 1, MSG_DONTWAIT));
@@ -343,10 +343,10 @@ static void error_queue(void)
 	const struct cmsghdr *cmsg;
 	const struct sock_extended_err *ee;
 	const struct sockaddr_in *offender;
-	int fd = udp();
+	int fd = udp_socket();
 
 	set_int(fd, IPPROTO_IP, IP_RECVERR, 1);
-	dial(fd, closed_port);
+	dial_port(fd, closed_port);
 	send(fd, "abc", 3, 0);
 	show_poll("UDP: IP_RECVERR: poll", 1, wait_for(fd, POLLIN));
 	show("UDP: IP_RECVERR: recvmsg", recvmsg(fd, &msg, MSG_ERRQUEUE));
@@ -394,13 +394,13 @@ void calls_on_datagrams(void)
 {
 	close(talk("end")); /* the link is up then */
 	unbound();
-	bound();
+	check_bound();
 	connected();
-	six();
-	sizes();
+	check_ipv6();
+	check_sizes();
 	addresses();
 	messages();
-	many();
+	check_many();
 	refused();
 	error_queue();
 }

@@ -64,7 +64,7 @@ static void each_option(void)
 	}
 }
 
-static void types(void)
+static void check_types(void)
 {
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	struct sockaddr_in addr = peer_addr(peer_port);
@@ -167,7 +167,7 @@ static long send_control(int fd, int level, int type, const void *data,
 	return sendmsg(fd, &msg, 0);
 }
 
-static void sent(void)
+static void check_sent(void)
 {
 	struct sockaddr_in addr = peer_addr(peer_port);
 	struct in_pktinfo info = {.ipi_spec_dst = own_addr(0).sin_addr};
@@ -209,8 +209,8 @@ static void sent(void)
 
 void calls_on_dgram_options(void)
 {
-	types();
+	check_types();
 	each_option();
 	received();
-	sent();
+	check_sent();
 }

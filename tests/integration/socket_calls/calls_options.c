@@ -9,12 +9,12 @@
 
 static int fd;
 
-static void set(const char *label, int level, int option, int value)
+static void set_option(const char *label, int level, int option, int value)
 {
 	show(label, setsockopt(fd, level, option, &value, sizeof(value)));
 }
 
-static void get(const char *label, int level, int option)
+static void get_option(const char *label, int level, int option)
 {
 	show(label, get_int(fd, level, option));
 }
@@ -93,12 +93,12 @@ static void all_kept(const char *state)
 		snprintf(label, sizeof(label), "%s%s: at first", state,
 			 kept[i].name);
 		if (!*state || !is_tuned(kept[i].level, kept[i].option))
-			get(label, kept[i].level, kept[i].option);
+			get_option(label, kept[i].level, kept[i].option);
 		snprintf(label, sizeof(label), "%s%s", state, kept[i].name);
-		set(label, kept[i].level, kept[i].option, kept[i].value);
+		set_option(label, kept[i].level, kept[i].option, kept[i].value);
 		snprintf(label, sizeof(label), "%s%s: then", state,
 			 kept[i].name);
-		get(label, kept[i].level, kept[i].option);
+		get_option(label, kept[i].level, kept[i].option);
 	}
 }
 
@@ -189,11 +189,11 @@ void calls_on_options(void)
 	information();
 	close(fd);
 	fd = tcp6();
-	get("IPV6_V6ONLY", IPPROTO_IPV6, IPV6_V6ONLY);
-	set("IPV6_V6ONLY: set", IPPROTO_IPV6, IPV6_V6ONLY, 1);
-	get("IPV6_V6ONLY: then", IPPROTO_IPV6, IPV6_V6ONLY);
-	set("IPV6_UNICAST_HOPS", IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64);
-	set("IPV6_TCLASS", IPPROTO_IPV6, IPV6_TCLASS, 16);
-	get("IPV6_TCLASS: then", IPPROTO_IPV6, IPV6_TCLASS);
+	get_option("IPV6_V6ONLY", IPPROTO_IPV6, IPV6_V6ONLY);
+	set_option("IPV6_V6ONLY: set", IPPROTO_IPV6, IPV6_V6ONLY, 1);
+	get_option("IPV6_V6ONLY: then", IPPROTO_IPV6, IPV6_V6ONLY);
+	set_option("IPV6_UNICAST_HOPS", IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64);
+	set_option("IPV6_TCLASS", IPPROTO_IPV6, IPV6_TCLASS, 16);
+	get_option("IPV6_TCLASS: then", IPPROTO_IPV6, IPV6_TCLASS);
 	close(fd);
 }

@@ -187,7 +187,7 @@ static void writing(void)
 	close(fd);
 }
 
-static void kind(void)
+static void check_kind(void)
 {
 	int fd = talk("end");
 	struct stat stat;
@@ -212,7 +212,7 @@ void calls_on_streams(void)
 	low_water();
 	timeouts();
 	writing();
-	kind();
+	check_kind();
 }
 
 /* ---- ends ---- */
@@ -248,7 +248,7 @@ static void half_closed(void)
 	signal(SIGPIPE, SIG_IGN);
 }
 
-static void deaf(void)
+static void check_deaf(void)
 {
 	int fd = talk("read:1 say:late read:1 say:more end");
 	char text[20] = "";
@@ -306,7 +306,7 @@ static void resets(void)
 void calls_at_the_end(void)
 {
 	half_closed();
-	deaf();
+	check_deaf();
 	resets();
 }
 

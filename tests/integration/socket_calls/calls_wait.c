@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void fill(int fd)
+static void fill_buffer(int fd)
 {
 	static const char bytes[64 << 10];
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
@@ -101,7 +101,7 @@ static void full_buffers(void)
 	struct linger linger = {.l_onoff = 1};
 	struct pollfd p = {.fd = fd, .events = POLLOUT | POLLIN};
 
-	fill(fd);
+	fill_buffer(fd);
 	show("buffer full: poll", poll(&p, 1, 0));
 	show("buffer full: send", send(fd, "x", 1, 0));
 	fcntl(fd, F_SETFL, 0);
@@ -112,7 +112,7 @@ static void full_buffers(void)
 	close(fd);
 }
 
-static void masks(void)
+static void check_masks(void)
 {
 	int fd = talk("end");
 	struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -189,7 +189,7 @@ void calls_of_poll(void)
 {
 	polling();
 	full_buffers();
-	masks();
+	check_masks();
 	selecting();
 }
 
@@ -218,7 +218,7 @@ static void show_events(const char *label, int epfd, int max, int ms)
 		show_text(label, "%d of %#x, %#x", n, seen, events);
 }
 
-static void sets(void)
+static void check_sets(void)
 {
 	int epfd = epoll_create1(EPOLL_CLOEXEC), fd = talk("end"), other;
 	struct epoll_event event;
@@ -353,7 +353,7 @@ static void kernel_descriptors(void)
 
 void calls_of_epoll(void)
 {
-	sets();
+	check_sets();
 	triggers();
 	kernel_descriptors();
 }
