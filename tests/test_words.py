@@ -21,6 +21,8 @@ REFUSED = (
     ("a.c", "__attribute__((cold)) static int\nsay(int a)\n{\n}\n", ["a.c:2: 'say'"]),
     ("a.c", "__attribute__((format(printf, 1, 2))) static int say(int a)\n{\n}\n",
      ["a.c:1: 'say'"]),
+    ("a.c", "static void *dial(void *arg)\n{\n}\nvoid ask(void)\n{\n}\n",
+     ["a.c:1: 'dial'", "a.c:4: 'ask'"]),
     ("a.c", "/* ---- who may come in ---- */\n", ["a.c:1: 'who may'"]),
     ("a.c", "T(test_who_waits_sleeps, half_sacked_is_none);\n",
      ["a.c:1: 'test_who_waits_sleeps'", "a.c:1: 'half_sacked_is_none'"]),
@@ -35,6 +37,7 @@ ACCEPTED = (
     ("a.c", "int under_way = net_stack_rest(stack) + net_sockets_ours(fd);\n"),
     ("a.c", "#define WAYS 4\nint indoors, bellows, foretold;\n"),
     ("a.py", "at = file.tell()\n"),
+    ("a.py", "def ask(self):\n    pass\n"),
     ("a.md", "It is cancelled, as every call is.\n"),
     ("a.md", "Everybody who may read it sees routers that do not say what fits.\n"),
 )

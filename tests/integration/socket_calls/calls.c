@@ -75,7 +75,7 @@ void show_poll(const char *label, int result, short events)
 
 /* ---- peer ---- */
 
-static void fail(const char *what)
+static void fail_with(const char *what)
 {
 	printf("%s: %s\n", what, strerror(errno));
 	exit(1);
@@ -114,7 +114,7 @@ static int hand_over(int fd, const char *script)
 	int n = snprintf(line, sizeof(line), "%s\n", script);
 
 	if (write(fd, line, (size_t)n) != n)
-		fail(script);
+		fail_with(script);
 	errno = 0;
 	return fd;
 }
@@ -125,7 +125,7 @@ int talk(const char *script)
 	int fd = tcp();
 
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
-		fail(script);
+		fail_with(script);
 	return hand_over(fd, script);
 }
 
@@ -135,7 +135,7 @@ int talk6(const char *script)
 	int fd = tcp6();
 
 	if (connect(fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
-		fail(script);
+		fail_with(script);
 	return hand_over(fd, script);
 }
 
@@ -147,7 +147,7 @@ int listener(unsigned *port)
 
 	if (bind(fd, (struct sockaddr *)&addr, len) < 0 || listen(fd, 8) < 0 ||
 	    getsockname(fd, (struct sockaddr *)&addr, &len) < 0)
-		fail("a listener");
+		fail_with("a listener");
 	*port = ntohs(addr.sin_port);
 	return fd;
 }
@@ -167,7 +167,7 @@ int accepted(const char *script)
 	int fd = accept(listens, NULL, NULL);
 
 	if (fd < 0)
-		fail("accept");
+		fail_with("accept");
 	close(listens);
 	close(asked);
 	errno = 0;
@@ -181,7 +181,7 @@ short wait_for(int fd, short events)
 	struct pollfd p = {.fd = fd, .events = events};
 
 	if (poll(&p, 1, HANG_S * 500) < 0)
-		fail("poll");
+		fail_with("poll");
 	return p.revents;
 }
 
@@ -190,7 +190,7 @@ int tcp(void)
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	if (fd < 0)
-		fail("socket");
+		fail_with("socket");
 	return fd;
 }
 
@@ -199,7 +199,7 @@ int tcp6(void)
 	int fd = socket(AF_INET6, SOCK_STREAM, 0);
 
 	if (fd < 0)
-		fail("socket");
+		fail_with("socket");
 	return fd;
 }
 
