@@ -205,28 +205,10 @@ static int64_t due_at(struct net_conn *conn)
 	return LWIP_MIN(repair, due);
 }
 
-/*
- * Queues a connection whose SYN or answer the port has refused for the port's
- * retry, so that it needs no timer. Other segments that are refused are queued
- * where they are sent.
- */
-static void queue_refused_handshake(struct net_conn *conn)
-{
-	const struct net_port *port =
-		held_back(conn) ? net_conn_port(conn) : NULL;
-
-	if (port && glue_tx_busy(port->glue))
-		net_conn_queue_output(conn);
-}
-
 /* Arms the timer if there is a reason. */
 void net_timer_check(struct net_conn *conn)
 {
-	if (!conn->pcb_live)
-		return;
-	if (unlikely(conn->pcb.state < ESTABLISHED))
-		queue_refused_handshake(conn);
-	if (!net_timer_is_near(conn))
+	if (conn->pcb_live && !net_timer_is_near(conn))
 		net_timer_by(conn, due_at(conn));
 }
 
