@@ -212,24 +212,32 @@ def check_kinds(env, kind):
     """Health checks by HTTP status or by a server's reply, and a backend without checks."""
     state = {"status": b"503 Busy", "word": b"-LOADING"}
 
+    def at6(peer):
+        return f"[{kind.near6}]:{peer.port}"
+
     def http(sock):
         head = sock.recv(4096)
-        if head.startswith(b"GET /up HTTP/1.1\r\nHost: "):
+        at = at6(web6) if sock.family == socket.AF_INET6 else web.at
+        if head.startswith(f"GET /up HTTP/1.1\r\nHost: {at}\r\n".encode()):
             sock.sendall(b"HTTP/1.1 " + state["status"] + b"\r\nContent-Length: 0\r\n\r\n")
 
     def redis(sock):
         if sock.recv(64) == b"PING\r\n":
             sock.sendall(state["word"] + b"\r\n")
 
-    with Peer(kind, http) as web, Peer(kind, redis) as store, kind.serve(
+    with Peer(kind, http) as web, Peer(kind, http, host="::") as web6, Peer(
+            kind, redis) as store, kind.serve(
             env, "--to", f"web={web.at},check=http:/up",
+            "--to", f"web6={at6(web6)},check=http:/up",
             "--to", f"store={store.at},check=expect:+PONG,send=PING\\r\\n",
             "--to", f"trusted={kind.near}:1,check=none",
             "--health-interval", "0.1", "--rise", "1", "--fall", "1") as proxy:
         await_line(proxy, "backend web is down")
+        await_line(proxy, "backend web6 is down")
         await_line(proxy, "backend store is down")
         state["status"] = b"204 Fine"
         await_line(proxy, "backend web is up")
+        await_line(proxy, "backend web6 is up")
         state["word"] = b"+PONG"
         await_line(proxy, "backend store is up")
         check("trusted is" not in proxy.output("stderr"), proxy.story())
