@@ -8,6 +8,7 @@ import contextlib
 import functools
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -283,8 +284,10 @@ def bridge(port):
     nobody reports."""
     command("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", 1, "mcast_querier", 1,
             "mcast_startup_query_interval", 100, "mcast_query_interval", 100,
-            "mcast_query_response_interval", 50, "mcast_membership_interval", 300,
+            "mcast_query_response_interval", 50, "mcast_membership_interval", 6000,
             "mcast_last_member_interval", 20)
+    # Without a link-local address that is settled, the bridge sends no queries of MLD.
+    pathlib.Path("/proc/sys/net/ipv6/conf/br0/accept_dad").write_text("0")
     command("ip", "link", "set", port, "master", "br0")
     command("ip", "addr", "flush", "dev", port)
     command("ip", "addr", "add", f"{KERNELS}/16", "dev", "br0")
