@@ -15,8 +15,8 @@
  */
 #include "netstack/conn/conn.h"
 
-#define WOKEN_MAX                                                              \
-	8u /* coroutines of a port in a round: not all for one frame */
+/* Coroutines of a port that are woken in a round: not all for one frame. */
+#define WOKEN_MAX 8u
 
 void net_room_init(void)
 {

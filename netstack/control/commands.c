@@ -70,6 +70,25 @@ cJSON *net_control_ask_error(unsigned shard, int err)
 	}
 }
 
+void net_control_addr(cJSON *to, const char *name, const struct net_addr *addr)
+{
+	char text[NET_ADDR_TEXT_MAX];
+
+	cJSON_AddStringToObject(to, name,
+				net_addr_format(addr, text, sizeof(text)));
+}
+
+void net_control_next(cJSON *to, unsigned shard, bool done, uint64_t at)
+{
+	char next[32];
+
+	if (done && shard + 1 >= net_ask_shards())
+		return;
+	snprintf(next, sizeof(next), "%u:%" PRIu64, shard + done,
+		 done ? 0 : at);
+	cJSON_AddStringToObject(to, "next", next);
+}
+
 void net_control_number(cJSON *to, const char *name, uint64_t n)
 {
 	char text[24];

@@ -122,14 +122,6 @@ static void add_text(cJSON *to, const char *name, const char *text)
 		cJSON_AddStringToObject(to, name, text);
 }
 
-static void add_addr(cJSON *to, const char *name, const struct net_addr *addr)
-{
-	char text[NET_ADDR_TEXT_MAX];
-
-	cJSON_AddStringToObject(to, name,
-				net_addr_format(addr, text, sizeof(text)));
-}
-
 static void add_wait(cJSON *waits, const char *coro, const char *call)
 {
 	cJSON *wait = cJSON_CreateObject();
@@ -189,8 +181,8 @@ static cJSON *row_json(const struct row *row)
 
 	cJSON_AddStringToObject(to, "id", row->id);
 	cJSON_AddStringToObject(to, "state", net_state_name(row->stats.state));
-	add_addr(to, "local", &row->local);
-	add_addr(to, "peer", &row->peer);
+	net_control_addr(to, "local", &row->local);
+	net_control_addr(to, "peer", &row->peer);
 	add_text(to, "name", row->name);
 	add_text(to, "handler", row->handler);
 	if (row->closed)
@@ -210,17 +202,10 @@ static cJSON *page_json(const struct page *page, unsigned shard)
 {
 	cJSON *all = cJSON_CreateObject();
 	cJSON *rows = cJSON_AddArrayToObject(all, "conns");
-	char next[32];
 
 	for (unsigned i = 0; i < page->n; i++)
 		cJSON_AddItemToArray(rows, row_json(&page->rows[i]));
-	if (!page->done)
-		snprintf(next, sizeof(next), "%u:%llu", shard,
-			 (unsigned long long)page->bucket);
-	else
-		snprintf(next, sizeof(next), "%u:0", shard + 1);
-	if (!page->done || shard + 1 < net_ask_shards())
-		cJSON_AddStringToObject(all, "next", next);
+	net_control_next(all, shard, page->done, page->bucket);
 	return all;
 }
 

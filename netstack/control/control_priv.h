@@ -77,6 +77,13 @@ cJSON *net_control_ask_error(unsigned shard, int err);
 /* Adds a number, in full: cJSON prints a double that ends in zeros with an
  * exponent. */
 void net_control_number(cJSON *to, const char *name, uint64_t n);
+/* Adds an address as text. */
+void net_control_addr(cJSON *to, const char *name, const struct net_addr *addr);
+/*
+ * Adds the cursor where the next page of a listing begins: at `at` of the
+ * shard, or at the next shard if this one is done. After the last page: none.
+ */
+void net_control_next(cJSON *to, unsigned shard, bool done, uint64_t at);
 /* Returns the ns from glue_now_ns() to the time since 1970. */
 int64_t net_control_wall_offset_ns(void);
 /* Returns `before`, unless `now` shows that it is wrong by more than 1 ms. So

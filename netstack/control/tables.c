@@ -287,14 +287,10 @@ static cJSON *coro_page_json(const struct coro_page *page, unsigned shard)
 {
 	cJSON *all = cJSON_CreateObject();
 	cJSON *rows = cJSON_AddArrayToObject(all, "coros");
-	char next[32];
 
 	for (unsigned i = 0; i < page->n; i++)
 		cJSON_AddItemToArray(rows, coro_json(&page->rows[i]));
-	snprintf(next, sizeof(next), "%u:%llu", shard + page->walk.done,
-		 page->walk.done ? 0ull : (unsigned long long)page->walk.left);
-	if (!page->walk.done || shard + 1 < net_ask_shards())
-		cJSON_AddStringToObject(all, "next", next);
+	net_control_next(all, shard, page->walk.done, page->walk.left);
 	return all;
 }
 

@@ -91,23 +91,15 @@ static bool walk_slice(void *data)
 
 /* ---- as JSON ---- */
 
-static void add_addr(cJSON *to, const char *name, const struct net_addr *addr)
-{
-	char text[NET_ADDR_TEXT_MAX];
-
-	cJSON_AddStringToObject(to, name,
-				net_addr_format(addr, text, sizeof(text)));
-}
-
 static cJSON *row_json(const struct row *row, unsigned shard)
 {
 	const struct net_udp_stats *s = &row->stats;
 	cJSON *to = cJSON_CreateObject();
 
 	cJSON_AddNumberToObject(to, "shard", shard);
-	add_addr(to, "local", &row->local);
+	net_control_addr(to, "local", &row->local);
 	if (row->connected)
-		add_addr(to, "peer", &row->peer);
+		net_control_addr(to, "peer", &row->peer);
 	net_control_number(to, "queued", s->queued);
 	net_control_number(to, "queued_bytes", s->queued_bytes);
 	net_control_number(to, "views", s->views);
@@ -132,18 +124,11 @@ static cJSON *page_json(const struct page *page, unsigned shard)
 {
 	cJSON *all = cJSON_CreateObject();
 	cJSON *rows = cJSON_AddArrayToObject(all, "udp");
-	char next[32];
 
 	for (unsigned i = 0; i < page->n; i++)
 		cJSON_AddItemToArray(rows, row_json(&page->rows[i], shard));
-	if (!page->done)
-		snprintf(next, sizeof(next), "%u:%llu", shard,
-			 (unsigned long long)(page->bucket << SKIP_BITS |
-					      page->skip));
-	else
-		snprintf(next, sizeof(next), "%u:0", shard + 1);
-	if (!page->done || shard + 1 < net_ask_shards())
-		cJSON_AddStringToObject(all, "next", next);
+	net_control_next(all, shard, page->done,
+			 page->bucket << SKIP_BITS | page->skip);
 	return all;
 }
 

@@ -46,9 +46,8 @@
 enum phase { IDLE, COPY, WAIT, SEARCH, BID, RESET };
 
 /*
- * The highest bid, or when a connection was last reset. While
- * shards run it is written only by compare-and-swap, and read only while a pool
- * is empty.
+ * The highest bid, or when a connection was last reset. While shards run it is
+ * written only by compare-and-swap, and read only while a pool is empty.
  *
  *   bits 0 to 7    the bidder's shard plus 1; 0: there is no bid
  *   bits 8 to 31   frames that its connection holds
@@ -139,7 +138,7 @@ static bool replace_bid(uint64_t old, uint64_t new)
 					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Whether a connection that holds so many frames may be bid for now. */
+/* Whether this shard may bid with a connection that holds this many frames. */
 static bool may_bid(uint64_t seen, unsigned frames)
 {
 	unsigned bidder = seen & 0xff;
@@ -181,7 +180,7 @@ static bool claim_reset(void)
 
 /* ---- sweeps ---- */
 
-/* Returns whether the sweep ends: it was reset, or another shard's will be. */
+/* Returns whether the sweep ends: conn was reset, or the bid was replaced. */
 static bool sweep_conn(struct net_conn *conn)
 {
 	unsigned frames;
