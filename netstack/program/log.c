@@ -30,8 +30,8 @@
 #include "dpdk_glue/glue.h"
 
 #define CLAIM_TRIES  64	   /* against other threads, before a line is dropped */
-#define FLUSH_MS     200   /* how long the end of a program waits for stderr */
-#define FLUSH_MAX_MS 10000 /* and for a writer that has not run yet */
+#define FLUSH_MS     200   /* how long a program's end waits for a full pipe */
+#define FLUSH_MAX_MS 10000 /* and for a writer that does not get a CPU */
 #define NS_PER_S     INT64_C(1000000000)
 
 struct line {
@@ -54,7 +54,6 @@ static struct {
 	_Atomic uint64_t suppressed; /* by limits */
 	_Atomic uint32_t unreported; /* dropped, not yet reported in the log */
 	_Atomic bool has_writer;
-	_Atomic bool writes; /* the writer is writing, and may be blocked */
 	sem_t wake;
 	struct sigaction old_pipe, old_usr1;
 	bool holds_pipe, holds_usr1; /* ours is set, the old one kept */
@@ -137,9 +136,7 @@ static void write_ring(void)
 		line.level = slot->line.level;
 		memcpy(line.text, slot->line.text, line.len);
 		atomic_store(&slot->turn, 2 * (lap + 1));
-		atomic_store(&the_log.writes, true);
 		write_line(&line);
-		atomic_store(&the_log.writes, false);
 		atomic_store(&the_log.tail, at + 1);
 	}
 }
@@ -501,6 +498,6 @@ void net_log_flush(void)
 	for (int i = 0, blocked = 0;
 	     i < FLUSH_MAX_MS && blocked < FLUSH_MS && net_log_waiting(); i++) {
 		nanosleep(&pause, NULL);
-		blocked += atomic_load(&the_log.writes);
+		blocked += net_log_sink_is_full();
 	}
 }

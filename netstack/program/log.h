@@ -89,9 +89,9 @@ int net_log_open(void);
 void net_log_close(void);
 
 /*
- * Waits until everything logged so far is written: 200 ms at most if stderr
- * takes nothing, 10 s if the thread that writes gets no CPU. Blocks the thread:
- * for the end of a program.
+ * Waits until everything logged so far is written: 200 ms at most while
+ * stderr is a full pipe, 10 s if the thread that writes gets no CPU. Blocks the
+ * thread: for the end of a program.
  */
 void net_log_flush(void);
 

@@ -25,6 +25,8 @@ void net_log_sink_close(void);
 void net_log_sink_settle(void);
 /* Whether such a request waits. Any thread. */
 bool net_log_sink_is_due(void);
+/* Whether a line written now would wait for the file's reader. Any thread. */
+bool net_log_sink_is_full(void);
 /*
  * Writes a line or bytes as they are, in one write(2) if possible. Returns
  * false if at least a part was lost. Blocks while the reader of the file does.

@@ -52,8 +52,9 @@ static struct {
 	} others[OTHERS_MAX];
 	unsigned n_others;
 
+	_Atomic int fd; /* only the writer changes it */
+
 	/* These are the writer's alone. */
-	int fd;
 	enum net_log_style style;
 	bool owned; /* fd is closed when another takes its place */
 	bool torn;  /* the last line has no end */
@@ -325,6 +326,13 @@ bool net_log_sink_is_due(void)
 {
 	return atomic_load_explicit(&sink.next, memory_order_relaxed) ||
 	       atomic_load_explicit(&sink.reopen, memory_order_relaxed);
+}
+
+bool net_log_sink_is_full(void)
+{
+	struct pollfd item = {.fd = sink.fd, .events = POLLOUT};
+
+	return poll(&item, 1, 0) == 0;
 }
 
 void net_log_sink_settle(void)

@@ -233,10 +233,27 @@ int sem_wait(sem_t *sem)
 	return real(sem);
 }
 
+static _Atomic bool holds_write;
+
+/* Hides the C library's: the writer of the log is held before it. */
+ssize_t write(int fd, const void *bytes, size_t len)
+{
+	static ssize_t (*real)(int, const void *, size_t);
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "write");
+	while (atomic_load(&holds_write)) {
+		atomic_store(&is_held, true);
+		usleep(1000);
+	}
+	return real(fd, bytes, len);
+}
+
 static void *release_writer(void *arg)
 {
 	usleep(600000);
 	atomic_store(&holds_writer, false);
+	atomic_store(&holds_write, false);
 	return arg;
 }
 
@@ -261,6 +278,25 @@ static void test_flush_waits_for_a_writer_that_has_not_run(void **state)
 }
 
 /* The description is shared: another process may have set O_NONBLOCK. */
+/* The pipe is empty: a busy machine holds the writer, and not the reader. */
+static void test_flush_waits_for_a_writer_held_in_a_write(void **state)
+{
+	pthread_t thread;
+
+	atomic_store(&is_held, false);
+	atomic_store(&holds_write, true);
+	net_log("a line");
+	while (!atomic_load(&is_held))
+		usleep(1000);
+	assert_int_equal(pthread_create(&thread, NULL, release_writer, NULL),
+			 0);
+	net_log("the last line");
+	net_log_flush();
+	assert_int_equal(net_log_waiting(), 0);
+	pthread_join(thread, NULL);
+	read_until("the last line\n");
+}
+
 static void test_nonblocking_description_tears_no_line(void **state)
 {
 	uint64_t before = net_log_dropped();
@@ -453,6 +489,7 @@ int main(void)
 		CASE(test_full_pipe_blocks_no_caller),
 		CASE(test_slow_reader_gets_complete_lines_in_order),
 		CASE(test_flush_waits_for_a_writer_that_has_not_run),
+		CASE(test_flush_waits_for_a_writer_held_in_a_write),
 		CASE(test_nonblocking_description_tears_no_line),
 		CASE(test_closed_pipe_only_loses_lines),
 		CASE(test_sigpipe_ends_no_process),
