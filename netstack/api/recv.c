@@ -438,12 +438,6 @@ static int wait_more(struct net_conn *conn)
 	return err < 0 ? err : 1;
 }
 
-/* Has the peer no room for a segment until something is read? */
-static bool window_full(const struct net_conn *conn)
-{
-	return conn->pcb_live && conn->pcb.rcv_wnd < net_here()->mtu;
-}
-
 static long receive_until(struct net_conn *conn, void *buf, size_t len,
 			  const void *delim, size_t delim_len)
 {
@@ -458,7 +452,7 @@ static long receive_until(struct net_conn *conn, void *buf, size_t len,
 		return -EINVAL;
 	search_init(&s, delim, delim_len);
 	while (!search_received(&s, conn, limit)) {
-		if (s.seen == limit || window_full(conn))
+		if (s.seen == limit || net_rcv_wnd_is_full(conn))
 			return -EMSGSIZE;
 		ready = wait_more(conn);
 		if (ready <= 0)

@@ -311,6 +311,12 @@ static inline uint32_t net_rcv_max(const struct tcp_pcb *pcb)
 long net_conn_recved(struct net_conn *conn, unsigned len);
 /* Reports how many bytes are held out of order now. */
 void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes);
+/*
+ * Whether the peer can send no whole segment until something is read. A reader
+ * asks before it waits for more than the unread bytes: if the window has room
+ * that the peer does not know of, an ACK announces it.
+ */
+bool net_rcv_wnd_is_full(struct net_conn *conn);
 
 /* ---- snd_buf.c ---- */
 /* Bytes that can be queued now. */

@@ -227,3 +227,30 @@ long net_conn_recved(struct net_conn *conn, unsigned len)
 		open_slowly(conn, len);
 	return (long)len;
 }
+
+/* ---- waiting with bytes unread ---- */
+
+/* The least window that is announced as room for a segment (RFC 7323 2.3). */
+static uint32_t segment_window(const struct tcp_pcb *pcb)
+{
+	uint32_t unit = UINT32_C(1) << pcb->rcv_scale;
+
+	return (net_here()->mtu + unit - 1) & ~(unit - 1);
+}
+
+bool net_rcv_wnd_is_full(struct net_conn *conn)
+{
+	struct tcp_pcb *pcb = &conn->pcb;
+	uint32_t least = segment_window(pcb);
+
+	if (!conn->pcb_live)
+		return false;
+	if (pcb->rcv_wnd < least)
+		return true;
+	if ((s32_t)(pcb->rcv_ann_right_edge - pcb->rcv_nxt) < (s32_t)least) {
+		pcb->rcv_ann_wnd = pcb->rcv_wnd;
+		tcp_ack_now(pcb);
+		net_conn_queue_output(conn);
+	}
+	return false;
+}

@@ -7,16 +7,20 @@
 
 #define READABLE (POLLIN | POLLRDNORM)
 #define WRITABLE (POLLOUT | POLLWRNORM)
-#define LOW_MAX	 32768u /* bytes, which every window holds */
+#define LOW_MAX	 32768u /* bytes */
 
-/* SO_RCVLOWAT */
+/*
+ * SO_RCVLOWAT. If a small window has room for no more, which happens while
+ * memory is short, less is enough, as for the kernel: no more can come.
+ */
 static bool has_enough(const struct net_sock *sock)
 {
 	struct net_conn_stats stats;
 
 	return likely(sock->opts.recv_low <= 1) ||
 	       net_conn_stats(sock->conn, &stats) < 0 ||
-	       stats.unread >= sock->opts.recv_low || stats.unread >= LOW_MAX;
+	       stats.unread >= sock->opts.recv_low || stats.unread >= LOW_MAX ||
+	       stats.rcv_wnd < LOW_MAX;
 }
 
 static unsigned conn_events(struct net_sock *sock)

@@ -3,6 +3,7 @@
  * kernel's; sleeping; names.
  */
 #include "tests/net/sockets.h"
+#include "tests/net/short_memory.h"
 
 #include <netdb.h>
 #include <sys/eventfd.h>
@@ -77,6 +78,44 @@ static void test_poll_waits_for_both_kinds(void **state)
 	assert_int_equal(items[1].revents, POLLIN);
 	assert_int_equal(coro_fd_waiting(net_here()->sched), 0);
 	close_pipe();
+}
+
+static void *low_water_body(void *arg)
+{
+	static char some[1000];
+	int low = 30000;
+	unsigned done = 0;
+
+	while (done < 63000) {
+		ssize_t n = read(fd, some, sizeof(some));
+
+		assert_in_range(n, 1, sizeof(some));
+		done += (unsigned)n;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &low, sizeof(low));
+	return poll_body(arg);
+}
+
+/* The peer cannot send as much as the program asks for. */
+static void test_small_window_is_readable_below_so_rcvlowat(void **state)
+{
+	static const uint8_t zeros[1000];
+
+	make_memory_short(24 << 10);
+	connect_socket();
+	items[0] = (struct pollfd){.fd = fd, .events = POLLIN};
+	n_items = 1;
+	timeout_ms = -1;
+	run_coro(low_water_body);
+	for (unsigned i = 0; i < 63 + 24; i++) {
+		peer_send(&peer, PEER_ACK, zeros, sizeof(zeros));
+		run_ms(1);
+		if (i < 63)
+			assert_int_equal(ended, 0);
+	}
+	until_ended();
+	assert_int_equal(items[0].revents, POLLIN);
+	free_memory();
 }
 
 static void test_poll_times_out(void **state)
@@ -551,6 +590,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_poll_waits_for_both_kinds),
+		T(test_small_window_is_readable_below_so_rcvlowat),
 		T(test_poll_times_out),
 		T(test_poll_of_many_descriptors_works),
 		T(test_close_wakes_poll),
