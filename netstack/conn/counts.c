@@ -167,7 +167,7 @@ void net_count_in(struct net_conn *conn, const struct pbuf *p)
 }
 
 /* Window probes are no retransmissions: only the first sends its byte, and
- * while lwIP probes persist_backoff is not 0. */
+ * while lwIP probes persist_on is not 0. */
 void net_count_out(struct net_conn *conn, const struct pbuf *p)
 {
 	struct net_conn_ext *counts = net_counts(conn);
@@ -181,9 +181,9 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p)
 	counts->tx_segs++;
 	if (data)
 		net_count_data_out(net_counted_of(counts));
-	if (data && !conn->pcb.persist_backoff)
+	if (data && !conn->pcb.persist_on)
 		net_phase_out(net_counted_of(counts));
-	if (len && !conn->pcb.persist_backoff &&
+	if (len && !conn->pcb.persist_on &&
 	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0) {
 		counts->retransmits++;
 		net_counted_of(counts)->bytes_retrans += data;

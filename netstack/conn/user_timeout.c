@@ -83,7 +83,8 @@ static bool is_waiting(const struct tcp_pcb *pcb)
 {
 	if (pcb->state < ESTABLISHED)
 		return false;
-	return pcb->unacked ? pcb->nrtx != 0 : pcb->unsent && pcb->persist_cnt;
+	return pcb->unacked ? pcb->nrtx != 0
+			    : pcb->unsent && pcb->persist_steps;
 }
 
 static int64_t data_due_ns(const struct net_conn_user_timeout *timeout,

@@ -43,14 +43,19 @@
 	u16_t snd_queuelen, unsent_oversize;                                   \
 	s32_t unsent_near; /* lwip/ends.c */                                   \
 	u32_t rcv_max, tmr;                                                    \
-	union {                                                                \
-		u32_t rto_end;	  /* of lwIP's timeout of a SYN */             \
-		u32_t min_rtt_us; /* from ESTABLISHED on: recovery/rtt.c */    \
-	};                                                                     \
+	u32_t min_rtt_us; /* recovery/rtt.c */                                 \
 	tcpwnd_size_t bytes_acked;                                             \
 	s16_t rto;                                                             \
 	u8_t dupacks;                                                          \
-	u8_t persist_backoff, persist_probe, persist_cnt;                      \
+	union {                                                                \
+		u8_t persist_backoff; /* lwIP's index of a duration */         \
+		u8_t persist_on;      /* data waits for the window */          \
+	};                                                                     \
+	u8_t persist_probe;                                                    \
+	union {                                                                \
+		u8_t persist_cnt;   /* lwIP's count of ticks */                \
+		u8_t persist_steps; /* doublings and 1; 0: not armed */        \
+	};                                                                     \
 	u8_t keep_cnt_sent;                                                    \
 	u8_t snd_scale : 4, rcv_scale : 4;                                     \
 	u32_t ts_recent; /* TS.Recent, which is as old as tmr */               \
@@ -58,10 +63,7 @@
                                                                                \
 	/* what is rarely looked at */                                         \
 	type *next;                                                            \
-	union {                                                                \
-		u32_t rtseq;	      /* lwIP's, which measures nothing */     \
-		u32_t persist_due_us; /* recovery/persist.c */                 \
-	};                                                                     \
+	u32_t persist_due_us; /* recovery/persist.c, with the three above */   \
 	u32_t rcv_mark, rcv_mark_us;                                           \
 	u32_t keep_idle_s : 20, keep_probes : 8;                               \
 	u32_t keep_intvl_s : 20, last_timer : 8;                               \
@@ -88,9 +90,12 @@
 #define LWIP_PCB_refused_data(pcb) LWIP_PCB_NO(struct pbuf *, NULL)
 /* recovery/rtt.c measures. */
 #define LWIP_PCB_rttest(pcb) LWIP_PCB_NO(u32_t, 0)
+#define LWIP_PCB_rtseq(pcb)  LWIP_PCB_NO(u32_t, 0)
 #define LWIP_PCB_sa(pcb)     LWIP_PCB_NO(s16_t, 0)
 #define LWIP_PCB_sv(pcb)                                                       \
 	LWIP_PCB_NO(s16_t, LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL)
+/* recovery/ repeats data; the timeout of a SYN ends with the handshake. */
+#define LWIP_PCB_rto_end(pcb) LWIP_PCB_NO(u32_t, (pcb)->lastack)
 /* There is no polling, and connections have no priorities. */
 #define LWIP_PCB_polltmr(pcb)	   LWIP_PCB_NO(u8_t, 0)
 #define LWIP_PCB_pollinterval(pcb) LWIP_PCB_NO(u8_t, 0)

@@ -137,8 +137,8 @@ unsigned net_recovery_fill_info(const struct net_conn *conn,
 	out->retransmits = pcb->nrtx;
 	out->probes = (uint8_t)LWIP_MIN(255u, (unsigned)pcb->persist_probe +
 						      pcb->keep_cnt_sent);
-	out->backoff =
-		pcb->persist_cnt ? (uint8_t)(pcb->persist_cnt - 1) : pcb->nrtx;
+	out->backoff = pcb->persist_steps ? (uint8_t)(pcb->persist_steps - 1)
+					  : pcb->nrtx;
 	out->reordering = DUPTHRESH;
 	if (conn->pcb_live)
 		waiting = fill_segments(conn, out);

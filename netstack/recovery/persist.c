@@ -27,18 +27,15 @@
 
 /*
  * The state of the timer lies in the pcb. persist_probe counts probes since the
- * peer was last heard; lwIP sets it to 0 with every segment it takes.
- * persist_cnt is 0 when the timer is off, and lwIP sets it to 0 when a window
- * shuts; else it is one more than the doublings. persist_due_us lies where lwIP
- * would keep the number of the segment it measures a round trip of; it measures
- * none here (edits.py).
+ * peer was last heard; lwIP sets it to 0 with every segment it takes. lwIP sets
+ * persist_steps to 0 when a window shuts.
  */
 static void arm_timer(struct tcp_pcb *pcb, unsigned doublings)
 {
 	const struct net_conn *conn = net_conn_of(pcb);
 
-	pcb->persist_backoff = 1; /* for lwIP it is on, and so not set again */
-	pcb->persist_cnt = (u8_t)(doublings + 1);
+	pcb->persist_on = 1; /* for lwIP it is on, and so not set again */
+	pcb->persist_steps = (u8_t)(doublings + 1);
 	pcb->persist_due_us =
 		net_now_us() + net_rtt_backed_off_us(conn, doublings);
 }
@@ -55,12 +52,12 @@ int64_t net_persist_due_ns(struct net_conn *conn)
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	if (!wanted(pcb)) {
-		pcb->persist_cnt = 0;
+		pcb->persist_steps = 0;
 		return CORO_FOREVER;
 	}
 	if (conn->in_output) /* it is sent before that */
 		return CORO_FOREVER;
-	if (pcb->persist_cnt == 0) {
+	if (pcb->persist_steps == 0) {
 		arm_timer(pcb, 0);
 		net_user_timeout_begin(conn);
 	}
@@ -146,8 +143,8 @@ void net_persist_carrier_returned(struct tcp_pcb *pcb)
 	unsigned timeouts = pcb->state < ESTABLISHED ? 0 : 1;
 
 	pcb->nrtx = LWIP_MIN(pcb->nrtx, timeouts);
-	if (pcb->persist_cnt > 1) {
-		pcb->persist_cnt = 1;
+	if (pcb->persist_steps > 1) {
+		pcb->persist_steps = 1;
 		pcb->persist_due_us = net_now_us();
 	}
 }
@@ -156,11 +153,11 @@ bool net_persist_timeout(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (!wanted(pcb) || conn->in_output || pcb->persist_cnt == 0 ||
+	if (!wanted(pcb) || conn->in_output || pcb->persist_steps == 0 ||
 	    net_us_after(pcb->persist_due_us, net_now_us()))
 		return false;
 	if (pcb->persist_probe >= TCP_MAXRTX ||
-	    (conn->orphaned && pcb->persist_cnt > ORPHAN_MAX)) {
+	    (conn->orphaned && pcb->persist_steps > ORPHAN_MAX)) {
 		net_conn_give_up(conn);
 		return true;
 	}
@@ -169,7 +166,7 @@ bool net_persist_timeout(struct net_conn *conn)
 	if (window_room(pcb) ? send_what_fits(conn, window_room(pcb))
 			     : tcp_keepalive(pcb) == ERR_OK) {
 		pcb->persist_probe++;
-		arm_timer(pcb, LWIP_MIN(pcb->persist_cnt, BACKOFF_MAX));
+		arm_timer(pcb, LWIP_MIN(pcb->persist_steps, BACKOFF_MAX));
 	} else { /* nothing was sent: no reason to wait longer for an answer */
 		pcb->persist_due_us = net_now_us() + RETRY_US;
 	}

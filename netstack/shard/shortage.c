@@ -119,7 +119,7 @@ static bool is_stuck(const struct net_conn *conn)
 	if (!conn->orphaned && conn->rx_tail)
 		return true;
 	return (pcb->unsent || pcb->unacked) &&
-	       (pcb->persist_backoff || pcb->nrtx || pcb->snd_wnd < pcb->mss);
+	       (pcb->persist_on || pcb->nrtx || pcb->snd_wnd < pcb->mss);
 }
 
 static unsigned class_of(const struct net_conn *conn, uint64_t bytes)

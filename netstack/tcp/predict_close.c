@@ -77,7 +77,7 @@ static void move_fin(struct tcp_pcb *pcb, struct tcp_seg *seg)
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	if (pcb->rtime < 0)
 		pcb->rtime = 0;
-	pcb->persist_backoff = 0;
+	pcb->persist_on = 0;
 	pcb->snd_nxt++;
 	pcb->unsent = NULL;
 	tcp_clear_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW | TF_NAGLEMEMERR);

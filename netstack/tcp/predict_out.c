@@ -231,7 +231,7 @@ static inline void move_on(struct tcp_pcb *pcb)
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	if (pcb->rtime < 0)
 		pcb->rtime = 0;
-	pcb->persist_backoff = 0;
+	pcb->persist_on = 0;
 	pcb->snd_nxt += seg->len;
 	pcb->unsent = net_unsent_leave(pcb, seg);
 	if (!pcb->unsent)

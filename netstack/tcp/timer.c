@@ -285,17 +285,17 @@ static void fast_tick(struct net_conn *conn)
 /* lwIP's persist timer is never run: recovery/persist.c is instead. */
 static void slow_tick(struct tcp_pcb *pcb)
 {
-	u8_t shut = pcb->persist_backoff, doublings = pcb->persist_cnt;
+	u8_t shut = pcb->persist_on, doublings = pcb->persist_steps;
 	u8_t probes = pcb->persist_probe;
 
-	pcb->persist_backoff = 0;
+	pcb->persist_on = 0;
 	tcp_ticks--; /* it counts up itself */
 	pcb->last_timer = net_here()->timer_ctr++;
 	tcp_slowtmr();
 	if (!tcp_active_pcbs || pcb->unacked || !pcb->unsent)
 		return;
-	pcb->persist_backoff = shut;
-	pcb->persist_cnt = doublings;
+	pcb->persist_on = shut;
+	pcb->persist_steps = doublings;
 	pcb->persist_probe = probes;
 }
 

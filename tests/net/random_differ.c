@@ -105,12 +105,12 @@ static void add_pcb(const struct tcp_pcb *pcb)
 	FIELD(pcb, rcv_ann_right_edge);
 	FIELD(pcb, rtime);
 	FIELD(pcb, mss);
-	FIELD(pcb, rtseq);
+	FIELD(pcb, persist_due_us);
 	FIELD(pcb, rto);
 	FIELD(pcb, nrtx);
 	FIELD(pcb, dupacks);
 	FIELD(pcb, lastack);
-	FIELD(pcb, rto_end);
+	FIELD(pcb, min_rtt_us);
 	FIELD(pcb, cwnd);
 	FIELD(pcb, ssthresh);
 	FIELD(pcb, bytes_acked);
@@ -123,8 +123,8 @@ static void add_pcb(const struct tcp_pcb *pcb)
 	FIELD(pcb, snd_buf);
 	FIELD(pcb, snd_queuelen);
 	FIELD(pcb, unsent_oversize);
-	FIELD(pcb, persist_cnt);
-	FIELD(pcb, persist_backoff);
+	FIELD(pcb, persist_steps);
+	FIELD(pcb, persist_on);
 	FIELD(pcb, persist_probe);
 	FIELD(pcb, keep_cnt_sent);
 	add_segments("unacked", pcb->unacked);

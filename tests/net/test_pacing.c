@@ -301,7 +301,7 @@ static void test_paced_segments_leave_when_the_cap_is_removed(void **state)
 		net_send(ours, (uint8_t[MSS]){0}, MSS);
 	bottleneck_run(&path, 900);
 	assert_int_equal(path.delivered, 11 * MSS);
-	assert_int_equal(ours->pcb.persist_cnt, 0); /* no shut window */
+	assert_int_equal(ours->pcb.persist_steps, 0); /* no shut window */
 	net_set_pacing_rate(ours, UINT64_MAX);
 	bottleneck_run(&path, 30);
 	assert_int_equal(path.delivered, 17 * MSS);

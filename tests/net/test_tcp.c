@@ -169,7 +169,7 @@ static void test_window_of_65536_keeps_the_persist_timer(void **state)
 	while (peer_next(&s))
 		;
 	net_for_each_conn(remember_pcb);
-	assert_true(only_pcb->persist_backoff > 0);
+	assert_true(only_pcb->persist_on > 0);
 	/* The window is open, but the next segment does not fit cwnd. */
 	only_pcb->snd_wnd = 65536;
 	only_pcb->cwnd = 1;
