@@ -118,6 +118,8 @@ static void close_now(struct net_conn *conn)
 		/* The wait for the peer's FIN begins with the close. */
 		if (conn->pcb.state == FIN_WAIT_2)
 			conn->pcb.tmr = tcp_ticks;
+		/* For lwIP no answer to a probe would count. */
+		ip_reset_option(&conn->pcb, SOF_KEEPALIVE);
 		if (conn->pcb.unsent) /* the port may have had no room */
 			net_conn_queue_output(conn);
 		net_timer_check(conn);

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "netstack/mem/mem.h"
 #include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
@@ -389,6 +390,81 @@ static void test_orphan_probes_are_bounded(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
+/* All objects that there is memory for. */
+static struct held {
+	struct held *next;
+} * held;
+
+static void take_all_memory(void)
+{
+	struct held *object;
+
+	net_mem_set_max(net_mem_bytes());
+	for (unsigned size = 65000; size >= 2 * sizeof(*held); size -= size / 8)
+		while ((object = net_mem_malloc((mem_size_t)size))) {
+			object->next = held;
+			held = object;
+		}
+}
+
+static void free_all_memory(void)
+{
+	struct held *object;
+
+	while ((object = held)) {
+		held = object->next;
+		net_mem_free(object);
+	}
+	net_mem_set_max(UINT64_MAX);
+}
+
+/* A FIN finds no memory, and a probe does. */
+static void close_without_memory(struct net_conn *conn, void *arg)
+{
+	struct pbuf *probe = pbuf_alloc(PBUF_IP, TCP_HLEN, PBUF_RAM);
+
+	assert_int_equal(net_set_keepalive(conn, 2, 1, 3), 0);
+	assert_int_equal(net_recv(conn, got, sizeof(got)), 1);
+	take_all_memory();
+	pbuf_free(probe);
+}
+
+/* The peer answers each probe at once. Returns how many there were. */
+static unsigned answer_probes(struct peer *peer, unsigned ms)
+{
+	unsigned probes = 0;
+	struct segment s;
+
+	while (ms--) {
+		run_ms(1);
+		while (peer_next(&s)) {
+			assert_int_equal(s.flags & PEER_FIN, 0);
+			if (s.seq != peer->rcv) {
+				probes++;
+				peer_send(peer, PEER_ACK, NULL, 0);
+			}
+		}
+	}
+	return probes;
+}
+
+/* lwIP would send a probe at each tick: after a close no answer counts. */
+static void test_close_ends_keepalive_even_without_memory(void **state)
+{
+	struct segment s;
+	struct peer peer;
+
+	serve(close_without_memory);
+	peer_connect(&peer, 1000, 7, 99);
+	peer_send(&peer, PEER_ACK, "x", 1);
+	assert_int_equal(answer_probes(&peer, 20000), 0);
+	free_all_memory();
+	do
+		s = peer_wait(1000);
+	while (!(s.flags & PEER_FIN));
+	assert_int_equal(s.seq, peer.rcv);
+}
+
 static void test_time_wait_is_no_orphan(void **state)
 {
 	struct peer peer;
@@ -415,6 +491,7 @@ int main(int argc, char **argv)
 		T(test_a_delayed_ack_is_never_late),
 		T(test_nagle_holds_back_data_and_no_ack),
 		T(test_keepalive_goes_on_after_our_fin),
+		T(test_close_ends_keepalive_even_without_memory),
 		T(test_data_resets_the_keepalive_count),
 		T(test_too_many_orphans_reset_the_oldest),
 		T(test_new_connection_displaces_an_orphan),

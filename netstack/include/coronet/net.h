@@ -638,8 +638,8 @@ int net_set_pacing_rate(struct net_conn *conn, uint64_t bytes_per_s);
  * without a segment, then one every interval_s seconds, until count of them
  * have not been answered. idle_s and interval_s: 1 to 1,000,000; count: 1 to
  * 255; idle_s + count * interval_s: at most 4,294,967 (49 days). If idle_s is
- * 0, probes are off and the other two are ignored. Returns 0, -EINVAL, -EBADF
- * or -ENOTCONN (the connection has ended).
+ * 0, probes are off and the other two are ignored. net_close() ends them.
+ * Returns 0, -EINVAL, -EBADF or -ENOTCONN (the connection has ended).
  */
 int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 		      unsigned interval_s, unsigned count);
