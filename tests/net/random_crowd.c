@@ -18,6 +18,7 @@
 #define BURST	   4u		/* segments that a client sends at once */
 #define STANDSTILL (8 * SECOND) /* a reader's longest wait for a byte */
 #define RESETS	   4u		/* of a client without an answer */
+#define KEEPALIVE  (2 * SECOND) /* of a client whose connection may be gone */
 
 enum state { AWAY, OPENING, OPEN, GONE };
 
@@ -72,9 +73,10 @@ static void send_segment(struct client *c, uint8_t flags, uint32_t offset,
 
 static void arm_client(struct client *c)
 {
-	c->due = c->una == c->next && c->state == OPEN && !c->fin_sent
-			 ? NEVER
-			 : crowd.now + c->rto;
+	if (c->una != c->next || c->state != OPEN || c->fin_sent)
+		c->due = crowd.now + c->rto;
+	else
+		c->due = crowd.draw.drop_every ? crowd.now + KEEPALIVE : NEVER;
 }
 
 /* The FIN comes when all data was sent, and all that was asked for has come. */
@@ -148,6 +150,8 @@ static void time_out(struct client *c)
 				send_reset(c, c->iss + 1 + c->una);
 			break;
 		}
+		if (c->una == c->next && !c->fin_sent)
+			send_ack(c); /* a keepalive */
 		c->next = c->una;
 		c->fin_sent = false;
 		if (c->next < c->end && c->next == c->edge) /* a probe */
@@ -252,6 +256,8 @@ static void take_reset(struct client *c, const struct segment *s)
 		leave_crowd(c);
 		return;
 	}
+	if (!is_new && c->state == OPEN)
+		send_ack(c); /* RFC 5961 3.2 */
 	if (!is_new && c->state != OPENING)
 		return;
 	if (!crowd.may_reset)

@@ -26,7 +26,9 @@ struct packet {
 
 static struct packet packets[PACKETS]; /* in the order of delivery */
 static unsigned first, n_packets;
-static int64_t asked, asked_due; /* for the stack's MAC address */
+#define QUOTED 48u
+static uint8_t last_packet[QUOTED]; /* its beginning, of the stack's */
+static int64_t asked, asked_due;    /* for the stack's MAC address */
 
 static const uint8_t stack_ip6[16] = {0xfd, [15] = 1};
 static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
@@ -210,58 +212,6 @@ static void ask_neighbour(void)
 		ask_arp();
 }
 
-/* A router reports its MTU, with the header and eight bytes of the packet. */
-static void report_mtu4(const uint8_t *frame)
-{
-	uint8_t report[34 + 8 + 28] = {0}, *icmp = report + 34;
-	uint16_t sum;
-
-	put_ip4(report, 0, 36, 1);
-	icmp[0] = 3;
-	icmp[1] = 4;
-	put16(icmp + 6, crowd.draw.path_mtu);
-	memcpy(icmp + 8, frame + 14, 28);
-	sum = (uint16_t)~glue_sum_fold(glue_sum_add(0, icmp, 36));
-	memcpy(icmp + 2, &sum, 2);
-	travel(true, report, sizeof(report));
-}
-
-/* RFC 4443 3.2. */
-static void report_mtu6(const uint8_t *frame)
-{
-	uint8_t report[54 + 8 + 60] = {0}, *icmp = report + 54;
-
-	put_ip6(report, 0, 68, 58);
-	icmp[0] = 2;
-	put32(icmp + 4, crowd.draw.path_mtu);
-	memcpy(icmp + 8, frame + 14, 60);
-	put_sum(report, 58, 68, 2);
-	travel(true, report, sizeof(report));
-}
-
-static void report_mtu(const uint8_t *frame)
-{
-	if (crowd.draw.ip6)
-		report_mtu6(frame);
-	else
-		report_mtu4(frame);
-}
-
-void crowd_take(const uint8_t *frame, unsigned len)
-{
-	if (get16(frame + 12) == 0x0806)
-		take_arp(frame);
-	else if (is_neighbour_discovery(frame))
-		take_nd(frame);
-	else if (crowd.draw.mtu_at && crowd.now >= crowd.draw.mtu_at &&
-		 len > 14 + crowd.draw.path_mtu)
-		report_mtu(frame);
-	else
-		travel(false, frame, len);
-}
-
-/* ---- delivery ---- */
-
 /* Returns the bytes of the TCP segment in a frame; 0: there is none. */
 static unsigned segment_len(const uint8_t *frame)
 {
@@ -276,6 +226,97 @@ static unsigned segment_len(const uint8_t *frame)
 		return 0;
 	}
 }
+
+/* ---- errors that routers report ---- */
+
+/* Quotes the beginning of a packet of the stack's (RFC 792, RFC 4443 2.4). */
+static void send_error(const uint8_t *packet, unsigned quoted, uint8_t type,
+		       uint8_t code, uint32_t value)
+{
+	uint8_t report[54 + 8 + 60] = {0}, *icmp = report + header();
+	uint16_t sum;
+
+	if (crowd.draw.ip6)
+		put_ip6(report, 0, 8 + quoted, 58);
+	else
+		put_ip4(report, 0, 8 + quoted, 1);
+	icmp[0] = type;
+	icmp[1] = code;
+	put32(icmp + 4, value);
+	memcpy(icmp + 8, packet, quoted);
+	if (crowd.draw.ip6) {
+		put_sum(report, 58, 8 + quoted, 2);
+	} else {
+		sum = (uint16_t)~glue_sum_fold(
+			glue_sum_add(0, icmp, 8 + quoted));
+		memcpy(icmp + 2, &sum, 2);
+	}
+	travel(true, report, header() + 8 + quoted);
+}
+
+/* A router reports an MTU, with the header and the ports. */
+static void report_mtu(const uint8_t *packet, unsigned quoted, uint32_t mtu)
+{
+	if (crowd.draw.ip6)
+		send_error(packet, quoted, 2, 0, mtu);
+	else
+		send_error(packet, quoted, 3, 4, mtu & 0xffff);
+}
+
+/* For another segment, another port, cut off, or with another cause. */
+void crowd_forge_error(void)
+{
+	static const uint8_t types[2][5] = {{3, 4, 5, 11, 12},
+					    {1, 3, 4, 100, 255}};
+	uint8_t packet[QUOTED];
+	unsigned ip = header() - 14;
+	uint32_t mtu = rng_below(&crowd.rng, 1500);
+
+	if (!last_packet[0])
+		return;
+	memcpy(packet, last_packet, sizeof(packet));
+	switch (rng_below(&crowd.rng, 4)) {
+	case 0:
+		put32(packet + ip + 4, get32(packet + ip + 4) + 0x40000000);
+		report_mtu(packet, ip + 8, mtu);
+		break;
+	case 1:
+		put16(packet + ip, rng_below(&crowd.rng, 65536));
+		report_mtu(packet, ip + 8, mtu);
+		break;
+	case 2:
+		report_mtu(packet, rng_below(&crowd.rng, ip + 8), mtu);
+		break;
+	case 3: /* right, but for the cause (RFC 5927 4) */
+		send_error(packet, ip + 8,
+			   types[crowd.draw.ip6][rng_below(&crowd.rng, 5)],
+			   (uint8_t)rng_below(&crowd.rng, 4),
+			   (uint32_t)rng_next(&crowd.rng));
+	}
+}
+
+/* Only a segment of TCP is worth a forged error. */
+static void keep_last(const uint8_t *frame, unsigned len)
+{
+	if (segment_len(frame) && len >= 14 + QUOTED)
+		memcpy(last_packet, frame + 14, QUOTED);
+}
+
+void crowd_take(const uint8_t *frame, unsigned len)
+{
+	if (get16(frame + 12) == 0x0806)
+		take_arp(frame);
+	else if (is_neighbour_discovery(frame))
+		take_nd(frame);
+	else if (crowd.draw.mtu_at && crowd.now >= crowd.draw.mtu_at &&
+		 len > 14 + crowd.draw.path_mtu)
+		report_mtu(frame + 14, header() - 14 + 8, crowd.draw.path_mtu);
+	else
+		travel(false, frame, len);
+	keep_last(frame, len);
+}
+
+/* ---- delivery ---- */
 
 static void deliver(const struct packet *packet)
 {

@@ -1,6 +1,7 @@
 /* The applications of a crowd: an echo, and one that sends before it reads. */
 #include "tests/net/random_shards.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #define CHUNK 16384u
@@ -35,6 +36,15 @@ static long echo_once(struct net_conn *conn, uint16_t port, uint32_t offset,
 	return net_send_all(conn, room, (size_t)n);
 }
 
+/* A call that found no memory: the client is not to take it for the end. */
+static void abort_conn(struct net_conn *conn, long err)
+{
+	if (err == -ENOMEM && !crowd.draw.budget)
+		crowd_violated("no memory, without a budget");
+	crowd.may_reset |= err == -ENOMEM;
+	net_abort(conn);
+}
+
 void echo_views_or_copies(struct net_conn *conn, void *arg)
 {
 	uint16_t port = net_peer_addr(conn).port;
@@ -47,7 +57,7 @@ void echo_views_or_copies(struct net_conn *conn, void *arg)
 	while ((n = echo_once(conn, port, offset, room)) > 0)
 		offset += (uint32_t)n;
 	if (n < 0)
-		net_abort(conn);
+		abort_conn(conn, n);
 	free(room);
 }
 
@@ -72,7 +82,7 @@ void send_then_read(struct net_conn *conn, void *arg)
 		crowd_compare("the talker", port, offset, room, (size_t)n);
 		offset += (uint32_t)n;
 	}
-	if (n < 0) /* no memory: the client is not to take it for the end */
-		net_abort(conn);
+	if (n < 0)
+		abort_conn(conn, n);
 	free(room);
 }

@@ -12,6 +12,8 @@
 
 #include <coronet/coro_io.h>
 
+#include "netstack/api/api.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/random_lives.h"
 #include "tests/net/random_queue.h"
 
@@ -26,7 +28,7 @@ struct crowd crowd;
 bool verbose;
 
 static struct net_stack *stacks[SHARDS_MAX];
-static int64_t paused_until[SHARDS_MAX], next_pause;
+static int64_t paused_until[SHARDS_MAX], next_pause, next_drop, next_forgery;
 
 /* ---- in place of the stack's clock, and of its threads ---- */
 
@@ -91,6 +93,15 @@ static void draw_crowd(uint64_t seed, struct crowd_draw *d)
 		d->pause_for = (int64_t)rng_log(&rng, 1, 1000) * MS;
 	}
 	d->ip6 = rng_chance(&rng, 500);
+	d->rmem_max = d->wmem_max = SEND_ROOM;
+	if (rng_chance(&rng, 300))
+		d->rmem_max = rng_log(&rng, SEND_ROOM, 1u << 30);
+	if (rng_chance(&rng, 200))
+		d->wmem_max = rng_log(&rng, SEND_ROOM, 1u << 30);
+	if (rng_chance(&rng, 300))
+		d->drop_every = (int64_t)rng_log(&rng, 50, 2000) * MS;
+	if (rng_chance(&rng, 300))
+		d->forge_every = (int64_t)rng_log(&rng, 1, 1000) * MS;
 	if (d->ip6) {
 		d->mss = LWIP_MIN(d->mss, 1440);
 		if (d->path_mtu) /* RFC 8200 5: at least 1280 */
@@ -102,12 +113,15 @@ static void print_draw(const struct crowd_draw *d)
 {
 	printf("seed %llu: IPv%u, %u shards, %u readers, %u mutes, queue %u, "
 	       "delay %.3f ms, loss %u, mss %u, step %.3f ms, budget %llu, "
-	       "mtu %u at %.0f ms, pauses of %.0f ms each %.0f ms\n",
+	       "mtu %u at %.0f ms, pauses of %.0f ms each %.0f ms, drops each "
+	       "%.0f ms, forged errors each %.0f ms, rmem %llu, wmem %llu\n",
 	       (unsigned long long)d->seed, d->ip6 ? 6 : 4, d->shards,
 	       d->readers, d->mutes, d->queue, (double)d->delay / 1e6, d->loss,
 	       d->mss, (double)d->step / 1e6, (unsigned long long)d->budget,
 	       d->path_mtu, (double)d->mtu_at / 1e6, (double)d->pause_for / 1e6,
-	       (double)d->pause_every / 1e6);
+	       (double)d->pause_every / 1e6, (double)d->drop_every / 1e6,
+	       (double)d->forge_every / 1e6, (unsigned long long)d->rmem_max,
+	       (unsigned long long)d->wmem_max);
 }
 
 void crowd_violated(const char *what, ...)
@@ -176,7 +190,8 @@ static void open_shards(void)
 	opts.poll = NET_POLL_BUSY;
 	opts.watchdog_ms = 0;
 	opts.max_conns = 4096;
-	opts.wmem_max = SEND_ROOM;
+	opts.rmem_max = d->rmem_max;
+	opts.wmem_max = d->wmem_max;
 	opts.log_level = "error";
 	if (net_program_open(&opts) < 0)
 		crowd_violated("no program: %s", opts.error);
@@ -248,6 +263,55 @@ static void pause_some(void)
 		paused_until[rng_below(&crowd.rng, d->shards)] = crowd.now + ns;
 }
 
+static struct net_conn *victim;
+static unsigned passed_over; /* connections before the victim */
+
+static void choose_victim(struct net_conn *conn)
+{
+	if (!victim && passed_over-- == 0)
+		victim = conn;
+}
+
+/* As an operator does with coronet-ctl drop. */
+static void drop_one(unsigned shard)
+{
+	victim = NULL;
+	enter_shard(shard);
+	if (stacks[shard]->n_conns) {
+		passed_over = rng_below(&crowd.rng, stacks[shard]->n_conns);
+		net_for_each_conn(choose_victim);
+	}
+	if (victim) {
+		net_conn_drop(victim);
+		crowd.may_reset = true;
+	}
+	leave_shard(shard);
+}
+
+static bool is_event_due(int64_t *next, int64_t every)
+{
+	if (!every || crowd.now < *next)
+		return false;
+	*next = crowd.now + 1 +
+		(int64_t)(rng_next(&crowd.rng) % (uint64_t)(2 * every));
+	return true;
+}
+
+static void disturb_some(void)
+{
+	const struct crowd_draw *d = &crowd.draw;
+	unsigned shard;
+
+	pause_some();
+	if (is_event_due(&next_forgery, d->forge_every))
+		crowd_forge_error();
+	if (!is_event_due(&next_drop, d->drop_every))
+		return;
+	shard = rng_below(&crowd.rng, d->shards);
+	if (paused_until[shard] <= crowd.now)
+		drop_one(shard);
+}
+
 static bool is_idle(unsigned shard)
 {
 	return !coro_sched_ready(stacks[shard]->sched) &&
@@ -301,7 +365,7 @@ static void run_round(void)
 {
 	bool idle;
 
-	pause_some();
+	disturb_some();
 	crowd_run();
 	idle = run_shards();
 	queue_take(take_sent);
@@ -336,6 +400,16 @@ static void check_pool(void)
 			       frames_held());
 }
 
+/* The last frames may be on their way from one shard to another. */
+static void empty_rings(void)
+{
+	memset(paused_until, 0, sizeof(paused_until));
+	for (unsigned i = 0; i < 4; i++) {
+		run_shards();
+		queue_take(take_sent);
+	}
+}
+
 static void live_one(uint64_t seed)
 {
 	memset(&crowd, 0, sizeof(crowd));
@@ -345,6 +419,8 @@ static void live_one(uint64_t seed)
 	crowd.rng.state = seed ^ UINT64_C(0xc503d00000);
 	crowd.now = SECOND;
 	next_pause = crowd.now + crowd.draw.pause_every;
+	next_drop = crowd.now + crowd.draw.drop_every;
+	next_forgery = crowd.now + crowd.draw.forge_every;
 	seed_entropy(seed);
 	open_shards();
 	crowd_begin();
@@ -360,6 +436,7 @@ static void live_one(uint64_t seed)
 			crowd_violated("no end: %u clients are left",
 				       crowd.alive);
 	}
+	empty_rings();
 	close_shards();
 }
 

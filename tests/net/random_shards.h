@@ -39,7 +39,10 @@ struct crowd_draw {
 	unsigned path_mtu; /* after mtu_at */
 	int64_t mtu_at;
 	int64_t pause_every, pause_for; /* of one shard or of all */
-	int64_t step;			/* between two rounds */
+	int64_t drop_every;  /* coronet-ctl drop, of any connection */
+	int64_t forge_every; /* an ICMP error that is not true */
+	uint64_t rmem_max, wmem_max;
+	int64_t step; /* between two rounds */
 };
 
 enum client_kind {
@@ -61,7 +64,7 @@ struct crowd {
 	uint64_t lost;	   /* and that had none */
 	unsigned held;	   /* frames, by connections */
 	uint64_t digest;   /* of all frames that the stack sent */
-	bool may_reset;	   /* memory is short: the stack may reset */
+	bool may_reset;	   /* memory is short, or a connection was dropped */
 };
 extern struct crowd crowd;
 
@@ -95,6 +98,8 @@ bool crowd_is_stuck(void);
 void crowd_path_begin(void);
 /* Takes a frame that the stack has sent. */
 void crowd_take(const uint8_t *frame, unsigned len);
+/* Sends an ICMP error that quotes the last segment of the stack, wrongly. */
+void crowd_forge_error(void);
 /* Sends a client's segment. */
 void crowd_send(unsigned host, const struct segment *s);
 /* Delivers what is due, and asks for the stack's MAC address each second. */
