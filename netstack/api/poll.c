@@ -76,7 +76,8 @@ static unsigned udp_events(const struct net_udp *udp)
 		return NET_GONE;
 	if (udp->cancelled)
 		return NET_FAILED | NET_READABLE | NET_WRITABLE;
-	return NET_WRITABLE | (udp->rx_head || udp->err ? NET_READABLE : 0);
+	return (udp->room.port ? 0 : NET_WRITABLE) |
+	       (udp->rx_head || udp->err ? NET_READABLE : 0);
 }
 
 unsigned net_udp_ready(const struct net_udp *udp, unsigned events)

@@ -62,7 +62,8 @@ static void on_news(struct net_udp *udp, struct net_udp_watch *watch)
 
 	if (!d->lacks_room)
 		events &= ~(unsigned)WRITABLE;
-	d->lacks_room = false;
+	if (events & WRITABLE)
+		d->lacks_room = false;
 	net_sock_notify(d->sock, events);
 }
 
@@ -244,8 +245,10 @@ unsigned net_dgram_events(struct net_sock *sock)
 {
 	const struct net_dgram *d = sock->dgram;
 	struct net_datagram first;
-	unsigned events = WRITABLE;
+	unsigned events = 0;
 
+	if (!d->udp || net_udp_ready(d->udp, NET_WRITABLE) & NET_WRITABLE)
+		events |= WRITABLE;
 	if (d->udp && net_udp_peek(d->udp, &first) == 0)
 		events |= READABLE;
 	if (d->udp && net_udp_error(d->udp, false) < 0)

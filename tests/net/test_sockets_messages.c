@@ -482,6 +482,38 @@ static void test_sender_waits_for_room_on_the_link(void **state)
 	assert_true(datagram_next(&sent));
 }
 
+static void refused_step(void)
+{
+	nonblocking_step();
+	assert_int_equal(events_of(fd), 0);
+}
+
+static void writable_step(void)
+{
+	struct pollfd p = {.fd = fd, .events = POLLOUT};
+
+	assert_int_equal(poll(&p, 1, -1), 1);
+	assert_int_equal(p.revents, POLLOUT);
+}
+
+/* Otherwise a program that polls for room would spin. */
+static void
+test_refused_sender_is_not_writable_until_there_is_room(void **state)
+{
+	run_call(open_connected);
+	run_call(full_link_step);
+	assert_true(datagram_next(&sent));
+	fake_tx_budget = 0;
+	run_call(refused_step);
+	begin_call(writable_step);
+	peer_says("x"); /* other news */
+	run_ms(3);
+	assert_int_equal(ended, 0);
+	fake_tx_budget = -1;
+	run_ms(3);
+	assert_int_equal(ended, 1);
+}
+
 static int set;
 static struct epoll_event event;
 
@@ -589,6 +621,7 @@ int main(void)
 		TD(test_sendmmsg_stops_at_the_first_error),
 		TD(test_two_coroutines_wait_on_one_socket),
 		TD(test_sender_waits_for_room_on_the_link),
+		TD(test_refused_sender_is_not_writable_until_there_is_room),
 		TD(test_each_datagram_is_an_edge),
 		TD(test_full_queue_drops_and_goes_on),
 		TD(test_without_memory_a_socket_is_not_opened),
