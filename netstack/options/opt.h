@@ -25,6 +25,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/socket.h>
 
 #define OPT_EXIT_USAGE 2
@@ -250,9 +251,22 @@ void opt_use_place(opt_place_fn *place);
 /*
  * To be called by a program's parser on ARGP_KEY_INIT: makes a wrong option end
  * with OPT_EXIT_USAGE, without argp's second line. The program exits with that
- * status when argp_parse() then returns an error.
+ * status when argp_parse() then returns an error. --help is written to a stream
+ * of opt_open_help().
  */
 void opt_begin(struct argp_state *state);
+
+/* ---- opt_help.c ---- */
+
+/*
+ * Returns a stream for argp's --help that passes the text on to `out`, with the
+ * left margins that argp misplaces in front of their lines; `out` itself
+ * without memory for that. There is one such stream at a time; it need not be
+ * closed.
+ */
+FILE *opt_open_help(FILE *out);
+
+/* ---- opt_argp.c, continued ---- */
 
 /* Prints opt_refuse()'s line after the program's name, and exits. */
 __attribute__((noreturn)) void

@@ -66,6 +66,8 @@ void opt_begin(struct argp_state *state)
 	 * print its "Try ..." here; argp_parse() then returns an error.
 	 */
 	state->err_stream = NULL;
+	if (state->out_stream == stdout)
+		state->out_stream = opt_open_help(stdout);
 }
 
 /* Not argp_failure(): a parent may have silenced argp's own stream. */
