@@ -1,6 +1,6 @@
 /*
- * coronet-ctl: looks into a running program by its control socket, and steers
- * it. Every command is a line of the table below.
+ * coronet-ctl: queries and controls a running program over its control socket.
+ * Every command is a row of the table below.
  */
 #include <argp.h>
 #include <errno.h>
@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <coronet/net_stack.h>
 
 #include "apps/ctl/coronet_ctl_priv.h"
 #include "apps/ctl/ctl_print.h"
@@ -283,7 +285,7 @@ static int run_addr(struct ctl *ctl, const struct command *command)
 static const struct command commands[] = {
 	{.name = "conns",
 	 .arguments = "[FILTERS]",
-	 .help = "connections, as ss -ti has them",
+	 .help = "list connections, in the form of ss -ti",
 	 .run = run_list,
 	 .request = "/coronet/conns",
 	 .key = "conns",
@@ -293,7 +295,7 @@ static const struct command commands[] = {
 	 .arguments = "ID",
 	 .least = 1,
 	 .most = 1,
-	 .help = "all that is known of one connection",
+	 .help = "show everything about one connection",
 	 .run = run_object,
 	 .request = "/coronet/conn"},
 	{.name = "drop",
@@ -303,67 +305,72 @@ static const struct command commands[] = {
 	 .help = "reset a connection",
 	 .run = run_drop,
 	 .request = "/coronet/drop"},
-	LIST("udp", "udp", udp_columns, "UDP sockets: queues, drops"),
+	LIST("udp", "udp", udp_columns,
+	     "list UDP sockets, their queues and drops"),
 	LIST("listeners", "listeners", listener_columns,
-	     "listeners and their addresses"),
-	LIST("shards", "shards", shard_columns, "shards and what they count"),
-	LIST("coros", "coros", coro_columns, "coroutines, and where they wait"),
-	LIST("mem", "mem", mem_columns, "budgets of memory, and its holders"),
-	LIST("neigh", "neigh", neigh_columns, "neighbours, ARP and IPv6"),
-	LIST("routes", "routes", route_columns, "networks and gateways"),
-	LIST("addr", "addrs", addr_columns, "the stack's addresses"),
+	     "list listeners and their addresses"),
+	LIST("shards", "shards", shard_columns,
+	     "list shards and their main counters"),
+	LIST("coros", "coros", coro_columns,
+	     "list coroutines, and where they wait"),
+	LIST("mem", "mem", mem_columns,
+	     "show memory budgets, and what uses memory"),
+	LIST("neigh", "neigh", neigh_columns, "list neighbours (ARP, IPv6)"),
+	LIST("routes", "routes", route_columns,
+	     "list networks, routes and gateways"),
+	LIST("addr", "addrs", addr_columns, "list the stack's addresses"),
 	{.name = "addr add",
 	 .arguments = "ADDRESS/BITS [dev N]",
 	 .least = 1,
 	 .most = 3,
-	 .help = "add one, on the N-th link (default 1)",
+	 .help = "add an address to link N (default 1)",
 	 .run = run_addr,
 	 .request = "/coronet/addr.add"},
 	{.name = "addr del",
 	 .arguments = "ADDRESS/BITS [dev N]",
 	 .least = 1,
 	 .most = 3,
-	 .help = "remove one; its connections stay",
+	 .help = "remove an address; its connections stay",
 	 .run = run_addr,
 	 .request = "/coronet/addr.del"},
 	{.name = "links",
 	 .arguments = "",
-	 .help = "ports, queues, drivers' counters",
+	 .help = "show ports, queues, drivers' counters",
 	 .run = run_object,
 	 .request = "/coronet/links",
 	 .key = "links"},
 	{.name = "log.level",
 	 .arguments = "",
-	 .help = "components of the log, their levels",
+	 .help = "show the log's components and levels",
 	 .run = run_object,
 	 .request = "/coronet/log.level"},
 	{.name = "set log.level",
 	 .arguments = "[COMPONENT=]LEVEL",
 	 .least = 1,
 	 .most = 1,
-	 .help = "set levels, as in coronet.conn=info",
+	 .help = "set log levels, as in coronet.conn=info",
 	 .run = run_object,
 	 .request = "/coronet/log.level"},
 	{.name = "set log.reopen",
 	 .arguments = "",
-	 .help = "reopen the log's file, after it was moved",
+	 .help = "reopen the log file after it was moved",
 	 .run = run_object,
 	 .request = "/coronet/log.reopen"},
 	{.name = "metrics",
 	 .arguments = "",
-	 .help = "where the page for Prometheus is",
+	 .help = "show where the page for Prometheus is",
 	 .run = run_object,
 	 .request = "/coronet/metrics.address"},
 	{.name = "set metrics",
 	 .arguments = "ADDRESS:PORT|off",
 	 .least = 1,
 	 .most = 1,
-	 .help = "serve it there, the kernel's or the stack's",
+	 .help = "serve the page at this address; off: end it",
 	 .run = run_object,
 	 .request = "/coronet/metrics.address"},
 	{.name = "exception",
 	 .arguments = "",
-	 .help = "what the kernel gets of each link",
+	 .help = "show what the kernel gets of each link",
 	 .run = run_list,
 	 .request = "/coronet/exception",
 	 .key = "exceptions",
@@ -372,46 +379,46 @@ static const struct command commands[] = {
 	 .arguments = "[LINK,]RULE|off",
 	 .least = 1,
 	 .most = 1,
-	 .help = "set it; RULE as --exception takes it",
+	 .help = "set this RULE, in the form of --exception",
 	 .run = run_object,
 	 .request = "/coronet/exception"},
 	{.name = "trace.conns",
 	 .arguments = "",
-	 .help = "how many connections keep their events",
+	 .help = "show how many connections keep events",
 	 .run = run_object,
 	 .request = "/coronet/trace.conns"},
 	{.name = "set trace.conns",
 	 .arguments = "N",
 	 .least = 1,
 	 .most = 1,
-	 .help = "from now on, of those that begin",
+	 .help = "set that number, for later connections",
 	 .run = run_object,
 	 .request = "/coronet/trace.conns"},
 	{.name = "capture",
 	 .arguments = "FILE [FILTER]",
 	 .least = 1,
 	 .most = CTL_MAX_WORDS,
-	 .help = "write packets to FILE; FILTER as tcpdump's",
+	 .help = "write packets; FILTER in tcpdump's syntax",
 	 .run = ctl_run_capture,
 	 .takes = CTL_LIMITS},
 	{.name = "capture status",
 	 .arguments = "",
-	 .help = "the state of the capture, or of the last one",
+	 .help = "show the state of the last capture",
 	 .run = run_object,
 	 .request = "/coronet/capture"},
 	{.name = "capture stop",
 	 .arguments = "",
-	 .help = "end it, once its file is complete",
+	 .help = "end the capture, and wait for its file",
 	 .run = ctl_run_capture_stop},
 	{.name = "trace",
 	 .arguments = "[PEER] [FILTERS]",
 	 .most = 1,
-	 .help = "what happens to PEER's connections, live",
+	 .help = "show live what PEER's connections do",
 	 .run = ctl_run_trace,
 	 .takes = CTL_TRACE},
 	{.name = "backends",
 	 .arguments = "",
-	 .help = "coronet-proxy's, and the queue for them",
+	 .help = "list coronet-proxy's backends, their queue",
 	 .run = ctl_run_backends},
 	{.name = "backend",
 	 .arguments = "NAME [drain|ready|down]",
@@ -421,13 +428,13 @@ static const struct command commands[] = {
 	 .run = ctl_run_backend},
 	{.name = "reload",
 	 .arguments = "",
-	 .help = "have coronet-proxy read its files again",
+	 .help = "make coronet-proxy read its files again",
 	 .run = ctl_run_reload},
 	{.name = "ask",
 	 .arguments = "/COMMAND[,PARAMETERS]",
 	 .least = 1,
 	 .most = 1,
-	 .help = "any command; / lists them",
+	 .help = "send any command; / lists them",
 	 .run = run_ask},
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -466,8 +473,8 @@ static const struct command *choose(struct argp_state *state,
 
 	if (!c) {
 		argp_failure(state, 2, 0,
-			     "'%s' is no command; coronet-ctl --help lists "
-			     "them",
+			     "unknown command '%s'; coronet-ctl --help lists "
+			     "the commands",
 			     ctl->words[0]);
 		return NULL;
 	}
@@ -562,8 +569,8 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (ctl->n_words == 0)
 			argp_failure(state, 2, 0,
-				     "no command; coronet-ctl --help lists "
-				     "them");
+				     "a command is missing; coronet-ctl --help "
+				     "lists the commands");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -617,16 +624,17 @@ int main(int argc, char **argv)
 		 "Control socket of the program (default: the one in "
 		 "$RUNTIME_DIRECTORY)",
 		 0},
-		{"json", OPT_JSON, NULL, 0, "Print JSON; lists are one array",
+		{"json", OPT_JSON, NULL, 0, "Print JSON; a list is one array",
 		 0},
 		{"peer", OPT_PEER, "ADDRESS[/BITS]", 0,
-		 "Only connections of these peers", 0},
+		 "Show only connections of these peers", 0},
 		{"port", OPT_PORT, "N", 0,
-		 "Only connections with this port, local or remote", 0},
+		 "Show only connections with this port, local or remote", 0},
 		{"state", OPT_STATE, "NAME", 0,
-		 "Only connections in this TCP state", 0},
+		 "Show only connections in this TCP state", 0},
 		{"handler", OPT_OF, "NAME", 0,
-		 "Only connections whose handler's name begins with NAME", 0},
+		 "Show only connections whose handler's name begins with NAME",
+		 0},
 		{"bytes", OPT_BYTES, "SIZE", 0,
 		 "Maximum size of a capture's file, as in 10M "
 		 "(default " TEXT_OF(NET_CAPTURE_MIB) "M)",
@@ -647,7 +655,7 @@ int main(int argc, char **argv)
 		.options = options,
 		.parser = parse_key,
 		.args_doc = "COMMAND [ARGUMENT...]",
-		.doc = "Looks into a running coronet program, and steers it.\v",
+		.doc = "Queries and controls a running coronet program.\v",
 		.help_filter = help_filter,
 	};
 	struct ctl ctl = {.path = default_path()};
@@ -666,9 +674,9 @@ int main(int argc, char **argv)
 		command = choose(&state, &ctl);
 	}
 	if (!ctl.path) {
-		fprintf(stderr, "coronet-ctl: which program? name its socket "
-				"with --control PATH, or set RUNTIME_DIRECTORY "
-				"as its unit does\n");
+		fprintf(stderr, "coronet-ctl: no control socket is named: use "
+				"--control PATH, or set RUNTIME_DIRECTORY as "
+				"the program's unit does\n");
 		return 2;
 	}
 	if (ctl_open(&ctl.client, ctl.path) < 0)

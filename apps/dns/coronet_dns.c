@@ -219,7 +219,7 @@ static const struct opt rows[] = {
 	 .help = "Serve this zone from a file in the format of RFC 1035 "
 		 "(repeatable); SIGHUP reads the files again"},
 	{"port", OPT_NUMBER, AT(port), "PORT", "53", 1, 65535,
-	 .help = "Answer at this port, over UDP and TCP"},
+	 .help = "Answer queries at this port, over UDP and TCP"},
 	{"rate-limit", OPT_NUMBER, AT(rate_limit), "N", "0", 1, 1000000,
 	 .or_zero = true, .example = "200",
 	 .help = "Maximum number of answers a second over UDP to one IPv4 /24 "
@@ -227,7 +227,7 @@ static const struct opt rows[] = {
 	{"rate-slip", OPT_NUMBER, AT(rate_slip), "N", "2", 0, 100,
 	 .help = "With --rate-limit: one in N answers beyond the limit is sent "
 		 "truncated, so that the client asks over TCP; the others are "
-		 "dropped (0: all)"},
+		 "dropped; 0: all are dropped"},
 	{"idle-timeout", OPT_SECONDS, AT(idle_ns), "SECONDS", "10", MIN_NS,
 	 OPT_DAY_NS,
 	 .help = "Time that a TCP client has for its next query to arrive"},

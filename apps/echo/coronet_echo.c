@@ -96,7 +96,7 @@ static const struct opt rows[] = {
 	{"port", OPT_NUMBER, AT(port), "N", "7777", 1, 65535,
 	 .help = "Listen on this port", .letter = 'p'},
 	{"udp", OPT_FLAG, AT(udp),
-	 .help = "Also echo datagrams of UDP to this port"},
+	 .help = "Also echo UDP datagrams that arrive at --port"},
 	{"max-clients", OPT_NUMBER, AT(limits.clients), "N", NULL, 1, 4000000,
 	 .help = "Maximum number of clients at a time; SYNs beyond it are "
 		 "dropped, so that clients retry (default: limited by "
@@ -136,8 +136,8 @@ int main(int argc, char **argv)
 		.parser = parse_key,
 		.help_filter = echo_opts_help,
 		.doc = "TCP and UDP echo server on coronet: DPDK, lwIP, one "
-		       "coroutine "
-		       "a connection.\vWords after -- go to DPDK's EAL.",
+		       "coroutine per connection.\vWords after -- go to DPDK's "
+		       "EAL.",
 		.children = children,
 	};
 	static struct echo_opts opts;

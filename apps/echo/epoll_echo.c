@@ -369,7 +369,8 @@ int main(int argc, char **argv)
 {
 	static const struct kernel_echo server = {
 		.name = "epoll-echo",
-		.doc = "Echoes what it receives, through the kernel's sockets "
+		.doc = "Sends back what it receives, through the kernel's "
+		       "sockets "
 		       "and epoll.",
 		.open = worker_open,
 		.serve = run_worker,

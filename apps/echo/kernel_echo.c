@@ -198,7 +198,7 @@ static const struct opt rows[] = {
 	{"port", OPT_NUMBER, AT(port), "PORT", "7777", 0, UINT16_MAX,
 	 .help = "Listen on this port (default {default}; 0: any free port)"},
 	{"udp", OPT_FLAG, AT(udp),
-	 .help = "Echo datagrams of UDP, not TCP's streams"},
+	 .help = "Echo UDP datagrams instead of TCP streams"},
 };
 
 /* Checks what is known only after all options. */

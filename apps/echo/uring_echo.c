@@ -501,7 +501,8 @@ int main(int argc, char **argv)
 {
 	static const struct kernel_echo server = {
 		.name = "uring-echo",
-		.doc = "Echoes what it receives, through the kernel's sockets "
+		.doc = "Sends back what it receives, through the kernel's "
+		       "sockets "
 		       "and io_uring.",
 		.check = check_uring,
 		.open = worker_open,

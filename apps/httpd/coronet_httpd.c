@@ -124,18 +124,19 @@ static const struct opt rows[] = {
 		 "the built-in ones (default " DEFAULT_TYPES ", if it exists)"},
 	{"rescan", OPT_SECONDS, AT(rescan_ns), "SECONDS", "1", MIN_NS,
 	 OPT_DAY_NS, .or_zero = true,
-	 .help = "Check the files for changes at this interval; 0: only on "
-		 "SIGHUP"},
+	 .help = "Check the files of --root for changes at this interval; 0: "
+		 "only on SIGHUP"},
 	{"idle-timeout", OPT_SECONDS, AT(idle_ns), "SECONDS", "60", MIN_NS,
 	 OPT_DAY_NS,
-	 .help = "Close connections that are idle this long between requests"},
+	 .help = "Close connections that are idle for this long between "
+		 "requests"},
 	{"header-timeout", OPT_SECONDS, AT(header_ns), "SECONDS", "10", MIN_NS,
 	 OPT_DAY_NS,
-	 .help = "Time allowed for a request to arrive, with its body"},
+	 .help = "Time allowed for a request and its body to arrive"},
 	{"send-timeout", OPT_SECONDS, AT(send_ns), "SECONDS", "30", MIN_NS,
 	 OPT_DAY_NS,
-	 .help = "Reset connections that accept no byte of a response this "
-		 "long"},
+	 .help = "Reset connections that acknowledge no byte of a response for "
+		 "this long"},
 	{"drain-timeout", OPT_SECONDS, AT(shutdown.timeout_ns), "SECONDS", "30",
 	 MIN_NS, OPT_DAY_NS,
 	 .help = "Time that responses may continue after SIGTERM"},
@@ -148,7 +149,7 @@ static const struct opt rows[] = {
 		 "(default: half of --max-clients, at least 1024)"},
 	{"max-half-open", OPT_NUMBER, AT(half_open.max), "N", "4096", 1, MOST,
 	 .help = "Maximum number of incomplete requests; beyond it the oldest "
-		 "is answered with 408"},
+		 "request is answered with 408"},
 };
 
 static int set_source_limit(void *base, struct opt_error *error)
@@ -395,7 +396,7 @@ int main(int argc, char **argv)
 		.children = children,
 		.help_filter = httpd_opts_help,
 		.doc = "HTTP/1.1 server on coronet, for files in memory: DPDK, "
-		       "lwIP, one coroutine a connection.\vWords after -- go "
+		       "lwIP, one coroutine per connection.\vWords after -- go "
 		       "to DPDK's EAL.",
 	};
 	int err, status = 0;

@@ -502,9 +502,9 @@ static int open_load(struct net_stack *stack, void *arg)
 
 static const struct opt rows[] = {
 	{"udp", OPT_FLAG, OPT_AT(struct load, udp),
-	 .help = "Send datagrams of UDP, one at a time from each of --conns "
-		 "sockets; one without an answer within --timeout counts as "
-		 "an error"},
+	 .help = "Send UDP datagrams, one at a time from each of --conns "
+		 "sockets; a datagram without an answer within --timeout "
+		 "counts as an error"},
 };
 
 OPT_SET(udp_opts, rows, 0x3000, NULL)

@@ -39,7 +39,8 @@ static const struct opt rows[] = {
 	{"mode", OPT_CHOICE, AT(mode), "echo|cps|idle|bulk", "echo",
 	 .help = "echo: requests and responses on persistent connections; cps: "
 		 "connect, one request and response, close; idle: connect and "
-		 "hold; bulk: write without waiting, read what comes back"},
+		 "stay open; bulk: write without waiting, read what comes "
+		 "back"},
 	{"conns", OPT_NUMBER, AT(conns), "N", "64", 1, 10000000,
 	 .help = "Number of connections at a time"},
 	{"size", OPT_NUMBER, AT(size), "BYTES", NULL, 1, 16 << 20,
@@ -54,27 +55,30 @@ static const struct opt rows[] = {
 	{"seconds", OPT_SECONDS, AT(duration_ns), "SECONDS", "5", S / 100,
 	 OPT_DAY_NS, .help = "Duration of the measurement"},
 	{"warmup", OPT_SECONDS, AT(warmup_ns), "SECONDS", "0", 0, OPT_DAY_NS,
-	 .help = "Duration of load before the measurement"},
+	 .help = "Duration of the load before the measurement"},
 	{"rate", OPT_NUMBER, AT(rate), "N", "0", 0, 1000000000,
-	 .help = "Open loop (echo and cps): send N requests/s over all "
-		 "connections and count latency from the time each should have "
-		 "been sent. {default}, the default, is a closed loop: each "
-		 "connection sends when its response has arrived"},
+	 .help = "Open loop (echo and cps): send N requests a second over all "
+		 "connections, and count the latency of each from the time at "
+		 "which it should have been sent. {default}, the default, is a "
+		 "closed loop: each connection sends its next request when the "
+		 "response has arrived"},
 	{"ramp", OPT_SECONDS, AT(ramp_ns), "SECONDS", "0", 0, OPT_DAY_NS,
 	 .help = "Open the connections evenly over this time"},
 	{"timeout", OPT_SECONDS, AT(timeout_ns), "SECONDS", "5", S / 100,
-	 OPT_DAY_NS, .help = "Timeout of a connect and of a response"},
+	 OPT_DAY_NS,
+	 .help = "Time allowed for a connection to open, and for a response to "
+		 "arrive"},
 	{.kind = OPT_HEADING, .help = "What to show:", .group = 12},
 	{"interval", OPT_SECONDS, AT(interval_ns), "SECONDS", "1", 0,
 	 OPT_DAY_NS, .help = "Interval of progress lines on stderr; 0: none"},
 	{"json", OPT_FILE, AT(json), "FILE", .arg_optional = true,
 	 .example = "result.json",
-	 .help = "Print the result as JSON to FILE or, without FILE, to stdout "
-		 "alone"},
+	 .help = "Print the result as JSON to FILE; without FILE, print only "
+		 "JSON, to stdout"},
 	{"report-limited", OPT_FLAG, AT(report_limited), .arg = NULL,
-	 .help = "Report even if this load generator was the bottleneck, so "
-		 "that rates are lower bounds. Without this option there is no "
-		 "report then, and the exit status is 3"},
+	 .help = "Report even if this load generator was the bottleneck; rates "
+		 "are then lower bounds. Without this option it reports no "
+		 "rates in that case, and its exit status is 3"},
 };
 
 const char *load_mode_name(enum load_mode mode)

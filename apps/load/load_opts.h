@@ -45,9 +45,9 @@ struct load_opts {
 
 /* What --help says at its end of how the load tools end: load_report(). */
 #define LOAD_HELP_STATUS                                                       \
-	"Exit status: 0 done; 1 something failed, or nothing was measured; 2 " \
-	"a wrong option; 3 refused: the generator was itself the bottleneck, " \
-	"so that its figures would be its own and not the server's."
+	"Exit status: 0 success; 1 something failed, or nothing was "          \
+	"measured; 2 a wrong option; 3 no report, because the load generator " \
+	"itself was the bottleneck."
 
 extern const struct argp load_opts_argp;
 

@@ -421,7 +421,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 
 static const struct argp_child children[] = {
 	{&proxy_opts_argp, 0, NULL, 0},
-	{&steer_opts_argp, 0, "Steering:", 1},
+	{&steer_opts_argp, 0, "Backends, timeouts and access:", 1},
 	{&net_argp, 0, "Common options:", 2},
 	{0},
 };
@@ -429,10 +429,12 @@ static const struct argp_child children[] = {
 static const struct argp the_argp = {
 	.parser = parse_key,
 	.children = children,
-	.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines a "
-	       "connection.\vSIGHUP: the files of --config are read again, and "
-	       "backends and what steers them are as they say. SIGUSR1: the "
-	       "files of --access-log and --log-to are reopened. Words "
+	.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines per "
+	       "connection.\vOn SIGHUP the program reads the files of --config "
+	       "again and applies "
+	       "the changes of backends and of most options. On SIGUSR1 it "
+	       "reopens the "
+	       "files of --access-log and --log-to. Words "
 	       "after -- go to DPDK's EAL.",
 };
 

@@ -572,7 +572,7 @@ int main(int argc, char **argv)
 		.children = children,
 		.help_filter = epoll_proxy_opts_help,
 		.doc = "TCP proxy through the kernel's sockets and epoll. The "
-		       "limit of clients is shared out among the threads.",
+		       "limits on clients are divided among the threads.",
 	};
 
 	opts_set_version("epoll-proxy");

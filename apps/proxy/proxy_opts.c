@@ -80,16 +80,16 @@ static const struct opt rows[] = {
 	 .fixed = true},
 	{"to", OPT_CUSTOM, .arg = "[NAME=]ADDRESS:PORT[,KEY=VALUE...]",
 	 .read = add_backend, .example = "10.9.0.2:80",
-	 .help = "A backend (repeatable); NAME=, the name of a host in place "
-		 "of its address, and keys are coronet-proxy's: weight=, "
-		 "maxconn=, backup, state=, check=, send=, sni="},
+	 .help = "A backend (repeatable). Only coronet-proxy takes NAME=, a "
+		 "host name in place of ADDRESS, and the keys weight=, "
+		 "maxconn=, backup, state=, check=, send= and sni="},
 	{"balance", OPT_CHOICE, AT(balance), "rr|least|hash", "rr",
-	 .help = "Choose backends in turn (default {default}), by the fewest "
-		 "connections, or by a consistent hash of the client's "
-		 "address"},
+	 .help = "How to choose a backend. rr: in turn; least: the one with "
+		 "the fewest connections; hash: by a consistent hash of the "
+		 "client's address"},
 	{"connect-timeout", OPT_SECONDS, AT(connect_timeout_ns), "SECONDS", "3",
 	 S / 100, OPT_DAY_NS,
-	 .help = "Give up connecting after this many seconds and try the next "
+	 .help = "Give up connecting after this many seconds, and try the next "
 		 "backend"},
 	{"health-interval", OPT_SECONDS, AT(health_interval_ns), "SECONDS", "2",
 	 0, OPT_DAY_NS,
@@ -108,7 +108,7 @@ static const struct opt rows[] = {
 	 .help = "Time allowed for the PROXY header to arrive"},
 	{"idle-timeout", OPT_SECONDS, AT(idle_timeout_ns), "SECONDS", "300", 0,
 	 OPT_DAY_NS,
-	 .help = "Reset sessions that are idle this long; 0: never"},
+	 .help = "Reset sessions that are idle for this long; 0: never"},
 	{"max-clients", OPT_NUMBER, AT(max_clients), "N", "100000", 1,
 	 CLIENTS_MAX, .help = "Maximum number of clients at a time",
 	 .fixed = true},
@@ -124,8 +124,8 @@ static const struct opt rows[] = {
 		 "beyond it the oldest is reset",
 	 .fixed = true},
 	{"over-limit", OPT_CHOICE, AT(over_limit), "wait|reset", "wait",
-	 .help = "Leave clients beyond the limit in the backlog until another "
-		 "ends (default {default}), or reset them",
+	 .help = "What to do with clients beyond --max-clients. wait: leave "
+		 "them in the backlog until a session ends; reset: reset them",
 	 .fixed = true},
 	{"drain-timeout", OPT_SECONDS, AT(drain_timeout_ns), "SECONDS", "30", 0,
 	 OPT_DAY_NS, .help = "Time that sessions may continue after SIGTERM",

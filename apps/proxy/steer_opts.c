@@ -70,18 +70,21 @@ static const struct opt rows[] = {
 	{"client-timeout", OPT_SECONDS, AT(client_timeout_ns), "SECONDS", "0",
 	 0, OPT_DAY_NS,
 	 .help = "Reset sessions whose client sends and acknowledges nothing "
-		 "this long (default {default}: only --idle-timeout applies)"},
+		 "for this long (default {default}: only --idle-timeout "
+		 "applies)"},
 	{"server-timeout", OPT_SECONDS, AT(server_timeout_ns), "SECONDS", "0",
 	 0, OPT_DAY_NS,
 	 .help = "Reset sessions whose backend sends and acknowledges nothing "
-		 "this long (default {default}: only --idle-timeout applies)"},
+		 "for this long (default {default}: only --idle-timeout "
+		 "applies)"},
 	{"half-closed-timeout", OPT_SECONDS, AT(half_closed_timeout_ns),
 	 "SECONDS", "0", 0, OPT_DAY_NS,
-	 .help = "Reset half-closed sessions that are idle this long (default "
+	 .help = "Reset half-closed sessions that are idle for this long "
+		 "(default "
 		 "{default}: only --idle-timeout applies)"},
 	{"keepalive", OPT_NUMBER, AT(keepalive_s), "SECONDS", "0", 0, 86400,
 	 .help = "Send keepalive probes, at most three, to clients and "
-		 "backends that are silent this long (default {default}: "
+		 "backends that are silent for this long (default {default}: "
 		 "never)"},
 	{"hello-timeout", OPT_SECONDS, AT(hello_timeout_ns), "SECONDS", "5",
 	 S / 100, OPT_DAY_NS,
@@ -100,9 +103,9 @@ static const struct opt rows[] = {
 	 .help = "Refuse clients of these networks (repeatable)"},
 	{"proxy-from", OPT_CUSTOM, AT(proxy_from), "NETWORK[,...]", NULL,
 	 .read = allow_nets, .example = NETS,
-	 .help = "With --accept-proxy: networks that send a PROXY header; all "
-		 "others are clients themselves (repeatable; default: all send "
-		 "one)"},
+	 .help = "With --accept-proxy: networks whose hosts send a PROXY "
+		 "header; all other hosts are clients themselves (repeatable; "
+		 "default: all send a header)"},
 	{"max-rate-per-source", OPT_NUMBER, AT(source_rate), "N", NULL, 1,
 	 1000000,
 	 .help = "Maximum number of new connections per second of one IPv4 "

@@ -289,33 +289,35 @@ static const struct opt rows[] = {
 	 .help = "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
 		 "af_xdp:IFACE, pci:ADDRESS, port:NAME, bond:NAME, ring:NAME "
 		 "or pcap:IN,OUT; keys " GLUE_LINK_KEYS
-		 " (repeatable); list prints what this machine has",
+		 " (repeatable). --link list prints the cards and interfaces "
+		 "of this machine",
 	 .group = 1},
 	{"addr", OPT_CUSTOM, .arg = "ADDRESS/BITS|dhcp", .read = read_addr,
 	 .expected = "a host's address and the bits of its network, or dhcp",
 	 .example = "10.9.0.1/16 or --addr fd00::1/64",
 	 .help = "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on "
-		 "the --link before it (repeatable); a loopback address, as in "
+		 "the --link before it (repeatable). A loopback address, as in "
 		 "127.0.0.1/8 or ::1/128, connects within the program; dhcp: "
-		 "one of IPv4 that a server leases to that link, with its "
-		 "routers and name servers"},
+		 "an IPv4 address that a DHCP server leases for that link, "
+		 "with its routers and name servers"},
 	{"exception", OPT_CUSTOM, .arg = "tap:NAME[,KEY=VALUE...]",
 	 .read = read_exception, .example = "tap:kern0",
 	 .help = "Pass frames that are not for the stack to the kernel through "
-		 "this interface, which gets the MAC and the addresses of the "
-		 "--link before it; keys tcp=, udp=, echo=, other=, addr=, "
+		 "this interface, which gets the MAC address and the IP "
+		 "addresses of the --link before it; keys tcp=, udp=, echo=, "
+		 "other=, addr=, "
 		 "rate="},
 	{"gateway", OPT_CUSTOM, .arg = "ADDRESS", .read = read_gateway,
 	 .expected = "the address of a host",
 	 .example = "10.9.0.254 or --gateway fd00::fe",
-	 .help = "Router for other networks; one of each IP version may be "
-		 "given"},
+	 .help = "Router for other networks, at most one for IPv4 and one for "
+		 "IPv6"},
 	{"resolver", OPT_CUSTOM, .arg = "ADDRESS[,ADDRESS...]",
 	 .read = read_resolver, .expected = "addresses of name servers",
 	 .example = "10.9.0.53 or --resolver 10.9.0.53,[fd00::53]:5353",
 	 .help = "Name servers that the stack asks for host names, each with "
 		 "an optional port (default: those that --addr dhcp finds, or "
-		 "else of /etc/resolv.conf)"},
+		 "else those of /etc/resolv.conf)"},
 	{"lease-dir", OPT_CUSTOM, .arg = "DIRECTORY|off",
 	 .read = read_lease_dir, .expected = "a directory that exists, or off",
 	 .example = "/var/lib/coronet",
@@ -325,27 +327,27 @@ static const struct opt rows[] = {
 	 .arg = "PREFIX via GATEWAY [dev LINK] [src ADDRESS]",
 	 .read = read_route, .example = "'10.0.0.0/8 via 10.9.0.253'",
 	 .help = "Router for one network, in one argument, as in '10.0.0.0/8 "
-		 "via 10.9.0.253', on the LINK-th --link if there are several, "
-		 "and the address to connect from; the longest PREFIX decides "
-		 "(repeatable)"},
+		 "via 10.9.0.253' (repeatable). The longest PREFIX decides. "
+		 "LINK: the number of a --link, if there are several; src: the "
+		 "address to connect from"},
 	{"mtu", OPT_NUMBER, AT(mtu), "BYTES", "1500", GLUE_MTU_MIN,
 	 GLUE_MTU_MAX, .help = "Largest IP packet, {min} to {max}"},
 	{"dad", OPT_CHOICE, AT(dad_off), "on|off", "on",
 	 .help = "Duplicate address detection: withdraw an address if another "
 		 "host answers for it within a second after it comes up"},
 	{"pmtud", OPT_CHOICE, AT(pmtud_off), "on|off", "on",
-	 .help = "Path MTU discovery: send IPv4 packets with DF"},
+	 .help = "Path MTU discovery: send IPv4 packets with the DF bit"},
 	{"timestamps", OPT_CHOICE, AT(timestamps_off), "on|off", "on",
 	 .help = "Use TCP timestamps (RFC 7323) with peers that offer them"},
 	{"ecn", OPT_CHOICE, AT(ecn), "accept|on|off", "accept",
-	 .help = "Explicit congestion notification (RFC 3168): use it when a "
-		 "peer asks (default {default}), also ask for it when "
-		 "connecting, or never use it"},
+	 .help = "Explicit congestion notification (RFC 3168). accept: use it "
+		 "when a peer asks; on: also ask for it when connecting; off: "
+		 "never use it"},
 	{"predict", OPT_CHOICE, AT(predict_off), "on|off", "on",
 	 .help = "Use header prediction"},
 	{"lcores", OPT_CUSTOM, .arg = "CPU[-CPU][,...]", .read = read_lcores,
 	 .example = "2-5,8",
-	 .help = "Run one shard, a thread with its own stack, on each of these "
+	 .help = "Run one shard (a thread with its own stack) on each of these "
 		 "CPUs, as in 2-5,8"},
 	{"lcore", OPT_CUSTOM, .arg = "CPU", .read = read_lcore, .example = "0",
 	 .help = "Run one shard on this CPU"},
@@ -353,8 +355,9 @@ static const struct opt rows[] = {
 	 .help = "Number of shards (default: one per CPU of --lcores, "
 		 "otherwise one)"},
 	{"poll", OPT_CHOICE, AT(poll), "busy|adaptive", NULL, NET_POLL_BUSY,
-	 .help = "Poll without a pause, or sleep when idle (default: adaptive "
-		 "on one or two CPUs, busy on more)"},
+	 .help = "busy: poll without a pause; adaptive: sleep when idle "
+		 "(default: adaptive on a machine with one or two CPUs, busy "
+		 "on others)"},
 	{"stats", OPT_SECONDS_FP, AT(stats_s), "SECONDS", NULL,
 	 OPT_NS_PER_S / 10, OPT_DAY_NS,
 	 .help = "Log statistics at this interval (default: never)"},
@@ -363,18 +366,17 @@ static const struct opt rows[] = {
 	{"dpdk-prefix", OPT_CUSTOM, .arg = "NAME", .read = read_dpdk_prefix,
 	 .expected = "a name of at most 32 letters, digits, '_', '-' and '.'",
 	 .example = "coronet",
-	 .help = "Let dpdk-dumpcap --file-prefix=NAME attach; uses hugepages "
-		 "of a mounted hugetlbfs"},
+	 .help = "Let dpdk-dumpcap --file-prefix=NAME attach; this needs "
+		 "hugepages and a mounted hugetlbfs"},
 	{"max-conns", OPT_NUMBER, AT(max_conns), "N", "1048576", 1, MAX_CONNS,
 	 .help = "Maximum number of connections"},
 	{"counted-conns", OPT_NUMBER, AT(counted_conns), "N", "8192", 0,
 	 MAX_CONNS,
-	 .help = "Maximum number of connections that have statistics of their "
-		 "own"},
+	 .help = "Maximum number of connections for which statistics are kept"},
 	{"trace-conns", OPT_NUMBER, AT(trace_conns), "N", "0", 0, 100000,
 	 .help = "Number of connections whose last 64 events are kept for "
-		 "coronet-ctl trace, {min} to {max} (default {default}: only "
-		 "connections that it watches)"},
+		 "coronet-ctl trace, {min} to {max} (default {default}: events "
+		 "are kept only while coronet-ctl trace watches a connection)"},
 	{"memory", OPT_SIZE, AT(memory_bytes), "SIZE", NULL, KIB(1024),
 	 UINT64_C(1) << 46,
 	 .help = "Memory limit of the process, hugepages included, as in 256M "
@@ -393,8 +395,8 @@ static const struct opt rows[] = {
 	{"cc", OPT_WORD, AT(cc), "cubic|reno|bbr", "cubic",
 	 .help = "Congestion control"},
 	{"watchdog", OPT_NUMBER, AT(watchdog_ms), "MS", "1000", 0, 3600000,
-	 .help = "Log the name of a coroutine that blocks its shard this long; "
-		 "0: never"},
+	 .help = "Log the name of a coroutine that blocks its shard for this "
+		 "long; 0: never"},
 	{"control", OPT_CUSTOM, .arg = "PATH|off", .read = read_control,
 	 .example = "/run/coronet/dpdk_telemetry.v2",
 	 .help = "Socket for coronet-ctl and dpdk-telemetry.py (default: in "
@@ -407,8 +409,8 @@ static const struct opt rows[] = {
 	{"capture", OPT_CUSTOM, .arg = "FILE[,KEY=VALUE...]",
 	 .read = read_capture, .example = "/tmp/a.pcapng",
 	 .help = "Write the packets of all links to FILE in pcapng format; "
-		 "keys bytes=, packets=, snap= and, last, filter=EXPRESSION in "
-		 "tcpdump's syntax"},
+		 "keys bytes=, packets=, snap= and, as the last one, "
+		 "filter=EXPRESSION in tcpdump's syntax"},
 	{"log-level", OPT_CUSTOM, .arg = "[COMPONENT=]LEVEL[,...]",
 	 .read = read_log_level, .example = "notice",
 	 .help = "Log messages up to LEVEL: emergency, alert, critical, error, "

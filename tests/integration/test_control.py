@@ -229,7 +229,7 @@ def errors(env):
                 (["conns", "--packets", "9"], 2, "conns takes no --bytes"),
                 (["ask", "/coronet/capture.start,a"], 1, "expected a path from the root"),
                 (["ask", "/coronet/capture.start"], 1, "expected the name of a file"),
-                (["nonsense"], 2, "is no command"), ([], 2, "no command"),
+                (["nonsense"], 2, "unknown command"), ([], 2, "a command is missing"),
                 (["mem", "--port", "7"], 2, "mem takes no"), (["conn"], 2, "conn ID")):
             text = echo.ctl(*words, status=status)
             check(wanted in text, f"{words}: {text}")
