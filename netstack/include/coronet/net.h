@@ -662,10 +662,10 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
 int net_set_user_timeout(struct net_conn *conn, unsigned ms);
 
 /*
- * A callback in place of a coroutine, for programs with little work a segment,
- * such as load generators. fn is called on the shard's thread, outside any
- * coroutine, after each segment and each timer of the connection, whether or
- * not anything changed. Calls on the connection that would block return
+ * A callback in place of a coroutine, for programs with little work per
+ * segment, such as load generators. fn is called on the shard's thread, outside
+ * any coroutine, after each segment and each timer of the connection, whether
+ * or not anything changed. Calls on the connection that would block return
  * -EAGAIN. To take bytes, the peer's FIN or a failure, fn calls net_recv_view()
  * until it returns -EAGAIN, 0 or another error. fn may close the connection.
  */

@@ -57,9 +57,9 @@ enum net_info_absent {
  *   take are left out, as on Linux.
  * - reordering is always 3: reordering is tolerated by time (RFC 8985).
  * - delivered assumes that no segment in flight was cut for a smaller MTU.
- * - busy_time, rwnd_limited and sndbuf_limited go by the reason that holds the
- *   next segment back at the end of a round. delivered_ce counts bytes, and is
- *   given in segments.
+ * - busy_time, rwnd_limited and sndbuf_limited: the time of a round counts for
+ *   the reason that holds the next segment back at the round's end.
+ *   delivered_ce counts bytes, and is given in segments.
  * - rcv_rtt is min_rtt, which sizes the receive window. rcv_space begins with
  *   the first round trip in which something was read, and is updated (*) until
  *   the window has its largest size.

@@ -12,8 +12,8 @@
  * resolv.conf names no others, the servers that systemd-resolved(8) itself asks
  * are used.
  *
- * A name of /etc/hosts is not asked for. That file is read again once it has
- * changed; its first NET_HOSTS_BYTES count.
+ * The servers are not asked for a name that is in /etc/hosts. That file is read
+ * again once it has changed; its first NET_HOSTS_BYTES count.
  *
  * Each shard has a cache. An answer stays in it for its TTL, at most a day; "no
  * such name" for as long as its SOA permits (RFC 2308), at most an hour; the
@@ -24,9 +24,9 @@
  * query.
  *
  * Responses are untrusted: they count only if they come from the address and
- * port that was asked, with the query's random ID and its question. One has at
- * most 4,096 bytes over UDP and 65,535 over TCP. Of its addresses, those that
- * follow from its chain of aliases count, NET_RESOLVE_ADDRS at most. DNSSEC is
+ * port that was asked, with the query's random ID and its question. A response
+ * has at most 4,096 bytes over UDP and 65,535 over TCP. Only the addresses to
+ * which its chain of aliases leads count, NET_RESOLVE_ADDRS at most. DNSSEC is
  * not checked: the path to the name server is trusted.
  */
 #pragma once
@@ -60,12 +60,14 @@ struct net_resolve_opts {
 /*
  * Finds the addresses of a host. Blocks until the name servers have answered,
  * unless name is an address or in /etc/hosts: then it does not block, and can
- * be called outside a coroutine. "localhost" is not asked for (RFC 6761).
+ * be called outside a coroutine. The servers are not asked for "localhost" (RFC
+ * 6761).
  *
  * A name with a dot at its end is asked for as it is. Others are also asked for
  * with each domain of the search list: before, if they have fewer than ndots
- * dots, otherwise after. Each server is asked up to twice, for 2 and 4 seconds;
- * the query goes on for the cache when the call has returned -ETIMEDOUT.
+ * dots, otherwise after. Each server is asked up to twice, for 2 and 4 seconds.
+ * When the call has returned -ETIMEDOUT, the query goes on, so that the cache
+ * gets its answer.
  *
  * opts may be NULL. Fills out[] with n addresses at most (n: 1 or more), those
  * of IPv6 first, in the order of the answer. Returns how many, or
@@ -80,7 +82,7 @@ struct net_resolve_opts {
  *                  link-local ones
  *   -ENOBUFS       NET_RESOLVE_QUERIES names are being asked for
  *   -EINVAL        a pointer is NULL, n is 0, opts->family is wrong, or name is
- *                  no host's name (RFC 1123, with underscores)
+ *                  not a host name (RFC 1123, with underscores)
  */
 int net_resolve(struct net_stack *stack, const char *name,
 		const struct net_resolve_opts *opts, struct net_addr *out,
@@ -89,17 +91,17 @@ int net_resolve(struct net_stack *stack, const char *name,
 /*
  * Connects to a port of a host by its name, as RFC 8305 (Happy Eyeballs)
  * describes. Blocks until a handshake is done. Both families are looked up at
- * the same time. The first attempt is made to an address of IPv6, unless that
- * lookup takes 50 ms longer than the one of IPv4; then the families take turns.
- * The next attempt begins when the last has failed, or after 250 ms. Once one
- * has succeeded, the others are aborted.
+ * the same time. The first attempt is made to an IPv6 address, unless that
+ * lookup takes 50 ms longer than the lookup of IPv4; later attempts alternate
+ * between the families. The next attempt begins when the last has failed, or
+ * after 250 ms. Once one has succeeded, the others are aborted.
  *
  * opts may be NULL. opts->timeout_ms is for the whole call; opts->source gives
  * the address to connect from, without a port, and limits the attempts to its
  * family; opts->local is ignored. *out is owned by the caller, as that of
  * net_dial(). Returns 0 or
  *   -EINVAL  a pointer is NULL, port is 0, opts->source has a port or a wrong
- *            family, or name is no host's name
+ *            family, or name is not a host name
  * or, if no attempt could be made, an error of net_resolve(), otherwise what
  * the last attempt failed with, an error of net_dial().
  */

@@ -40,9 +40,8 @@ extern "C" {
  * Sets which addresses are the stack's: prefixes such as
  * "10.9.0.0/16,fd00::/64", separated by commas; "" for none. A socket that is
  * connected or bound to an address in one of them, or sends its first datagram
- * to one, is the stack's. For a server
- * on 0.0.0.0 to be the stack's, the list needs 0.0.0.0/32. A prefix has at
- * least one bit, so 0.0.0.0/0 is refused.
+ * to one, is the stack's. A server on 0.0.0.0 uses the stack only if the list
+ * has 0.0.0.0/32. A prefix has at least one bit, so 0.0.0.0/0 is refused.
  *
  * With NULL, the default without the environment variable CORONET_ADDRS, a
  * socket is the stack's if it is connected to a unicast address, except

@@ -441,8 +441,8 @@ struct net_stats {
 	 */
 	uint64_t handed_over, rx_hand_over_full, taken_over;
 	uint64_t tx_frames, tx_bytes;
-	uint64_t tx_dropped;  /* frames: the port takes no more */
-	uint64_t tx_no_frame; /* frames: their pool was empty */
+	uint64_t tx_dropped;  /* frames that the port did not accept */
+	uint64_t tx_no_frame; /* frames not sent: the pool was empty */
 	uint64_t accepted, dialed, closed, reset, timed_out;
 	uint64_t no_memory;	     /* allocations refused, any kind */
 	uint64_t memory_refused;     /* growth and SYNs over the budget */
@@ -450,10 +450,10 @@ struct net_stats {
 	uint64_t rx_no_memory;	     /* received data dropped: no memory */
 	uint64_t views_reclaimed;    /* views that handlers did not release */
 	uint64_t view_misuses;	     /* releases of views that were not held */
-	uint64_t backlog_drops;	     /* SYNs dropped: too few accepted */
+	uint64_t backlog_drops;	     /* SYNs dropped: the backlog was full */
 	uint64_t clients_refused;    /* SYNs dropped: net_listener_limit() */
-	uint64_t time_wait_recycled; /* ended early: too many */
-	uint64_t ooseq_drops;	     /* out of order, beyond the budget */
+	uint64_t time_wait_recycled; /* TIME_WAIT ended early: too many */
+	uint64_t ooseq_drops;	     /* data out of order, beyond the budget */
 	/* SYNs answered with a cookie (RFC 4987), and ACKs of cookies */
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	uint64_t syns_shed; /* SYNs dropped: beyond the rate of cookies */
@@ -519,7 +519,7 @@ struct net_stats {
 	unsigned time_wait;    /* in TIME_WAIT, without a control block */
 	unsigned closing;      /* of conns: closed here, not yet delivered */
 	unsigned frames_free, frames;
-	/* used by connections and coroutines, and their part of --memory */
+	/* of connections and coroutines, and their limit within --memory */
 	uint64_t memory_bytes, memory_max_bytes;
 };
 
@@ -557,8 +557,8 @@ struct net_capture {
  * be written, and its end is logged. From any thread or coroutine while a stack
  * is open; it opens a file, so it is not for the path of a packet. Returns 0,
  * or with a line in err (err_len bytes with the NUL)
- *   -EBUSY   a capture runs
- *   -EINVAL  the filter or a limit is wrong, or path is no plain file
+ *   -EBUSY   a capture is running
+ *   -EINVAL  the filter or a limit is wrong, or path is not a plain file
  *   -ENOMEM
  *   -ENODEV  no port is open
  *   -EIO     the file's header cannot be written
@@ -642,7 +642,7 @@ void net_log_write(const char *text, size_t len);
  * net_log_write(): "coronet.NAME" in static storage, instead of
  * "coronet.program". --log-level and coronet-ctl set its level by that name.
  * Called before a stack is open. Returns 0, -EINVAL (component is NULL, has
- * another form, one of "*?[]=, " or more than 63 bytes) or -ENOMEM.
+ * another form, a character of "*?[]=, " or more than 63 bytes) or -ENOMEM.
  */
 int net_log_name(const char *component);
 
@@ -660,7 +660,7 @@ void net_log_reopen(void);
  * program's own log files. It is called on the thread that writes the log, must
  * not block for long, and must not call this or net_log_leave(). arg: borrowed
  * until net_log_leave(). From any thread. Returns 0, -EINVAL (reopen is NULL)
- * or -ENOSPC (there are eight).
+ * or -ENOSPC (eight functions are registered).
  */
 int net_log_join(void (*reopen)(void *arg), void *arg);
 

@@ -155,8 +155,8 @@ int net_udp_join(struct net_udp *udp, const struct net_addr *group,
  * one of this group and source, on any link. Datagrams that wait to be read
  * stay. net_udp_close() ends all memberships of a socket. Does not block.
  * Returns 0,
- *   -EADDRNOTAVAIL  there is no such membership, or as above
- *   -EINVAL         as above
+ *   -EADDRNOTAVAIL  there is no such membership, or as for net_udp_join()
+ *   -EINVAL         as for net_udp_join()
  *   -EBADF, -ECANCELED
  */
 int net_udp_leave(struct net_udp *udp, const struct net_addr *group,
@@ -218,13 +218,16 @@ long net_udp_recv(struct net_udp *udp, void *buf, size_t len,
  */
 int net_udp_peek(struct net_udp *udp, struct net_datagram *out);
 
-/* Discards that datagram. Does not block. Returns 0 or -EAGAIN. */
+/*
+ * Discards the datagram that net_udp_recv() would take. Does not block. Returns
+ * 0 or an error of net_udp_peek().
+ */
 int net_udp_discard(struct net_udp *udp);
 
 /*
  * Returns the error that the next call would return once, such as
- * -ECONNREFUSED, or 0; take: that call does not return it any more. Does not
- * block.
+ * -ECONNREFUSED, 0 if there is none, or -EBADF. take: clears the error, so that
+ * no call returns it. Does not block.
  */
 int net_udp_error(struct net_udp *udp, bool take);
 
@@ -266,16 +269,17 @@ long net_udp_send(struct net_udp *udp, const struct net_addr *peer,
 		  const void *buf, size_t len);
 
 /*
- * The same with the bytes of n buffers, one after the other, and -EINVAL as in
- * net_recvv().
+ * Like net_udp_send(), with the bytes of n buffers, one after the other, and
+ * -EINVAL as in net_recvv().
  */
 long net_udp_sendv(struct net_udp *udp, const struct net_addr *peer,
 		   const struct iovec *iov, unsigned n);
 
 /*
- * The same from an address of the stack's: as in net_udp_send_batch(), local's
- * port is ignored, and NULL or family 0 means the socket's own. Unlike the
- * others, this call also sends from a connected socket to another peer.
+ * Like net_udp_sendv(), from an address of the stack: as in
+ * net_udp_send_batch(), local's port is ignored, and NULL or family 0 means the
+ * socket's own address. Unlike the other calls, this one also sends from a
+ * connected socket to another peer.
  */
 long net_udp_sendv_from(struct net_udp *udp, const struct net_addr *local,
 			const struct net_addr *peer, const struct iovec *iov,
@@ -298,7 +302,8 @@ long net_udp_send_owned(struct net_udp *udp, const struct net_addr *peer,
  * peer): the MTU of the link, or what routers have reported for the path (RFC
  * 1191, RFC 8201), less the headers. Such a report is believed if it quotes a
  * datagram that the stack has sent to that peer within ten seconds (RFC 5927).
- * Or -EDESTADDRREQ, -EINVAL, -EBADF. Does not block.
+ * Returns an error of net_udp_send_batch() for a wrong peer, or -EBADF. Does
+ * not block.
  */
 long net_udp_room(struct net_udp *udp, const struct net_addr *peer);
 
