@@ -304,7 +304,7 @@ static void give_up(void *arg)
 
 	if (member->gone)
 		return; /* a second request for the same card */
-	log_member(device, member, "has been taken away");
+	log_member(device, member, "was removed from the machine");
 	if (!glue_sync_works())
 		return; /* a burst may be under way: it stays until the end */
 	member->gone = true;

@@ -78,8 +78,8 @@ static int choose_csum(struct glue_device *device,
 
 	if (link->csum == GLUE_CSUM_HW && !can)
 		return glue_fail(err, err_len, -EINVAL,
-				 "csum=hw: this port (driver %s) offers no "
-				 "checksums of TCP and UDP; leave it at auto",
+				 "csum=hw: this port (driver %s) computes no "
+				 "checksums of TCP and UDP; leave csum at auto",
 				 info->driver_name);
 	device->hw_csum =
 		can &&

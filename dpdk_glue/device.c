@@ -411,8 +411,8 @@ static void explain_sharing(const struct glue_device *device)
 	if (!device->no_rss || device->n_shards == 1 || device->link->queues ||
 	    !glue_link_is_port(device->link))
 		return;
-	glue_log_line("link %s:%s: the shards share frames by software: the "
-		      "port has %s",
+	glue_log_line("link %s:%s: shards hand frames over to each other, "
+		      "because the port has %s",
 		      glue_link_kind_name(device->link->kind),
 		      device->link->name, device->no_rss);
 }

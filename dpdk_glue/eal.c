@@ -255,8 +255,8 @@ static int plug_device(const struct glue_link *link, unsigned index,
 	if (rte_eth_dev_get_port_by_name(device, &taken) == 0)
 		return glue_fail(err, err_len, -EEXIST,
 				 "link %s:%s: the words after -- make a port "
-				 "%s, which is to be this link's; give that "
-				 "one another number",
+				 "%s, but this link needs that name; give that "
+				 "port another number",
 				 glue_link_kind_name(link->kind), link->name,
 				 device);
 	if (link->kind == GLUE_LINK_TAP)
@@ -401,12 +401,13 @@ static int choose_lcores(const struct glue_eal_conf *conf, char *err,
 
 	if (n_shards < 1 || n_shards > GLUE_MAX_SHARDS)
 		return glue_fail(err, err_len, -EINVAL,
-				 "%u shards asked for; expected 1 to %d",
-				 n_shards, GLUE_MAX_SHARDS);
+				 "%u shards; expected 1 to %d", n_shards,
+				 GLUE_MAX_SHARDS);
 	if (n > n_shards)
-		return glue_fail(err, err_len, -EINVAL,
-				 "%u lcores for %u shards; expected one each",
-				 n, n_shards);
+		return glue_fail(
+			err, err_len, -EINVAL,
+			"%u lcores for %u shards; expected one for each shard",
+			n, n_shards);
 	CPU_ZERO(&eal.cpus);
 	CPU_ZERO(&used);
 	sched_getaffinity(0, sizeof(eal.cpus), &eal.cpus);
@@ -472,8 +473,8 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 
 	if (eal.started)
 		return glue_fail(err, err_len, -EALREADY,
-				 "DPDK's EAL runs already: one stack a "
-				 "process");
+				 "DPDK's EAL runs already: a process can have "
+				 "only one stack");
 	if (conf->n_links == 0 || conf->n_links > GLUE_MAX_LINKS)
 		return glue_fail(err, err_len, -EINVAL,
 				 "%u links given; expected 1 to %d",
@@ -505,17 +506,17 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	eal.mtu = conf->mtu;
 	choose_huge(conf);
 	if (conf->prefix && conf->huge_off)
-		return glue_fail(err, err_len, -EINVAL,
-				 "--dpdk-prefix %s: other processes attach to "
-				 "hugepages alone, so it cannot go with --huge "
-				 "off",
-				 conf->prefix);
+		return glue_fail(
+			err, err_len, -EINVAL,
+			"--dpdk-prefix %s: other processes can attach only to "
+			"hugepages, so it cannot be used with --huge off",
+			conf->prefix);
 	if (conf->prefix && !eal.huge)
 		return glue_fail(
 			err, err_len, -ENOMEM,
-			"--dpdk-prefix %s: other processes attach to "
-			"hugepages alone, and %u MiB of 2 MiB pages "
-			"are not free or of no use; see docs/deploy.md",
+			"--dpdk-prefix %s: other processes can attach only to "
+			"hugepages, but %u MiB of 2 MiB pages are not free or "
+			"cannot be used; see docs/deploy.md",
 			conf->prefix, conf->mem_mib);
 	rc = claim_cards(conf, err, err_len);
 	if (rc == 0)

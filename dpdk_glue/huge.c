@@ -97,11 +97,11 @@ bool glue_huge_take(unsigned mib, char *why, size_t why_len)
 	else if (free_mib() < mib)
 		snprintf(why, why_len, "another program has taken them");
 	else if ((err = map_pages(mib * MIB)) < 0)
-		snprintf(why, why_len,
-			 "they cannot be used: %s (are they promised to "
-			 "another process, or is there a limit in a control "
-			 "group?)",
-			 strerror(-err));
+		snprintf(
+			why, why_len,
+			"they cannot be used: %s (are they reserved for "
+			"another process, or does a control group limit them?)",
+			strerror(-err));
 	if (why[0])
 		glue_huge_settle();
 	return !why[0];

@@ -35,7 +35,7 @@ static const char *advice(int code)
 	case ENOENT:
 		return "load the kernel's tun module (modprobe tun)";
 	case EBUSY:
-		return "another program has the interface, or it is no TAP; "
+		return "another program has the interface, or it is not a TAP; "
 		       "name another";
 	default:
 		return "name an interface such as tap:kern0";
@@ -194,11 +194,11 @@ int glue_kernel_tap_open(const struct glue_kernel_tap_conf *conf, int *fd,
 	rc = add_addrs(conf);
 	if (rc < 0) {
 		close(tap);
-		return glue_fail(err, err_len, rc,
-				 "--exception tap:%s: giving it the stack's "
-				 "addresses: %s; with addr=off that is left to "
-				 "you",
-				 conf->name, strerror(-rc));
+		return glue_fail(
+			err, err_len, rc,
+			"--exception tap:%s: it cannot get the stack's "
+			"addresses: %s; with addr=off you assign them yourself",
+			conf->name, strerror(-rc));
 	}
 	*fd = tap;
 	return 0;

@@ -290,8 +290,8 @@ static int check_kind(const char *text, const struct glue_link *link, char *err,
 	    link->kind != GLUE_LINK_AF_PACKET &&
 	    link->kind != GLUE_LINK_AF_XDP && link->kind != GLUE_LINK_BOND)
 		return glue_fail(err, err_len, -EINVAL,
-				 "link '%s': csum=trust is for af_packet, "
-				 "af_xdp and bond alone",
+				 "link '%s': csum=trust is only for af_packet, "
+				 "af_xdp and bond",
 				 text);
 	return 0;
 }

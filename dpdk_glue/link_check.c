@@ -51,7 +51,7 @@ static int check_socket_path(const struct glue_link *link, char *err,
 	if (access(dir, W_OK | X_OK) < 0)
 		return glue_fail(err, err_len, -errno,
 				 "link %s:%s: no socket can be made in '%s': "
-				 "%s; name a path you may write",
+				 "%s; name a path that you may write to",
 				 kind, link->name, dir, strerror(errno));
 	if (stat(link->name, &st) < 0)
 		return 0;

@@ -158,7 +158,7 @@ static void reset_card(void *arg)
 	if (rc < 0) {
 		if (!repeated)
 			glue_log_line("link %s:%s: the card does not start "
-				      "again (%s); this is repeated",
+				      "again (%s); more attempts follow",
 				      glue_link_kind_name(device->link->kind),
 				      device->link->name, err);
 		rte_eal_alarm_set(LOOK_US, reset_card, device);
@@ -202,7 +202,7 @@ static void give_up(void *arg)
 	rte_eal_alarm_cancel(reset_card, device);
 	set_carrier(device, false);
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
-	glue_log_line("link %s:%s: the card has been taken away",
+	glue_log_line("link %s:%s: the card was removed from the machine",
 		      glue_link_kind_name(device->link->kind),
 		      device->link->name);
 	if (!glue_sync_works())

@@ -296,9 +296,9 @@ static int compile(struct glue_pcap *pcap, const char *text, char *err,
 	len = glue_filter_find_name(text, &name);
 	if (len)
 		return glue_fail(err, err_len, -EINVAL,
-				 "capture: the filter '%s': '%.*s' is no word "
-				 "of filters, and names of hosts are not "
-				 "looked up; write the address",
+				 "capture: the filter '%s': '%.*s' is not a "
+				 "word of tcpdump's filters, and host names "
+				 "are not looked up; write the address",
 				 text, (int)len, name);
 	dead = pcap_open_dead(DLT_EN10MB, 65535);
 	if (!dead)
@@ -308,8 +308,8 @@ static int compile(struct glue_pcap *pcap, const char *text, char *err,
 	    0) {
 		memset(&pcap->filter, 0, sizeof(pcap->filter));
 		rc = glue_fail(err, err_len, -EINVAL,
-			       "capture: the filter '%s': %s; expected one as "
-			       "tcpdump takes, as in tcp port 80",
+			       "capture: the filter '%s': %s; expected a "
+			       "filter in tcpdump's syntax, as in tcp port 80",
 			       text, pcap_geterr(dead));
 	}
 	pcap_close(dead);
@@ -340,7 +340,7 @@ static int open_file(struct glue_pcap *pcap, const char *path, char *err,
 				 strerror(errno));
 	if (pcap->fd < 0 || fstat(pcap->fd, &st) < 0 || !S_ISREG(st.st_mode))
 		return glue_fail(err, err_len, -EINVAL,
-				 "capture: '%s' is no plain file; name one",
+				 "capture: '%s' is not a plain file; name one",
 				 path);
 	if (ftruncate(pcap->fd, 0) < 0)
 		return glue_fail(err, err_len, -errno,
@@ -388,7 +388,8 @@ static int start_locked(const struct glue_pcap_conf *conf, char *err,
 
 	if (captures.last.end == GLUE_PCAP_RUNS)
 		return glue_fail(err, err_len, -EBUSY,
-				 "capture: one into '%s' runs; stop it first",
+				 "capture: a capture into '%s' is running; "
+				 "stop it first",
 				 captures.last.path);
 	if (captures.joinable)
 		pthread_join(captures.thread, NULL);
@@ -399,8 +400,7 @@ static int start_locked(const struct glue_pcap_conf *conf, char *err,
 				 PATH_ROOM - 1);
 	if (conf->snap_bytes > GLUE_PCAP_SNAP_MAX)
 		return glue_fail(err, err_len, -EINVAL,
-				 "capture: %u bytes of each frame; expected at "
-				 "most %u",
+				 "capture: snap=%u; expected at most %u",
 				 conf->snap_bytes, GLUE_PCAP_SNAP_MAX);
 	pcap = calloc(1, sizeof(*pcap));
 	if (!pcap)

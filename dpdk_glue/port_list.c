@@ -322,7 +322,8 @@ int glue_port_list(const char *root, FILE *out)
 		print_here(out, cards, n);
 	else
 		print_there(out, root, cards, n);
-	fputs("anywhere, without root: --link memif:/tmp/e.sock,role=server\n",
+	fputs("on any machine, without root: --link "
+	      "memif:/tmp/e.sock,role=server\n",
 	      out);
 	glue_pci_release();
 	free(cards);

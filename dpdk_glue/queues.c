@@ -114,8 +114,8 @@ static int check_iface_queues(const struct glue_link *link, char *err,
 		err, err_len, -EINVAL,
 		"link af_xdp:%s: the interface receives by %u queues "
 		"and %u would be read (%s); use 'ethtool -L %s %s %u'%s"
-		", or queues=%u if the others get nothing that is for "
-		"this program",
+		", or queues=%u if the other queues get no frames for this "
+		"program",
 		link->name, have.receive, reads,
 		have.combined ? "one by each shard"
 			      : "its driver has no combined channels",
@@ -130,9 +130,9 @@ int glue_queues_check(const struct glue_link *link, char *err, size_t err_len)
 
 	if (link->queues > n_shards)
 		return glue_fail(err, err_len, -EINVAL,
-				 "link %s:%s: queues=%u, but %u shard%s: a "
-				 "queue without a shard would not be read; "
-				 "use queues=%u or more lcores",
+				 "link %s:%s: queues=%u for only %u shard%s: "
+				 "nothing would read the other queues; use "
+				 "queues=%u, or more lcores",
 				 kind, link->name, link->queues, n_shards,
 				 n_shards == 1 ? "" : "s", n_shards);
 	if (link->kind == GLUE_LINK_AF_XDP)

@@ -40,8 +40,8 @@ static int check_cpus(void *base, struct opt_error *error)
 		snprintf(cpu, sizeof(cpu), "%u", (uint32_t)threads->cpu + i);
 		if (sys_pin_cpu((uint32_t)threads->cpu + i))
 			return opt_refuse(error, "--cpu", cpu,
-					  "a CPU this process may run on, one "
-					  "a thread",
+					  "a CPU that this process may run on, "
+					  "for each thread",
 					  "--cpu 0");
 	}
 	return 0;

@@ -42,10 +42,11 @@ static int write_request(const struct ctl *ctl, char *out)
 	if (!*file)
 		return refuse(file, "expected a file, as in a.pcapng");
 	if (*file != '/' && !getcwd(folder, sizeof(folder)))
-		return refuse(file, "the present folder has no path; name the "
-				    "file from the root on");
+		return refuse(
+			file,
+			"the current folder has no path; use an absolute path");
 	if (strchr(folder, ',') || strchr(file, ','))
-		return refuse(file, "a path with a comma cannot be asked for");
+		return refuse(file, "the path must not contain a comma");
 	*out = '\0';
 	if (*folder)
 		fits = append_text(out, folder) && append_text(out, "/");

@@ -44,22 +44,22 @@ static int refused(struct ctl_client *client, int err)
 	case EPERM:
 		return report_failure(
 			client,
-			"%s: permission denied; the socket is its "
-			"program's user's alone: be that user, or root",
+			"%s: permission denied; only the program's user and "
+			"root may use its socket",
 			path);
 	case ECONNREFUSED:
 		if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-			return report_failure(client,
-					      "%s: no socket, but another file",
-					      path);
+			return report_failure(
+				client, "%s: this file is not a socket", path);
+		return report_failure(client,
+				      "%s: nobody listens; the program has "
+				      "ended without removing its socket",
+				      path);
+	case EPROTOTYPE:
 		return report_failure(
 			client,
-			"%s: nobody listens; the program has ended without "
-			"removing it",
+			"%s: this socket belongs to another kind of program",
 			path);
-	case EPROTOTYPE:
-		return report_failure(client, "%s: a socket of another program",
-				      path);
 	default:
 		return report_failure(client, "%s: %s", path, strerror(err));
 	}
@@ -115,13 +115,13 @@ static int read_greeting(struct ctl_client *client)
 	    bytes->valuedouble < GREETING_MAX ||
 	    bytes->valuedouble > ANSWER_MAX) {
 		rc = report_failure(client,
-				    "%s: what answers does not speak DPDK's "
-				    "telemetry protocol",
+				    "%s: the program there does not speak "
+				    "DPDK's telemetry protocol",
 				    client->path);
 	} else if (strncmp(version->valuestring, "coronet ", 8) != 0) {
 		rc = report_failure(
 			client,
-			"%s: what answers is '%s' and not coronet; name "
+			"%s: the program there is '%s', not coronet; name "
 			"coronet's socket with --control",
 			client->path, version->valuestring);
 	} else {
@@ -141,8 +141,9 @@ int ctl_open(struct ctl_client *client, const char *path)
 	*client = (struct ctl_client){.path = path};
 	if (strlen(path) >= sizeof(addr.sun_path))
 		return report_failure(
-			client, "%s: a socket's path has %zu bytes at most",
-			path, sizeof(addr.sun_path) - 1);
+			client,
+			"%s: the path of a socket has at most %zu bytes", path,
+			sizeof(addr.sun_path) - 1);
 	strcpy(addr.sun_path, path);
 	client->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (client->fd < 0)
@@ -183,10 +184,10 @@ static cJSON *unwrap(struct ctl_client *client, const char *name, cJSON *answer)
 	else if (cJSON_IsNull(value))
 		report_failure(client,
 			       "the program (%s) does not know %s; this "
-			       "coronet-ctl is of coronet %s",
+			       "coronet-ctl belongs to coronet %s",
 			       client->version, name, CORONET_VERSION);
 	else if (!value)
-		report_failure(client, "%s: the answer is not the one to %s",
+		report_failure(client, "%s: the answer is not for %s",
 			       client->path, name);
 	else
 		return value;
@@ -216,7 +217,7 @@ cJSON *ctl_ask(struct ctl_client *client, const char *name, const char *params)
 	answer = cJSON_Parse(text);
 	free(text);
 	if (!answer) {
-		report_failure(client, "%s: the answer is no JSON",
+		report_failure(client, "%s: the answer is not JSON",
 			       client->path);
 		return NULL;
 	}

@@ -53,8 +53,8 @@ int ctl_run_backends(struct ctl *ctl, const struct command *command)
 		ctl_print_row(stdout, columns, row);
 	}
 	queue = cJSON_GetObjectItem(answer, "queue");
-	printf("queue: %.0f wait; in all %.0f have waited, %.0f of them too "
-	       "long, %.0f found it full\n",
+	printf("queue: %.0f waiting; in all, %.0f sessions have waited, %.0f "
+	       "of them too long, and %.0f found the queue full\n",
 	       number(queue, "waiting"), number(queue, "queued"),
 	       number(queue, "timeouts"), number(queue, "refused"));
 	cJSON_Delete(answer);

@@ -194,19 +194,22 @@ static void print_summary(const cJSON *page, struct follow *f)
 {
 	if (number(page, "missed") > 0)
 		fprintf(stderr,
-			"coronet-ctl: %.0f events missed: their connections "
-			"ended, and others needed the room\n",
+			"coronet-ctl: %.0f events were missed: their "
+			"connections ended, and other connections needed the "
+			"memory\n",
 			number(page, "missed"));
 	if (number(page, "without") > 0)
 		fprintf(stderr,
-			"coronet-ctl: %.0f connections more match than can be "
-			"followed at a time; name one, or have those that "
-			"begin followed: coronet-ctl set trace.conns N\n",
+			"coronet-ctl: %.0f more connections match than can be "
+			"traced at a time; name one, or trace later "
+			"connections from their beginning: coronet-ctl set "
+			"trace.conns N\n",
 			number(page, "without"));
 	if (f->found || f->reported_none ||
 	    cJSON_IsTrue(cJSON_GetObjectItem(page, "more")))
 		return;
-	fprintf(stderr, "coronet-ctl: no such connection yet; it waits\n");
+	fprintf(stderr,
+		"coronet-ctl: no such connection yet; waiting for one\n");
 	f->reported_none = true;
 }
 
@@ -277,9 +280,10 @@ int ctl_run_trace(struct ctl *ctl, const struct command *command)
 		return status;
 	if (ctl->n_words < 2 ? !*ctl->filter
 			     : !*ctl->words[1] || strchr(ctl->words[1], ',')) {
-		fprintf(stderr, "coronet-ctl: trace: expected a PEER, as in "
-				"10.9.0.2, 10.9.0.2:4711 or the ID of a "
-				"connection, or --port and the like\n");
+		fprintf(stderr,
+			"coronet-ctl: trace: expected a PEER, as in "
+			"10.9.0.2, 10.9.0.2:4711 or the ID of a connection, or "
+			"--port, --state or --handler\n");
 		return 2;
 	}
 	end_by_signals();

@@ -51,7 +51,7 @@ static void write_shards(struct net_metrics *page,
 	write_one(page, "coronet_dns_slipped_total", NET_COUNTER,
 		  "Answers truncated because of --rate-limit.", sum->slipped);
 	write_one(page, "coronet_dns_ignored_total", NET_COUNTER,
-		  "Messages that were no queries.", sum->ignored);
+		  "Messages that were not queries.", sum->ignored);
 	write_one(page, "coronet_dns_unsent_total", NET_COUNTER,
 		  "Answers that could not be sent.", sum->unsent);
 	write_one(page, "coronet_dns_receive_errors_total", NET_COUNTER,
@@ -79,7 +79,7 @@ static void write_metrics(struct net_metrics *page, void *arg)
 		  "Reloads that failed and changed nothing.",
 		  loaded.failed_reloads);
 	write_one(page, "coronet_dns_names", NET_GAUGE,
-		  "Names in the zones, with those between others.",
+		  "Names in the zones, including empty names between others.",
 		  loaded.names);
 	write_one(page, "coronet_dns_records", NET_GAUGE,
 		  "Records in the zones.", loaded.records);

@@ -267,7 +267,8 @@ static bool look_now(struct net_stack *stack)
 static bool look_twice(struct net_stack *stack)
 {
 	hangup_take();
-	net_log("httpd: SIGHUP: the files below --root are looked at");
+	net_log("httpd: SIGHUP: the files below --root are checked for "
+		"changes");
 	return look_now(stack) && coro_sleep_ns(SETTLE_NS) == 0 &&
 	       look_now(stack);
 }
@@ -363,14 +364,14 @@ static int open_site(void)
 	if (files->n_broken)
 		fprintf(stderr,
 			"coronet-httpd: %u names, '%s' for one, cannot be "
-			"opened (links that lead nowhere, sockets, what this "
-			"user may not read) and are not served\n",
+			"opened (broken links, sockets, files that this user "
+			"may not read) and are not served\n",
 			files->n_broken, files->broken);
 	if (files->n_stale)
 		fprintf(stderr,
-			"coronet-httpd: %u compressed files, '%s' for one, "
-			"are older than what they stand for and not sent "
-			"instead of it: compress again\n",
+			"coronet-httpd: %u compressed files, '%s' for one, are "
+			"older than the files that they were made from, and "
+			"are not sent: compress again\n",
 			files->n_stale, files->stale);
 	randombytes_buf(random, sizeof(random));
 	sodium_bin2hex(httpd.boundary, sizeof(httpd.boundary), random,
@@ -380,8 +381,8 @@ static int open_site(void)
 	err = site_start(&httpd.loader);
 	if (err < 0)
 		fprintf(stderr,
-			"coronet-httpd: no thread to follow changes of files: "
-			"%s; raise the limit of threads\n",
+			"coronet-httpd: no thread can be made to check the "
+			"files for changes: %s; raise the limit of threads\n",
 			strerror(-err));
 	return err < 0;
 }

@@ -40,17 +40,19 @@ static void write_metrics(struct net_metrics *page, void *arg)
 	write_one(page, "coronet_httpd_clients", NET_GAUGE, "Clients now.",
 		  sum.open);
 	write_one(page, "coronet_httpd_half_requests", NET_GAUGE,
-		  "Clients in the middle of a request.", sum.half_open);
+		  "Clients whose request is incomplete.", sum.half_open);
 	write_one(page, "coronet_httpd_accepts_total", NET_COUNTER,
-		  "Clients that have come.", sum.clients);
+		  "Clients that were accepted.", sum.clients);
 	write_one(page, "coronet_httpd_requests_total", NET_COUNTER,
-		  "Requests that were whole.", sum.requests);
+		  "Complete requests.", sum.requests);
 	write_one(page, "coronet_httpd_refused_requests_total", NET_COUNTER,
 		  "Requests that were wrong or late.", sum.refused);
 	write_one(page, "coronet_httpd_displaced_requests_total", NET_COUNTER,
-		  "Requests that had to make room for others.", sum.displaced);
+		  "Requests displaced because too many were incomplete.",
+		  sum.displaced);
 	write_one(page, "coronet_httpd_stalled_clients_total", NET_COUNTER,
-		  "Clients given up, as they took nothing for too long.",
+		  "Clients reset because they acknowledged nothing for "
+		  "--send-timeout.",
 		  sum.gave_up);
 }
 

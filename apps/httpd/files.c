@@ -32,7 +32,7 @@ static int refuse(struct files *files, const char *name, int err)
 	snprintf(files->error, sizeof(files->error),
 		 "--root '%s': %s, for example --root index.html", name,
 		 err == -EFBIG	 ? why
-		 : err == -ELOOP ? "too many folders within folders"
+		 : err == -ELOOP ? "folders are nested too deeply"
 				 : strerror(-err));
 	return err;
 }

@@ -87,7 +87,7 @@ static void check_site(struct site_loader *loader)
 	format_broken(&site->files, broken);
 	if (changed < 0)
 		report_once(loader, site->files.error,
-			    "what was there before is served");
+			    "the previous version is served");
 	else
 		report_once(loader, broken, "they are not served");
 	if (changed <= 0) {

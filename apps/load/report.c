@@ -280,7 +280,7 @@ static void text_refused(const struct load_stats *stats, FILE *out)
 		fprintf(out, ", a --rate below %s",
 			with_commas(spare_rate(stats)).s);
 	fputs(", a core of its own or a second generator; --report-limited "
-	      "reports all the same\n",
+	      "reports in any case\n",
 	      out);
 }
 

@@ -197,7 +197,7 @@ int backend_spec_parse(const char *text, struct backend_spec *out,
 	*out = (struct backend_spec){0};
 	opt_set_defaults(keys, OPT_COUNT(keys), out);
 	if (strlen(text) >= sizeof(copy))
-		return opt_expect(error, "less than %zu bytes", sizeof(copy));
+		return opt_expect(error, "fewer than %zu bytes", sizeof(copy));
 	strcpy(copy, text);
 	err = parse_first(strsep(&next, ","), out, error);
 	while (err == 0 && next)
@@ -205,7 +205,8 @@ int backend_spec_parse(const char *text, struct backend_spec *out,
 				  out, error);
 	if (err == 0 && out->send[0] && out->check != BACKEND_CHECK_HTTP &&
 	    out->check != BACKEND_CHECK_EXPECT)
-		err = opt_expect(error, "check=expect:TEXT beside send=");
+		err = opt_expect(error,
+				 "check=expect:TEXT together with send=");
 	return err;
 }
 

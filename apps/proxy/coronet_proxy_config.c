@@ -177,8 +177,7 @@ static int refuse_alone(const struct proxy_config *config,
 {
 	if (config->steer.proxy_from.n && !config->opts.accept_proxy)
 		return opt_fail(
-			error,
-			"--proxy-from: expected --accept-proxy beside it");
+			error, "--proxy-from: expected --accept-proxy as well");
 	return 0;
 }
 
@@ -372,7 +371,7 @@ int proxy_backend_set_state(const char *name, enum backend_state wanted)
 		backend_set_state(pool->entries[i].backend, wanted,
 				  net_clock_ns());
 		queue_kick(&proxy.queue);
-		net_log("coronet-proxy: backend %s is to be %s", name,
+		net_log("coronet-proxy: backend %s: state set to %s", name,
 			backend_state_name(wanted));
 	}
 	pool_unref(pool);
@@ -409,13 +408,13 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 	added = pool_count_missing(pool, state.pool);
 	gone = pool_count_missing(state.pool, pool);
 	taken = publish(config, pool);
-	reload_report(
-		true, "%u backends, %u of them new, %u gone%s%s", state.pool->n,
-		added, gone, taken ? "" : "; a shard is yet to take it",
-		fixed == state.fixed
-			? ""
-			: "; links, addresses, ports and limits of clients "
-			  "change with the next start");
+	reload_report(true, "%u backends, %u of them new, %u gone%s%s",
+		      state.pool->n, added, gone,
+		      taken ? "" : "; a shard has not applied it yet",
+		      fixed == state.fixed
+			      ? ""
+			      : "; changes of links, addresses, ports and "
+				"client limits take effect at the next start");
 	names_renew();
 }
 

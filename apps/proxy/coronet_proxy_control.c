@@ -47,7 +47,7 @@ error_text(const char *format, ...)
 
 static char *not_running(void)
 {
-	return error_text("the program is starting, or ends; ask again");
+	return error_text("the program is starting or ending; ask again");
 }
 
 /* ---- backends ---- */
@@ -233,18 +233,20 @@ int proxy_control_add(void)
 				  show_backends, NULL);
 
 	if (err == 0)
-		err = net_control_add("/proxy/backend",
-				      "One of them. Parameters: NAME, or NAME "
-				      "and drain, ready or down",
-				      steer_backend, NULL);
+		err = net_control_add(
+			"/proxy/backend",
+			"Shows a backend, or sets its state. Parameters: NAME, "
+			"or NAME and drain, ready or down",
+			steer_backend, NULL);
 	if (err == 0)
 		err = net_control_add("/proxy/reload",
-				      "Has the configuration read again; the "
-				      "answer is the reading's number",
+				      "Reads the configuration again; the "
+				      "answer is the number of this reload",
 				      ask_reload, NULL);
 	if (err == 0)
-		err = net_control_add("/proxy/reload.status",
-				      "The result. Parameter: the number",
-				      show_reload, NULL);
+		err = net_control_add(
+			"/proxy/reload.status",
+			"The result of a reload. Parameter: its number",
+			show_reload, NULL);
 	return err;
 }

@@ -43,8 +43,8 @@ static void write_refusals(struct net_metrics *page,
 	};
 
 	net_metric(page, "coronet_proxy_refusals_total", NET_COUNTER,
-		   "Clients that got no session, by reason; those displaced "
-		   "count by what they had not sent whole as well.");
+		   "Clients that got no session, by reason; displaced clients "
+		   "also count under the header that was incomplete.");
 	for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++)
 		net_metric_value(page, reasons[i].label, (double)reasons[i].n);
 }
@@ -56,11 +56,11 @@ static void write_program(struct net_metrics *page)
 	write_one(page, "coronet_proxy_sessions", NET_GAUGE, "Sessions now.",
 		  (double)total.sessions);
 	write_one(page, "coronet_proxy_accepts_total", NET_COUNTER,
-		  "Clients with which a session began.",
+		  "Clients that were accepted for a session.",
 		  (double)total.accepted);
 	write_refusals(page, &total);
 	write_one(page, "coronet_proxy_retries_total", NET_COUNTER,
-		  "Attempts to connect beyond a session's first.",
+		  "Connection attempts of sessions after their first.",
 		  (double)total.retries);
 	write_one(page, "coronet_proxy_queued", NET_GAUGE,
 		  "Sessions that wait for a backend with room.", proxy.queue.n);
@@ -114,18 +114,19 @@ static const struct {
 	{"coronet_proxy_backend_sessions", NET_GAUGE, "Sessions now.",
 	 sessions_of},
 	{"coronet_proxy_backend_weight", NET_GAUGE,
-	 "Its share of new sessions, as configured.", weight_of},
+	 "The backend's configured share of new sessions.", weight_of},
 	{"coronet_proxy_backend_connects_total", NET_COUNTER,
 	 "Connections made for sessions.", connects_of},
 	{"coronet_proxy_backend_ejections_total", NET_COUNTER,
-	 "Times that failed connects took it out.", ejections_of},
+	 "Times that the backend was ejected after failed connects.",
+	 ejections_of},
 	{"coronet_proxy_backend_sent_bytes_total", NET_COUNTER,
-	 "Bytes of clients sent to it; up to 1 MiB of a session is counted "
-	 "when it ends.",
+	 "Bytes of clients sent to the backend; the last 1 MiB of a session, "
+	 "or less, is counted when it ends.",
 	 sent_of},
 	{"coronet_proxy_backend_received_bytes_total", NET_COUNTER,
-	 "Bytes received from it; up to 1 MiB of a session is counted when it "
-	 "ends.",
+	 "Bytes received from the backend; the last 1 MiB of a session, or "
+	 "less, is counted when it ends.",
 	 received_of},
 };
 
@@ -158,7 +159,7 @@ static void write_failures(struct net_metrics *page, const struct pool *pool)
 
 	net_metric(page, "coronet_proxy_backend_connect_failures_total",
 		   NET_COUNTER,
-		   "Connections for sessions that could not be made.");
+		   "Connections to the backend that could not be made.");
 	for (unsigned i = 0; i < pool->n; i++)
 		for (int why = 0; why < BACKEND_FAILURES; why++) {
 			labels_of(pool, i, labels, sizeof(labels), "reason",
@@ -176,7 +177,8 @@ static void write_states(struct net_metrics *page, const struct pool *pool)
 	char labels[LABELS_MAX];
 
 	net_metric(page, "coronet_proxy_backend_state", NET_GAUGE,
-		   "What its operator wants: 1 at ready, drain or down.");
+		   "The state that the operator has set: 1 for ready, drain or "
+		   "down.");
 	for (unsigned i = 0; i < pool->n; i++)
 		for (int state = BACKEND_READY; state <= BACKEND_DOWN;
 		     state++) {
@@ -195,8 +197,8 @@ static void write_health(struct net_metrics *page, const struct pool *pool)
 	char labels[LABELS_MAX];
 
 	net_metric(page, "coronet_proxy_backend_health", NET_GAUGE,
-		   "How it is: 1 at up, warming (slow start), ejected, down "
-		   "(checks fail) or unresolved.");
+		   "The backend's health: 1 for up, warming (slow start), "
+		   "ejected, down (checks fail) or unresolved.");
 	for (unsigned i = 0; i < pool->n; i++) {
 		enum backend_health now = pool_health(pool, i, now_ns);
 
@@ -225,12 +227,13 @@ static void write_times(struct net_metrics *page, const struct pool *pool,
 static void write_histograms(struct net_metrics *page, const struct pool *pool)
 {
 	net_metric(page, "coronet_proxy_backend_connect_seconds", NET_HISTOGRAM,
-		   "Time to connect to it.");
+		   "Time to connect to the backend.");
 	for (unsigned i = 0; i < pool->n; i++)
 		write_times(page, pool, i, &pool->entries[i].backend->connect);
 	net_metric(page, "coronet_proxy_backend_response_seconds",
 		   NET_HISTOGRAM,
-		   "From the connection to its first byte for the client.");
+		   "Time from the connection to the backend's first byte for "
+		   "the client.");
 	for (unsigned i = 0; i < pool->n; i++)
 		write_times(page, pool, i, &pool->entries[i].backend->response);
 }

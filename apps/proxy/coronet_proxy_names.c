@@ -263,7 +263,7 @@ static void start_lookup(struct name *name, const struct pool_entry *entry,
 	name->due_ns = now_ns + (name->asked ? LATE_NS : SOONEST_NS);
 	if (!name->asked)
 		net_log_seldom("coronet-proxy: backend %s: '%s': no memory or "
-			       "no thread to ask for it",
+			       "no thread to look the name up",
 			       entry->backend->name, entry->spec.host);
 }
 

@@ -16,10 +16,11 @@ static int add_nets(const struct opt *opt, const char *text, void *base,
 	int err = access_list_add(list, text, allow);
 
 	if (err < 0)
-		opt_expect(error, "%s",
-			   err == -EINVAL
-				   ? "networks with no bits behind the prefix"
-				   : "at most 16384 networks, and memory");
+		opt_expect(
+			error, "%s",
+			err == -EINVAL
+				? "networks whose bits after the prefix are 0"
+				: "at most 16384 networks, and memory");
 	return err;
 }
 

@@ -159,16 +159,15 @@ static void check_elf(int fd, const char *program)
 	    memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0)
 		return;
 	if (elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_machine != EM_X86_64)
-		fail_run(program, "no program for x86_64");
+		fail_run(program, "not a program for x86_64");
 	for (unsigned i = 0; i < elf.e_phnum; i++)
 		if (pread(fd, &part, sizeof(part),
 			  (off_t)(elf.e_phoff + i * sizeof(part))) ==
 		    (ssize_t)sizeof(part))
 			dynamic |= part.p_type == PT_INTERP;
 	if (!dynamic)
-		fail_run(program,
-			 "it is linked statically, and nothing can be put "
-			 "in the place of its C library's calls");
+		fail_run(program, "it is linked statically, so that the calls "
+				  "of its C library cannot be replaced");
 }
 
 static void check_program(const char *program)
@@ -271,10 +270,11 @@ int main(int argc, char **argv)
 		return OPT_EXIT_USAGE;
 	}
 	if (at >= argc) {
-		fprintf(stderr, "coronet-run: no program; expected PROGRAM and "
-				"its arguments behind the options, for example "
-				"coronet-run --link tap:cn0 --addr 10.9.0.1/16 "
-				"curl http://10.9.1.1/\n");
+		fprintf(stderr,
+			"coronet-run: PROGRAM is missing: expected it and its "
+			"arguments after the options, for example "
+			"coronet-run --link tap:cn0 --addr 10.9.0.1/16 "
+			"curl http://10.9.1.1/\n");
 		return OPT_EXIT_USAGE;
 	}
 	if (run.children)

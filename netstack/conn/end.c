@@ -21,15 +21,19 @@ static const struct {
 	[NET_END_FIN_TIMEOUT] = {"fin-timeout",
 				 "gave up: the peer did not close"},
 	[NET_END_ABORT] = {"abort", "reset: by the application"},
-	[NET_END_UNREAD] = {"unread", "reset: closed with bytes unread"},
-	[NET_END_LATE_DATA] = {"late-data",
-			       "reset: the peer sent what nobody will read"},
+	[NET_END_UNREAD] = {"unread",
+			    "reset: the application closed with bytes unread"},
+	[NET_END_LATE_DATA] =
+		{"late-data",
+		 "reset: the peer sent data after the application had closed"},
 	[NET_END_DROP] = {"drop", "reset: dropped by the operator"},
 	[NET_END_MEMORY] = {"memory", "reset: memory is short"},
-	[NET_END_ORPHAN] = {"orphan",
-			    "reset: nobody held it, and room was needed"},
+	[NET_END_ORPHAN] =
+		{"orphan",
+		 "reset: closed by its owner, and room was needed for another"},
 	[NET_END_STOPPED] = {"stopped", "reset: the program ends"},
-	[NET_END_UNACCEPTED] = {"unaccepted", "reset: nobody could take it"},
+	[NET_END_UNACCEPTED] = {"unaccepted",
+				"reset: no coroutine could be made for it"},
 	[NET_END_BROKEN] = {"broken", "reset: an assertion of lwIP failed"},
 };
 

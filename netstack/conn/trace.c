@@ -316,7 +316,7 @@ void net_trace_look(unsigned w, struct net_conn *conn, uint32_t hash)
 	    !watch->wants(watch->filter, conn))
 		return;
 	if (!trace)
-		trace = begin_trace(conn, true, hash, "found in the midst");
+		trace = begin_trace(conn, true, hash, "already open");
 	if (trace)
 		join_watch(trace, w);
 	else

@@ -69,8 +69,8 @@ cold struct pbuf *net_view_misused(void)
 	net_here()->stats.view_misuses++;
 	net_log_seldom_of(
 		NET_COMPONENT_API,
-		"coronet: coroutine '%s' gives back a view that is out "
-		"no more: it was released, sent or reclaimed before",
+		"coronet: coroutine '%s' releases a view that it no longer "
+		"holds: it was released, sent or reclaimed before",
 		coro_self() ? coro_name(coro_self()) : "(none)");
 	return NULL;
 }

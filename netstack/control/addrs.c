@@ -84,13 +84,13 @@ static cJSON *change_error(const struct change *change, int err)
 		return net_control_error("the stack has %s already", text);
 	case -ENOSPC:
 		return net_control_error(
-			"no room for %s: the stack takes %d addresses, a link "
-			"seven of IPv6, and those removed within a minute "
-			"count as well",
+			"no room for %s: the stack takes %d addresses, and a "
+			"link takes seven IPv6 addresses; addresses that were "
+			"removed within the last minute count as well",
 			text, NET_MAX_ADDRS);
 	case -EBUSY:
-		return net_control_error("%s is leased by DHCP: it goes when "
-					 "its lease ends",
+		return net_control_error("%s is leased by DHCP: it is removed "
+					 "when the lease ends",
 					 text);
 	case -EADDRNOTAVAIL:
 		return net_control_error("link %u does not have %s/%u; addr "
@@ -268,7 +268,8 @@ const struct net_command net_addr_commands[] = {
 	 "Adds an address. Parameters: ADDRESS/BITS[,LINK], LINK from 1",
 	 add_addr},
 	{"/coronet/addr.del",
-	 "Removes an address; its connections stay. Parameters as of addr.add",
+	 "Removes an address; its connections stay. Parameters: as for "
+	 "addr.add",
 	 remove_addr},
 	{0},
 };

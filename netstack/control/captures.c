@@ -40,7 +40,7 @@ static cJSON *begin_capture(char *text)
 	/* The program's working directory is not the client's. */
 	if (what.path[0] != '/')
 		return net_control_error(
-			"capture: '%s': expected a path from the root, as in "
+			"capture: '%s': expected an absolute path, as in "
 			"/tmp/a.pcapng: the program writes the file",
 			what.path);
 	if (net_capture_start(&what, why, sizeof(why)) < 0)
@@ -74,12 +74,13 @@ const struct net_command net_capture_commands[] = {
 	 "The capture of packets: state, file, packets, bytes, dropped",
 	 show_capture},
 	{"/coronet/capture.start",
-	 "Starts one. Parameters: FILE, an absolute path that the program "
+	 "Starts a capture. Parameters: FILE, an absolute path that the "
+	 "program "
 	 "writes, and bytes=SIZE, packets=N, snap=BYTES, filter=EXPRESSION, "
 	 "which comes last",
 	 start_capture},
 	{"/coronet/capture.stop",
-	 "Ends it; its file is complete when state is no longer runs",
+	 "Ends the capture; its file is complete when state is no longer runs",
 	 stop_capture},
 	{0},
 };

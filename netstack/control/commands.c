@@ -58,13 +58,14 @@ cJSON *net_control_ask_error(unsigned shard, int err)
 			"may keep it (see the watchdog's lines in the log)",
 			shard);
 	case -EAGAIN:
-		return net_control_error("the program is starting, or too much "
-					 "waits for shard %u; ask again",
-					 shard);
+		return net_control_error(
+			"the program is starting, or too many requests wait "
+			"for shard %u; ask again",
+			shard);
 	case -EINVAL:
 		return net_control_error("there is no shard %u", shard);
 	case -ESHUTDOWN:
-		return net_control_error("the program ends");
+		return net_control_error("the program is ending");
 	default:
 		return net_control_error("shard %u: %s", shard, strerror(-err));
 	}
@@ -142,8 +143,8 @@ static cJSON *list_commands(const char *params);
 static cJSON *show_help(const char *params);
 
 static const struct net_command general[] = {
-	{"/", "The commands there are", list_commands},
-	{"/help", "What a command does. Parameter: its name", show_help},
+	{"/", "Lists the commands", list_commands},
+	{"/help", "Describes a command. Parameter: its name", show_help},
 	{"/info", "Version and process", show_info},
 	{0},
 };

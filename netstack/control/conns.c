@@ -275,9 +275,10 @@ static cJSON *ask_one(const char *id, bool drop)
 	if (err < 0)
 		answer = net_control_ask_error((unsigned)shard, err);
 	else if (!one->found)
-		answer = net_control_error("no connection %s: it has ended, or "
-					   "was listed long ago; list again",
-					   id);
+		answer = net_control_error(
+			"there is no connection %s: it has ended, or the list "
+			"is old; list the connections again",
+			id);
 	else
 		answer = row_json(&one->row);
 	net_ask_put(ask);

@@ -139,8 +139,8 @@ static cJSON *exception(const char *params)
 
 const struct net_command net_exception_commands[] = {
 	{"/coronet/exception",
-	 "What the kernel gets of each link. Parameter: [LINK,]RULE, as "
-	 "--exception takes it, or [LINK,]off sets it",
+	 "What the kernel gets of each link. Parameter: [LINK,]RULE, in the "
+	 "form of --exception, sets this; [LINK,]off ends it",
 	 exception},
 	{0},
 };

@@ -85,16 +85,17 @@ static cJSON *take_word(char *word, struct net_filter *out)
 	} else if (strcmp(word, "state") == 0) {
 		if (read_state(value, &out->state) < 0)
 			return net_control_error(
-				"state '%s': expected one of TCP's, as in "
+				"state '%s': expected a state of TCP, as in "
 				"established or close-wait",
 				value);
 	} else if (strcmp(word, "handler") == 0) {
 		snprintf(out->listener, sizeof(out->listener), "%s", value);
 	} else if (strcmp(word, "cursor") == 0) {
 		if (read_cursor(value, out) < 0)
-			return net_control_error("cursor '%s': expected what "
-						 "the page before gave as next",
-						 value);
+			return net_control_error(
+				"cursor '%s': expected the value of next in "
+				"the previous page",
+				value);
 	} else {
 		return net_control_error("'%s': expected peer=, port=, state=, "
 					 "handler= or cursor=",

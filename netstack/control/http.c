@@ -89,7 +89,7 @@ static char *answer_line(char *line, size_t *len)
 			      "coronet " CORONET_VERSION
 			      ": metrics for Prometheus are at /metrics\n");
 	return answer(len, head, "404 Not Found", TEXT,
-		      "there is /metrics, and nothing else\n");
+		      "there is only /metrics\n");
 }
 
 char *net_http_answer(const char *request, size_t request_len, size_t *len)

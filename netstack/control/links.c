@@ -160,9 +160,9 @@ static void write_links(struct net_metrics *page, const struct ports *all)
 		if (infos[i].watched)
 			net_metric_value(page, label, infos[i].carrier_losses);
 	}
-	net_metric(page, "coronet_link_sender_changes_total", NET_COUNTER,
-		   "Times that an active-backup bond went over to another "
-		   "member.");
+	net_metric(
+		page, "coronet_link_sender_changes_total", NET_COUNTER,
+		"Times that an active-backup bond changed to another member.");
 	for (unsigned i = 0; i < all->n; i++) {
 		link_label(infos[i].link, label, sizeof(label));
 		if (infos[i].sender[0])

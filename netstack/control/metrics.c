@@ -155,7 +155,7 @@ static const struct family counters[] = {
 		 {"udp_queue_full", AT(udp_queue_full)},
 		 {"udp_no_socket", AT(udp_no_socket)})},
 	{"coronet_udp_datagrams_total",
-	 "Datagrams of UDP: queued for sockets, and sent.", "direction",
+	 "UDP datagrams, queued for sockets or sent.", "direction",
 	 SEVERAL({"received", AT(udp_received)}, {"sent", AT(udp_sent)})},
 	{"coronet_address_conflicts_total",
 	 "Packets of other hosts that have an address of the stack.", NULL,
@@ -169,40 +169,42 @@ static const struct family counters[] = {
 	{"coronet_resets_total", "Connections that the peer has reset.", NULL,
 	 ONE(reset)},
 	{"coronet_timeouts_total",
-	 "Connections given up, as the peer was "
-	 "silent.",
-	 NULL, ONE(timed_out)},
+	 "Connections given up because the peer was silent.", NULL,
+	 ONE(timed_out)},
 	{"coronet_memory_resets_total",
-	 "Connections reset since memory was short.", NULL, ONE(memory_resets)},
+	 "Connections reset because memory was short.", NULL,
+	 ONE(memory_resets)},
 	{"coronet_lwip_assertions_total",
 	 "Assertions of lwIP that failed; their connections are reset.", NULL,
 	 ONE(lwip_assertions)},
 	{"coronet_memory_refusals_total",
-	 "What was refused since memory was short.", "what",
+	 "Requests and data refused because memory was short.", "what",
 	 SEVERAL({"growth", AT(memory_refused)},
 		 {"allocation", AT(no_memory)})},
 	{"coronet_retransmits_total",
-	 "Segments sent again, by what found them lost.", "cause",
+	 "Segments retransmitted, by the mechanism that detected the loss.",
+	 "cause",
 	 SEVERAL({"rto", AT(resent_rto)}, {"rack", AT(resent_rack)},
 		 {"fast", AT(resent_fast)}, {"tlp", AT(resent_tlp)})},
 	{"coronet_retransmission_timeouts_total",
 	 "Retransmission timeouts (RFC 6298).", NULL, ONE(rtos)},
 	{"coronet_out_of_order_segments_total",
-	 "Segments that came before their turn.", NULL, ONE(out_of_order)},
+	 "Segments that arrived out of order.", NULL, ONE(out_of_order)},
 	{"coronet_cookies_total", "SYN cookies.", "result",
 	 SEVERAL({"sent", AT(cookies_sent)}, {"accepted", AT(cookies_accepted)},
 		 {"refused", AT(cookies_refused)})},
 	{"coronet_window_cuts_undone_total",
-	 "Windows cut and given back, as nothing had been lost.", NULL,
+	 "Congestion windows restored because nothing was lost.", NULL,
 	 ONE(cuts_undone)},
 	{"coronet_ecn_marks_total",
-	 "Marks of routers (RFC 3168): received, and answered by a cut.",
+	 "ECN marks of routers (RFC 3168), received or answered by a smaller "
+	 "window.",
 	 "event", SEVERAL({"received", AT(rx_ce)}, {"cut", AT(ecn_cuts)})},
 	{"coronet_ecn_connections_total",
 	 "Connections that have agreed on ECN (RFC 3168).", NULL,
 	 ONE(ecn_conns)},
 	{"coronet_kernel_frames_total",
-	 "Frames that --exception moved: to the kernel, and sent for it.",
+	 "Frames passed to the kernel, or sent for it, with --exception.",
 	 "direction",
 	 SEVERAL({"to_kernel", AT(to_kernel)},
 		 {"from_kernel", AT(from_kernel)})},
@@ -213,39 +215,40 @@ static const struct family counters[] = {
 	 SEVERAL({"limited", AT(kernel_limited)},
 		 {"not_taken", AT(kernel_dropped)})},
 	{"coronet_kernel_held_rounds_total",
-	 "Turns of the loop in which the kernel's frames had to wait.", NULL,
-	 ONE(kernel_held)},
+	 "Rounds of the loop in which frames from the kernel had to wait.",
+	 NULL, ONE(kernel_held)},
 	{"coronet_challenge_acks_total", "Challenge ACKs sent (RFC 5961).",
 	 NULL, ONE(challenge_acks)},
 	{"coronet_handed_over_frames_total",
-	 "Frames given to the shard that they belong to.", NULL,
+	 "Frames handed over to the shard that owns them.", NULL,
 	 ONE(handed_over)},
 	{"coronet_taken_over_frames_total",
-	 "Frames of a shard that came by another one's queue.", NULL,
+	 "Frames taken over from the queues of other shards.", NULL,
 	 ONE(taken_over)},
 	{"coronet_frame_pool_empty_total",
-	 "Times that a link had hardly a frame left.", NULL, ONE(pool_empty)},
-	{"coronet_path_mtu_changes_total", "MSS lowered, by what reported it.",
-	 "by",
+	 "Checks that found hardly any free frame of a link.", NULL,
+	 ONE(pool_empty)},
+	{"coronet_path_mtu_changes_total",
+	 "Path MTUs lowered, by source of the report.", "by",
 	 SEVERAL({"router", AT(path_mtu_lowered)},
 		 {"loss", AT(path_mtu_guessed)})},
 	{"coronet_looped_packets_total",
 	 "Packets from one address of the stack to another.", NULL,
 	 ONE(looped)},
 	{"coronet_path_mtu_refusals_total",
-	 "Reports of a smaller MTU that quote nothing under way (RFC 5927).",
+	 "Reports of a smaller MTU that quoted nothing in flight (RFC 5927).",
 	 NULL, ONE(path_mtu_refused)},
 	{"coronet_recycled_connections_total",
-	 "Connections ended early, as there were too many in their state.",
+	 "Connections ended early because there were too many in their state.",
 	 "state",
 	 SEVERAL({"time_wait", AT(time_wait_recycled)},
 		 {"closed", AT(orphans_recycled)})},
 	{"coronet_view_misuses_total",
-	 "Views that handlers gave back and did not have.", NULL,
+	 "Views that handlers released more than once.", NULL,
 	 ONE(view_misuses)},
-	{"coronet_view_reclaims_total",
-	 "Views that handlers have not released.", NULL, ONE(views_reclaimed)},
-	{"coronet_rounds_total", "Turns of the loop.", NULL, ONE(rounds)},
+	{"coronet_view_reclaims_total", "Views that handlers never released.",
+	 NULL, ONE(views_reclaimed)},
+	{"coronet_rounds_total", "Rounds of the loop.", NULL, ONE(rounds)},
 };
 
 static double counter_of(const struct net_stats *stats, size_t at)
@@ -376,18 +379,19 @@ static void write_gauges(struct net_metrics *page,
 {
 	write_gauge(page, "coronet_busy_seconds_total", NET_COUNTER,
 		    "Time spent in rounds that found work; its rate is the "
-		    "share of the core.",
+		    "share of the core in use.",
 		    samples, busy_of);
 	write_gauge(page, "coronet_memory_bytes", NET_GAUGE,
 		    "Memory of connections and coroutines.", samples,
 		    memory_of);
-	write_gauge(page, "coronet_memory_budget_bytes", NET_GAUGE,
-		    "What --memory leaves for them.", samples, budget_of);
+	write_gauge(
+		page, "coronet_memory_budget_bytes", NET_GAUGE,
+		"Memory that --memory leaves for connections and coroutines.",
+		samples, budget_of);
 	write_gauge(page, "coronet_frames", NET_GAUGE, "Frames in the pools.",
 		    samples, frames_of);
 	write_gauge(page, "coronet_frames_free", NET_GAUGE,
-		    "Frames of the pools that nobody holds.", samples,
-		    frames_free_of);
+		    "Free frames of the pools.", samples, frames_free_of);
 	write_gauge(page, "coronet_coroutines", NET_GAUGE,
 		    "Coroutines that have not ended.", samples, coros_of);
 }
@@ -406,8 +410,9 @@ static void write_program(struct net_metrics *page,
 		   "Lines of the log that were dropped.");
 	net_metric_value(page, "",
 			 (double)samples->shards[0].stats.log_dropped);
-	net_metric(page, "coronet_log_held_lines_total", NET_COUNTER,
-		   "Lines of the log beyond the limit of their kind.");
+	net_metric(
+		page, "coronet_log_held_lines_total", NET_COUNTER,
+		"Lines of the log held back by the rate limit of their kind.");
 	net_metric_value(page, "", (double)net_log_suppressed());
 }
 
@@ -424,7 +429,7 @@ static void write_capture(struct net_metrics *page)
 		   "Packets in the file of this capture, or the last one.");
 	net_metric_value(page, "", (double)status.packets);
 	net_metric(page, "coronet_capture_dropped_packets", NET_GAUGE,
-		   "Packets that this capture, or the last one, left out.");
+		   "Packets that this capture, or the last one, dropped.");
 	net_metric_value(page, "", (double)status.dropped);
 }
 
@@ -467,9 +472,10 @@ static void write_all(struct net_metrics *page, const struct samples *samples)
 	write_conns(page, samples);
 	write_gauges(page, samples);
 	write_hist(page, "coronet_rtt_seconds",
-		   "Round trips as TCP has measured them.", samples, AT(rtt));
+		   "Round-trip times measured by TCP.", samples, AT(rtt));
 	write_hist(page, "coronet_round_seconds",
-		   "Turns of the loop that found work.", samples, AT(round));
+		   "Duration of the loop's rounds that found work.", samples,
+		   AT(round));
 	write_capture(page);
 	if (samples->n > 0)
 		net_links_metrics(page);

@@ -90,7 +90,7 @@ static cJSON *trace_conns(const char *params)
 const struct net_command net_ring_commands[] = {
 	{"/coronet/trace.conns",
 	 "How many connections at a time keep their last events. Parameter: a "
-	 "number sets it, for those that begin from now on",
+	 "number, which applies to connections that begin later",
 	 trace_conns},
 	{0},
 };

@@ -382,13 +382,13 @@ static const char *bind_hint(int err)
 	switch (err) {
 	case EADDRINUSE:
 		return "another program listens there ('ss -ltnp' names it): "
-		       "choose another port for one of them";
+		       "choose another port for one of the two";
 	case EACCES:
 		return "ports below 1024 need CAP_NET_BIND_SERVICE: choose a "
 		       "higher one, as in 127.0.0.1:9464";
 	default:
-		return "expected an address of the kernel's, as in "
-		       "127.0.0.1:9464, or one of --addr";
+		return "expected an address of the kernel, as in "
+		       "127.0.0.1:9464, or an address of --addr";
 	}
 }
 
@@ -525,8 +525,8 @@ static cJSON *web_address(const char *params)
 
 const struct net_command net_server_commands[] = {
 	{"/coronet/metrics.address",
-	 "Where the page for Prometheus is. Parameter: ADDRESS:PORT, or off, "
-	 "sets it",
+	 "Where the page for Prometheus is. Parameter: ADDRESS:PORT moves the "
+	 "page, off ends it",
 	 web_address},
 	{0},
 };

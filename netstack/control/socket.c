@@ -71,11 +71,10 @@ static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 	if (lstat(addr->sun_path, &st) < 0)
 		return 0; /* there is none, or bind() says why */
 	if (!S_ISSOCK(st.st_mode))
-		return report_failure(
-			-EEXIST, err, err_len,
-			"--control %s: a file that is no socket lies "
-			"there; remove it or name another path",
-			addr->sun_path);
+		return report_failure(-EEXIST, err, err_len,
+				      "--control %s: this file is not a "
+				      "socket; remove it, or name another path",
+				      addr->sun_path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
@@ -86,8 +85,8 @@ static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 	if (rc != ECONNREFUSED)
 		return report_failure(
 			-EADDRINUSE, err, err_len,
-			"--control %s: another program has this socket; "
-			"name another path for one of them",
+			"--control %s: another program uses this socket; name "
+			"another path for one of the two",
 			addr->sun_path);
 	unlink(addr->sun_path); /* if it cannot, bind() says EADDRINUSE */
 	return 0;
@@ -126,7 +125,7 @@ static int bind_and_listen(const struct sockaddr_un *addr,
 		return report_failure(
 			-errno, err, err_len, "--control %s: %s%s",
 			addr->sun_path, strerror(errno),
-			errno == ENOENT ? " (is there the folder?)" : "");
+			errno == ENOENT ? " (does the folder exist?)" : "");
 	return 0;
 }
 
@@ -138,11 +137,10 @@ int net_socket_open(const char *path, struct net_socket *out, char *err,
 
 	out->fd = -1;
 	if (strlen(path) >= sizeof(addr.sun_path))
-		return report_failure(
-			-ENAMETOOLONG, err, err_len,
-			"--control %s: a socket's path has %zu bytes at "
-			"most",
-			path, sizeof(addr.sun_path) - 1);
+		return report_failure(-ENAMETOOLONG, err, err_len,
+				      "--control %s: the path of a socket has "
+				      "at most %zu bytes",
+				      path, sizeof(addr.sun_path) - 1);
 	strcpy(addr.sun_path, path);
 	strcpy(out->path, path);
 	out->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,

@@ -605,7 +605,7 @@ const struct net_command net_table_commands[] = {
 	{"/coronet/coros",
 	 "A page of coroutines. Parameter: cursor=NEXT (of the page before)",
 	 list_coros},
-	{"/coronet/mem", "Budgets of memory, and what holds it", list_mem},
+	{"/coronet/mem", "Memory budgets, and what uses memory", list_mem},
 	{"/coronet/neigh", "Neighbours: ARP and neighbour discovery",
 	 list_neigh},
 	{"/coronet/routes", "Networks and gateways", list_routes},

@@ -219,9 +219,10 @@ static cJSON *begin_on(const struct watch *watch, unsigned shard)
 	if (err < 0)
 		wrong = net_control_ask_error(shard, err);
 	else if (begin->err == -ENOENT)
-		wrong = net_control_error("no connection %s: it has ended, or "
-					  "was listed long ago; list again",
-					  watch->wanted.id);
+		wrong = net_control_error(
+			"there is no connection %s: it has ended, or the list "
+			"is old; list the connections again",
+			watch->wanted.id);
 	else if (begin->err < 0)
 		wrong = net_control_error("shard %u: %s", shard,
 					  strerror(-begin->err));
@@ -261,9 +262,9 @@ static cJSON *start_trace(const char *params)
 		end_watch(watch);
 	watch = free_watch();
 	if (!watch)
-		return net_control_error("%u clients trace already, which is "
-					 "all that may",
-					 NET_TRACE_WATCHES);
+		return net_control_error(
+			"too many tracing clients (at most %u)",
+			NET_TRACE_WATCHES);
 	*watch = (struct watch){.used = true,
 				.client = net_control_client,
 				.asked_ms = now_ms(),
@@ -652,8 +653,9 @@ static cJSON *report_trace(const char *params)
 
 	if (!watch)
 		return net_control_error(
-			"this client watches nothing, or has not asked for a "
-			"minute: /coronet/trace.start,PEER begins");
+			"this client watches no connection, or has not asked "
+			"for a minute; /coronet/trace.start,PEER starts a "
+			"trace");
 	watch->asked_ms = now_ms();
 	to = cJSON_CreateObject();
 	events = cJSON_AddArrayToObject(to, "events");
@@ -675,15 +677,15 @@ static cJSON *report_trace(const char *params)
 
 const struct net_command net_trace_commands[] = {
 	{"/coronet/trace.start",
-	 "Watches what happens to connections, until this client goes. "
+	 "Traces connections until this client disconnects. "
 	 "Parameters: an address, ADDRESS:PORT, a network or an ID, and "
 	 "port=N, "
 	 "state=NAME, handler=NAME",
 	 start_trace},
 	{"/coronet/trace",
-	 "What has happened to them since it was asked last; ask again at once "
-	 "where more is true",
+	 "Events of these connections since the last request; where more is "
+	 "true, ask again at once",
 	 report_trace},
-	{"/coronet/trace.stop", "Ends what this client watches", stop_trace},
+	{"/coronet/trace.stop", "Ends this client's trace", stop_trace},
 	{0},
 };

@@ -78,8 +78,8 @@ static int find_tap(const struct link *link, struct net_exception *exception,
 				err_len);
 	if (before->tap->addr_off != rule->addr_off) {
 		snprintf(err, err_len,
-			 "--exception '%s': %s is there with addr=%s; set it "
-			 "off first",
+			 "--exception '%s': %s is in use with addr=%s; end "
+			 "that first, with off",
 			 exception->text, rule->name,
 			 rule->addr_off ? "on" : "off");
 		return -EINVAL;

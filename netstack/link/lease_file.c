@@ -189,7 +189,7 @@ static void note_result(struct net_lease_file *file, int err)
 	if (err < 0 && !file->failed)
 		net_log_of(NET_COMPONENT_LINK, NET_LOG_WARNING,
 			   "coronet.link: %s cannot be written: %s; the next "
-			   "start leases an address like the first",
+			   "start will ask for any address",
 			   file->path, strerror(-err));
 	file->failed = err < 0;
 }

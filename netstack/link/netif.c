@@ -82,13 +82,13 @@ static void log_untrusted(void)
 		if (!n)
 			continue;
 		logged_untrusted = true;
-		net_log_of(
-			NET_COMPONENT_LINK, NET_LOG_WARNING,
-			"coronet: link %u: the peer leaves checksums of TCP "
-			"and UDP to its NIC, which a virtual link has not: "
-			"frames are dropped. 'ethtool -K IFACE tx off' on its "
-			"interface helps, or csum=trust with this --link",
-			i + 1);
+		net_log_of(NET_COMPONENT_LINK, NET_LOG_WARNING,
+			   "coronet: link %u: the peer leaves the checksums of "
+			   "TCP and UDP to its NIC, but a virtual link has "
+			   "none: its frames are dropped. Use 'ethtool -K "
+			   "IFACE tx off' on the peer's interface, or "
+			   "csum=trust with this --link",
+			   i + 1);
 	}
 }
 

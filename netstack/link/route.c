@@ -347,10 +347,11 @@ static int check_route(const struct net_route_opts *route,
 	net_addr_to_lwip(&route->source, &source);
 	if (route->link > opts->n_links)
 		return refuse_route(route, opts, &route->via,
-				    "dev names more links than there are");
+				    "there are fewer links than dev says");
 	if (is_link_local(&via) && !route->link && opts->n_links > 1)
 		return refuse_route(route, opts, &route->via,
-				    "it is on every link: add dev LINK");
+				    "a link-local gateway may be on any link: "
+				    "add dev LINK");
 	if (route->link)
 		port = &net_here()->ports[route->link - 1];
 	near = find_network(port, &via);
@@ -359,10 +360,11 @@ static int check_route(const struct net_route_opts *route,
 	if (!near && is_beside_networks(port, &via))
 		near = find_similar(port, &via);
 	if (!near)
-		return refuse_route(route, opts, &route->via,
-				    port ? "not in a network of that link"
-					 : "not in a network of any --addr "
-					   "(dev LINK: it is on that link)");
+		return refuse_route(
+			route, opts, &route->via,
+			port ? "not in a network of that link"
+			     : "not in a network of any --addr (if it is on a "
+			       "link nevertheless, add dev LINK)");
 	own = route->source.family ? net_ifaddr_of(&source) : near;
 	if (!own || net_port_of(own->netif) != net_port_of(near->netif))
 		return refuse_route(route, opts, &route->source,

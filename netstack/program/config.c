@@ -277,7 +277,7 @@ static int read_line(const struct config *config, char *line)
 				   equals ? " = ..." : "",
 				   option ? "a file cannot name another"
 					  : "there is no such option; --help "
-					    "lists them");
+					    "lists the options");
 	if (option->arg && !equals)
 		return refuse_line(config, "'%s': expected %s = %s", text, text,
 				   option->arg);
@@ -328,7 +328,7 @@ static int read_config(struct words *words, struct net_opts *opts,
 	while (err == 0 && next_line(file, line, &len)) {
 		config.place.line++;
 		if (strlen(line) != len)
-			err = refuse_line(&config, "this is no text file");
+			err = refuse_line(&config, "this is not a text file");
 		else if (len == CONFIG_LINE_MAX - 1)
 			err = refuse_line(&config, "the line is too long");
 		else

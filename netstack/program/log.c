@@ -102,8 +102,8 @@ static void report_dropped(uint32_t n)
 	if (n == 0)
 		return;
 	len = snprintf(text, sizeof(text),
-		       "coronet: %u lines of the log were dropped here: it "
-		       "took no more\n",
+		       "coronet: %u lines of the log were dropped here: they "
+		       "could not be written in time\n",
 		       n);
 	if (!net_log_sink_write(NET_LOG_WARNING, wall_now_ns(), text,
 				(size_t)len))

@@ -148,7 +148,7 @@ static int set_one(char *item, bool apply, bool all_known, char *err,
 		return 0;
 	snprintf(err, err_len,
 		 "'%s': there is no such component; 'coronet-ctl log.level' "
-		 "lists them",
+		 "lists the components",
 		 pattern);
 	return n;
 }

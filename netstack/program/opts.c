@@ -243,8 +243,8 @@ static int add_lcores(void *base, uint64_t first, uint64_t last,
 		for (unsigned i = 0; i < opts->n_lcores; i++)
 			if (opts->lcores[i] == (int)first)
 				return opt_expect(error,
-						  "each CPU once, and not CPU "
-						  "%ju twice",
+						  "each CPU once, but CPU %ju "
+						  "is named twice",
 						  (uintmax_t)first);
 		if (opts->n_lcores == NET_MAX_SHARDS)
 			return opt_expect(error,
@@ -402,7 +402,7 @@ static const struct opt rows[] = {
 	 .help = "Socket for coronet-ctl and dpdk-telemetry.py (default: in "
 		 "$RUNTIME_DIRECTORY, if that is set)"},
 	{"metrics", OPT_CUSTOM, .arg = "ADDRESS:PORT", .read = read_metrics,
-	 .expected = "an address of the kernel's or of --addr and a port",
+	 .expected = "an address of the kernel or of --addr, and a port",
 	 .example = "127.0.0.1:9464",
 	 .help = "Serve Prometheus metrics over HTTP at /metrics, on an "
 		 "address of the kernel, as in 127.0.0.1:9464, or of --addr"},

@@ -129,9 +129,8 @@ static int read_route(char *words, struct net_route_opts *out,
 
 	if (!network || read_network(network, &out->to) < 0)
 		return complain(to,
-				"'%s': expected a network, with no bit set "
-				"behind its prefix, as in 10.0.0.0/8, or "
-				"default",
+				"'%s': expected a network whose bits after the "
+				"prefix are 0, as in 10.0.0.0/8, or default",
 				network ? network : "");
 	if (!via || strcmp(via, "via") != 0)
 		return complain(to, "'%s': expected via GATEWAY",

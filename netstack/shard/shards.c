@@ -326,8 +326,8 @@ static int check_shards(struct net_opts *opts)
 	}
 	if (opts->n_lcores && wanted(opts) > opts->n_lcores) {
 		snprintf(opts->error, sizeof(opts->error),
-			 "--shards %u: --lcores names %u CPU%s, and a shard "
-			 "has one of its own; name more, or none at all",
+			 "--shards %u: --lcores names %u CPU%s, but each shard "
+			 "needs a CPU of its own; name more CPUs, or none",
 			 opts->shards, opts->n_lcores,
 			 opts->n_lcores == 1 ? "" : "s");
 		return -EINVAL;
@@ -364,8 +364,9 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 
 	opts->error[0] = '\0';
 	if (net_stacks_open()) {
-		snprintf(opts->error, sizeof(opts->error),
-			 "a stack is open already: one a process");
+		snprintf(
+			opts->error, sizeof(opts->error),
+			"a stack is open already: a process can have only one");
 		return -EALREADY;
 	}
 	err = check_shards(opts);

@@ -101,7 +101,7 @@ static int check_opts(struct net_opts *opts)
 	}
 	if (opts->cc && net_cc_number(opts->cc) < 0) {
 		snprintf(opts->error, sizeof(opts->error),
-			 "no congestion control '%s'", opts->cc);
+			 "there is no congestion control '%s'", opts->cc);
 		return -EINVAL;
 	}
 	return 0;
@@ -166,7 +166,7 @@ static int open_log(struct net_opts *opts)
 			 "--log-to '%.300s': %s: expected stderr, journal or "
 			 "a file that can be written%s",
 			 opts->log_to, strerror(-err),
-			 err == -ENXIO ? ", if a FIFO one with a reader" : "");
+			 err == -ENXIO ? ", or a FIFO that has a reader" : "");
 	if (err < 0)
 		return err == -ENOMEM ? err : -EINVAL;
 	err = net_log_open();

@@ -38,8 +38,8 @@ static void report(const char *path)
 	int len;
 
 	len = snprintf(line, sizeof(line),
-		       "coronet-run: %s executes %.300s, which has the "
-		       "kernel's sockets: run that program itself\n",
+		       "coronet-run: %s executes %.300s, which uses the "
+		       "kernel's sockets: run that program directly\n",
 		       the.name, path);
 	net_real()->write(STDERR_FILENO, line, (size_t)len);
 }

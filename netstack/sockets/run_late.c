@@ -74,7 +74,7 @@ static void adopt_listeners(void)
 		if (err < 0)
 			fprintf(stderr,
 				"coronet-run: the listening socket %d stays "
-				"the kernel's: %s\n",
+				"with the kernel: %s\n",
 				fd, strerror(-err));
 	}
 	net_whole_step_out();

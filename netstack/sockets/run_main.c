@@ -118,9 +118,9 @@ static bool stands_in_front(void)
 		return is_one_of(name, others);
 	if (!getenv("CORONET_RUN_CHILDREN"))
 		fprintf(stderr,
-			"coronet-run: %s is a shell: the program that it "
-			"becomes by exec is on the stack; others that it "
-			"starts are not, unless you say --children\n",
+			"coronet-run: %s is a shell: a program that it "
+			"replaces itself with (exec) uses the stack; programs "
+			"that it starts use the stack only with --children\n",
 			name);
 	return true;
 }

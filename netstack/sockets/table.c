@@ -319,9 +319,9 @@ int net_fd_refuse(const struct net_fd *entry, int fd, const char *call)
 	}
 	if (net_needs_baton()) /* the caller takes it and tries again */
 		return -EPERM;
-	net_log_seldom("coronet: %s(%d) by a thread that did not make it: a "
-		       "socket of the stack is used by its own thread alone; "
-		       "the call fails with EPERM",
+	net_log_seldom("coronet: %s(%d) by another thread than the one that "
+		       "made the socket: only that thread may use a socket of "
+		       "the stack; the call fails with EPERM",
 		       call, fd);
 	return -EPERM;
 }

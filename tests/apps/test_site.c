@@ -424,7 +424,7 @@ static void test_error_is_logged_once(void **state)
 	assert_int_equal(site_start(&loader), 0);
 	site_use(&here, loader.newest);
 	make_broken();
-	before = await_line("what was there before is served");
+	before = await_line("the previous version is served");
 	for (unsigned i = 0; i < 5; i++)
 		await_sites(1);
 	assert_int_equal(lines_said("", &has), before);

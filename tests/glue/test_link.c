@@ -252,8 +252,9 @@ static void test_wrong_links_are_refused_with_a_reason(void **state)
 	assert_refused("memif:/e,mac=02:00:00:00:00", "unicast");
 	assert_refused("memif:/e,csum=maybe", "auto, hw, sw or trust");
 	assert_refused("memif:/e,csum=trust",
-		       "af_packet, af_xdp and bond alone");
-	assert_refused("tap:t0,csum=trust", "af_packet, af_xdp and bond alone");
+		       "only for af_packet, af_xdp and bond");
+	assert_refused("tap:t0,csum=trust",
+		       "only for af_packet, af_xdp and bond");
 	assert_refused("memif:/e,tso=hw", "auto, on or off");
 	assert_refused("pcap:in.pcap", "is missing");
 	assert_refused("memif:/e,mode=060", "mode of the server's socket");

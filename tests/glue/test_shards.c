@@ -430,7 +430,7 @@ static void bad_lcores(void)
 	assert_refused((struct glue_eal_conf){.lcores = lcores, .n_lcores = 2},
 		       "--lcore 1024: this process may not run on that CPU");
 	assert_refused((struct glue_eal_conf){.lcores = lcores, .n_lcores = 65},
-		       "65 shards asked for; expected 1 to 64");
+		       "65 shards; expected 1 to 64");
 	assert_refused((struct glue_eal_conf){.lcores = lcores,
 					      .n_lcores = 2,
 					      .n_shards = 1},
@@ -438,7 +438,7 @@ static void bad_lcores(void)
 	CHECK(glue_link_parse("memif:/tmp/none.sock,queues=3", &links[0], error,
 			      sizeof(error)) == 0);
 	assert_refused((struct glue_eal_conf){.lcore = -1, .n_shards = 2},
-		       "queues=3, but 2 shards");
+		       "queues=3 for only 2 shards");
 	assert_refused((struct glue_eal_conf){.lcore = -1, .n_shards = 2},
 		       "queues=3");
 }

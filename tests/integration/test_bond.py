@@ -285,7 +285,7 @@ def bonds_that_cannot_be(env):
             ("tap:ta+af_packet:nosuch0", 1, "there is no interface 'nosuch0'"),
             ("tap:ta+port:net_tap7", 1, "DPDK has no port of that name"),
             ("tap:ta+tap:tb,mode=backup", 2, "expected active-backup or 802.3ad"),
-            ("tap:ta+tap:tb,queues=2", 2, "queues=2, but 1 shard")):
+            ("tap:ta+tap:tb,queues=2", 2, "queues=2 for only 1 shard")):
         server = env.start([env.app("coronet-echo"), "--link", f"bond:b0,members={members}",
                             *ADDR])
         check(server.wait(WAIT_MAX_S) == status and wanted in server.output("stderr") and

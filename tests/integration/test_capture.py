@@ -174,7 +174,7 @@ def refused(env):
     folder = env.scratch_for({})
     for value, status, wanted in (
             (f"{folder}/a,filter=tcp port", 2, "the filter 'tcp port'"),
-            (f"{folder}/none/a", 1, f"{folder}/none/a"), ("/dev/null", 2, "no plain file"),
+            (f"{folder}/none/a", 1, f"{folder}/none/a"), ("/dev/null", 2, "not a plain file"),
             (str(folder), 1, "Is a directory"), (f"{folder}/a,bytes=1K,snap=9999", 2, "9999")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r0", *ECHO_ADDRS,
                              "--capture", value])

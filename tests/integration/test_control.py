@@ -179,7 +179,7 @@ def capture(env):
         text = echo.ctl("capture", "a.pcapng", "tcp", "port", ports[0], cwd=folder)
         check(text == f"capturing to {path}; coronet-ctl capture stop ends it\n", text)
         error = echo.ctl("capture", folder / "b.pcapng", status=1)
-        check(f"one into '{path}' runs" in error and not (folder / "b.pcapng").exists(), error)
+        check(f"a capture into '{path}' is running" in error and not (folder / "b.pcapng").exists(), error)
         eventually(lambda: status()["packets"] > 4, WAIT_MAX_S, lambda: f"no packets: {status()}")
         check(status()["state"] == "runs", f"{status()}")
         text = echo.ctl("capture", "stop")
@@ -207,8 +207,8 @@ def errors(env):
         check(mode == 0o600, f"mode {mode:o}")
         for words, status, wanted in (
                 (["--control", echo.folder / "none", "conns"], 1, "no such socket; start the"),
-                (["--control", "/etc/passwd", "conns"], 1, "no socket, but another file"),
-                (["conns", "--state", "open"], 1, "expected one of TCP's"),
+                (["--control", "/etc/passwd", "conns"], 1, "this file is not a socket"),
+                (["conns", "--state", "open"], 1, "expected a state of TCP"),
                 (["conns", "--peer", "x"], 1, "expected an address or a network"),
                 (["conn", "7"], 1, "expected the ID of a connection"),
                 (["ask", "/none"], 1, "does not know /none"),
@@ -218,7 +218,7 @@ def errors(env):
                 (["capture", ""], 2, "expected a file"),
                 (["capture", "a,b"], 2, "comma"),
                 (["capture", "/none/a"], 1, "cannot write '/none/a': No such file"),
-                (["capture", "/dev/null"], 1, "no plain file"),
+                (["capture", "/dev/null"], 1, "not a plain file"),
                 (["capture", echo.folder / "a", "tcp", "port"], 1, "the filter 'tcp port'"),
                 (["capture", echo.folder / "a", "x" * 1200], 2, "too long"),
                 (["capture", echo.folder / "a", "--bytes", "7"], 1, "with a size from 1K on"),
@@ -227,7 +227,7 @@ def errors(env):
                 (["capture", "stop", "--snap", "9"], 2, "capture stop takes no"),
                 (["capture", "status", "x"], 2, "expected coronet-ctl capture status\n"),
                 (["conns", "--packets", "9"], 2, "conns takes no --bytes"),
-                (["ask", "/coronet/capture.start,a"], 1, "expected a path from the root"),
+                (["ask", "/coronet/capture.start,a"], 1, "expected an absolute path"),
                 (["ask", "/coronet/capture.start"], 1, "expected the name of a file"),
                 (["nonsense"], 2, "unknown command"), ([], 2, "a command is missing"),
                 (["mem", "--port", "7"], 2, "mem takes no"), (["conn"], 2, "conn ID")):
@@ -242,12 +242,12 @@ def errors(env):
         second = env.start(echo.argv[:2] + [f"memif:{echo.folder}/f.sock,role=server",
                                             "--addr", "10.8.0.1/16", "--control", echo.path])
         check(second.wait(WAIT_MAX_S) == 1 and
-              "another program has this socket" in second.output("stderr"), second.story())
+              "another program uses this socket" in second.output("stderr"), second.story())
         second = env.start([*echo.argv[:2], "ring:r", "--addr", "10.8.0.1/16", "--control", "off",
                             "--metrics", METRICS])
         check(second.wait(WAIT_MAX_S) == 1 and second.output("stderr").endswith(
             f"--metrics {METRICS}: Address already in use; another program listens there "
-            "('ss -ltnp' names it): choose another port for one of them\n"), second.story())
+            "('ss -ltnp' names it): choose another port for one of the two\n"), second.story())
         user = env.ordinary_user()
         if user and os.getuid() == 0:
             echo.folder.chmod(0o755)
@@ -273,7 +273,7 @@ def foreign_program(env):
         server.bind(str(folder / "s"))
         server.listen()
         for greeting, wanted in ((b'{"version":"DPDK 22.11.11","pid":1,"max_output_len":16384}',
-                                  "is 'DPDK 22.11.11' and not coronet"),
+                                  "is 'DPDK 22.11.11', not coronet"),
                                  (b"hello", "does not speak"), (b"", "closed the connection")):
             ctl = env.start([env.app("coronet-ctl"), "--control", folder / "s", "conns"])
             with server.accept()[0] as client:
@@ -378,7 +378,7 @@ def own_address(env):
                 waits.send(b"GET /metr")
                 server.terminate()
     # An unused address, and one without a port.
-    for where, wanted in (("10.9.9.9:9464", "or one of --addr"), ("10.9.0.1", "or of --addr")):
+    for where, wanted in (("10.9.9.9:9464", "or an address of --addr"), ("10.9.0.1", "or of --addr")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r", "--addr", "10.9.0.1/16",
                              "--metrics", where])
         check(program.wait(WAIT_MAX_S) in (1, 2) and wanted in program.output("stderr"),

@@ -123,8 +123,8 @@ def refused(env, words, expected):
 def without_hugepages(env):
     if pages("Free") == 0:
         refused(env, [], "of 2 MiB pages are not free")
-    refused(env, ["--huge", "off"], f"--dpdk-prefix {PREFIX}: other processes attach to "
-            "hugepages alone, so it cannot go with --huge off")
+    refused(env, ["--huge", "off"], f"--dpdk-prefix {PREFIX}: other processes can "
+            "attach only to hugepages, so it cannot be used with --huge off")
 
 
 def name_that_is_taken(env):

@@ -393,7 +393,7 @@ def taken_interfaces(site):
                                   root, "--port", "80"])
         status = program.wait(WAIT_MAX_S)
         lines = program.output("stderr").strip().splitlines()
-        wanted = "another program has the interface, or it is no TAP"
+        wanted = "another program has the interface, or it is not a TAP"
         check(status == 1 and len(lines) == 1 and wanted in lines[0] and exception in lines[0],
               f"status {status}: {program.story()}")
     refused("tap:veth0")
@@ -435,7 +435,7 @@ def set_while_it_runs(site, shards):
                 for wrong, wanted in (("tap:kern0,tcp=x", "expected tcp= with all, none"), ("2,off", "from 1 to 1"),
                                       ("0,off", "from 1 to 1"), ("1,", "expected tap:"),
                                       ("tap:veth0", "another program has the interface"),
-                                      ("tap:kern0,addr=off", "with addr=on; set it off first")):
+                                      ("tap:kern0,addr=off", "with addr=on; end that first")):
                     text = ctl("set", "exception", wrong, status=1)
                     check(wanted in text and text.count("\n") == 1, f"{wrong}: {text}")
                 check(ctl("exception")[0]["exception"] == rule, "a mistake changed it")

@@ -463,7 +463,7 @@ def unknown_port_names(env):
     for link, words, wanted in (
             ("port:net_tap7", ["--vdev=net_tap8,iface=given0"], "it has: net_tap8"),
             ("port:net_tap7", [], "it has: none"),
-            ("tap:given1", ["--vdev=net_tap0,iface=given0"], "give that one another number")):
+            ("tap:given1", ["--vdev=net_tap0,iface=given0"], "give that port another number")):
         server = env.start([env.app("coronet-echo"), "--link", link, *ECHO_ADDRS, "--", *words])
         check(server.wait(WAIT_MAX_S) == 1 and wanted in server.output("stderr") and
               READY not in server.output("stdout"), server.story())

@@ -123,7 +123,7 @@ def levels_at_the_start(env):
     check(any(re.search(r" held=[1-9]\d*$", line) for line in lines), "nobody says how many")
     # If the machine is too slow to read the pipe, lines are dropped, and that is logged.
     all_match(lines, OPENED, CLOSED, r"coronet\.listen: event=\w+ local=\*:7777 shard=0",
-              r"coronet: \d+ lines of the log were dropped here: it took no more")
+              r"coronet: \d+ lines of the log were dropped here: they could not be written in time")
 
 
 def wrong_words(env):
@@ -138,7 +138,7 @@ def wrong_words(env):
                                  "written (No such file or directory)"),
             ("--log-to", env.scratch, "expected stderr, journal or a file that can be written "
                                      "(Is a directory)"),
-            ("--log-to", fifo, "if a FIFO one with a reader"),
+            ("--log-to", fifo, "or a FIFO that has a reader"),
             ("--log-to", "", "expected stderr, journal or a file")):
         program = env.start([env.app("coronet-echo"), "--link", "ring:r0", "--addr",
                              "10.9.0.1/16", f"{option}={value}"])

@@ -86,7 +86,7 @@ def drain_by_control(env, kind):
         later.close()
         eventually(lambda: control.backend("one")["sessions"] == 0, WAIT_MAX_S,
                    lambda: f"sessions stay: {control.backend('one')}")
-        await_line(proxy, "backend one is to be drain")
+        await_line(proxy, "backend one: state set to drain")
 
 
 def backends_by_control(env, kind):

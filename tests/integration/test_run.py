@@ -602,7 +602,7 @@ exec python3 -c '{ask.format("'$name'")}'""": (OURS, b"became"),
             check(peer[0] == address, f"from {peer[0]}, expected {address}: {program.story()}")
             exactly(sock, said)
             check(program.wait(WAIT_MAX_S) == 0, program.story())
-        check("unless you say --children" in program.output("stderr"), program.story())
+        check("only with --children" in program.output("stderr"), program.story())
         program = OnTap(env).start(script, options=["--children"])
         check(listener.accept()[1][0] == OURS, "not on the stack with --children")
         command("ip", "addr", "del", f"{KERNELS}/32", "dev", "lo")
@@ -640,7 +640,7 @@ def refused(env):
     (env.scratch / "static.c").write_text("int main(void) { return 0; }\n")
     static = env.scratch / "static"
     link = ["--link", "ring:r0", "--addr", f"{OURS}/16"]
-    cases = [([], 2, "no program"), (["--link"], 2, "requires an argument"),
+    cases = [([], 2, "PROGRAM is missing"), (["--link"], 2, "requires an argument"),
              ([*link, "--sockets", "10.9.0.0/99", "true"], 2, "'10.9.0.0/99'"),
              ([*link, "nosuchprogram"], 2, "nosuchprogram"),
              (["--link", "nosuch:x", "true"], 2, "nosuch"),

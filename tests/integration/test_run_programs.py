@@ -630,7 +630,7 @@ def static(env):
 def scripts(env):
     """coronet-run names the program that a script executes, so that the user can run it
     directly."""
-    for words, wanted in ((["perl", "-e", "exec 'true'"], "true, which has the kernel's sockets"),
+    for words, wanted in ((["perl", "-e", "exec 'true'"], "true, which uses the kernel's sockets"),
                           (["perl", "-e", "system 'true'"], None)):
         program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
                              *words])

@@ -79,7 +79,7 @@ def reload_is_said_when_it_holds(env, kind):
                 eventually(lambda: proxy.output("stderr").count("reloaded") > said_so, WAIT_MAX_S,
                            proxy.story)
                 line = proxy.output("stderr").splitlines()[-1]
-                check("yet to take" in line, line)
+                check("has not applied it yet" in line, line)
             eventually(lambda: backend_names(kind, 1) == {b"two"}, WAIT_MAX_S, proxy.story)
             check(backend_names(kind, 4) == {b"two"}, proxy.story())
 

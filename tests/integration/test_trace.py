@@ -109,7 +109,7 @@ def live(env):
         echo(sock, b"first")  # our end has accepted it, too
         follower = Follower(env, path, peer, "--json")
         begin = follower.await_kind("begin")
-        check(begin["how"] == "found in the midst" and begin["peer"] == peer, f"{begin}")
+        check(begin["how"] == "already open" and begin["peer"] == peer, f"{begin}")
         check(follower.program.output("stderr") == "", f"{follower.program.story()}")
         echo(sock, b"x" * 100)
         segment = follower.await_kind("in", len=100)
@@ -165,7 +165,7 @@ def always_on(env):
               f"{found}")
         follower = Follower(env, path, f"{KERNELS}:{port_of(second)}", "--json", "--seconds", 1)
         check(follower.program.wait(WAIT_MAX_S) == 0, follower.program.story())
-        check(follower.events()[0]["how"] == "found in the midst", "it has had a ring as well")
+        check(follower.events()[0]["how"] == "already open", "it has had a ring as well")
 
 
 def set_while_it_runs(env):
@@ -241,7 +241,7 @@ def refusals(env):
                 (["trace", "10.9.0.1", "--seconds", "x"], 2, "a number from 1"),
                 (["trace", "10.9.0.1", "--snap", "9"], 2, "trace takes no"),
                 (["conns", "--count", "9"], 2, "conns takes no --count"),
-                (["ask", "/coronet/trace"], 1, "watches nothing"),
+                (["ask", "/coronet/trace"], 1, "watches no connection"),
                 (["ask", "/coronet/trace.start,x=1"], 1, "expected peer=")):
             text = server.ctl(*words, status=status)
             check(wanted in text, f"{words}: {text}")
@@ -249,7 +249,7 @@ def refusals(env):
         for follower in waiting:
             eventually(lambda follower=follower: "no such connection yet"
                        in follower.program.output("stderr"), WAIT_MAX_S, follower.program.story)
-        check("trace already" in server.ctl("trace", "10.1.2.3", status=1), "a follower too many")
+        check("too many tracing clients" in server.ctl("trace", "10.1.2.3", status=1), "a follower too many")
         waiting[0].program.kill()  # without a message, and its slot is free again
         eventually(lambda: subprocess.run(
             [env.app("coronet-ctl"), "--control", server.path, "trace", "10.1.2.3", "--seconds",
@@ -318,7 +318,7 @@ def attacks(env):
                    "connections do not come any more")
         check(load.alive() and program.alive(), f"{load.story()} {program.story()}")
         stopped.program.signal(signal.SIGCONT)
-        eventually(lambda: "events missed" in stopped.program.output("stderr")
+        eventually(lambda: "events were missed" in stopped.program.output("stderr")
                    or "missed" in stopped.kinds(), WAIT_MAX_S, stopped.program.story)
         traced = len(stopped.events())
         eventually(lambda: len(stopped.events()) > traced + 200, WAIT_MAX_S, stopped.program.story)

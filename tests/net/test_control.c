@@ -127,7 +127,8 @@ static void test_captures_are_refused_with_a_reason(void **state)
 {
 	static const char *const wrong[][2] = {
 		{"/coronet/capture.start", "expected the name of a file"},
-		{"/coronet/capture.start,a.pcapng", "expected a path from"},
+		{"/coronet/capture.start,a.pcapng",
+		 "expected an absolute path"},
 		{"/coronet/capture.start,/tmp/a,bytes=7", "a size from 1K"},
 		{"/coronet/capture.start,/tmp/a,speed=7",
 		 "one of the keys bytes=, "}};

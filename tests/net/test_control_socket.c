@@ -317,7 +317,7 @@ static void test_a_second_program_is_refused(void **state)
 
 	assert_int_equal(net_socket_open(path, &second, err, sizeof(err)),
 			 -EADDRINUSE);
-	assert_non_null(strstr(err, "another program has this socket"));
+	assert_non_null(strstr(err, "another program uses this socket"));
 	expect_well();
 }
 
@@ -350,7 +350,7 @@ static void test_other_files_are_left_alone(void **state)
 	close(fd);
 	assert_int_equal(net_socket_open(at, &socket, err, sizeof(err)),
 			 -EEXIST);
-	assert_non_null(strstr(err, "no socket lies there"));
+	assert_non_null(strstr(err, "this file is not a socket"));
 	assert_int_equal(access(at, F_OK), 0);
 	unlink(at);
 	assert_int_equal(

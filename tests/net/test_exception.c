@@ -599,7 +599,7 @@ static void test_changed_rule_keeps_its_interface(void **state)
 static void test_invalid_rule_changes_nothing(void **state)
 {
 	assert_int_equal(use_rule("tap:k,addr=off"), -EINVAL);
-	assert_non_null(strstr(error, "k is there with addr=on"));
+	assert_non_null(strstr(error, "k is in use with addr=on"));
 	assert_int_equal(use_rule("tap:fake-busy"), -EBUSY);
 	assert_int_equal(use_rule("tap:k,tcp=x"), -EINVAL);
 	assert_int_equal(fake_kernel_open, 1);

@@ -193,8 +193,9 @@ static void test_wrong_levels_are_refused(void **state)
 	assert_int_equal(net_log_check_levels("none=debug", err, sizeof(err)),
 			 0);
 	assert_int_equal(set_levels("none=debug"), -ENOENT);
-	assert_string_equal(err, "'none': there is no such component; "
-				 "'coronet-ctl log.level' lists them");
+	assert_string_equal(err,
+			    "'none': there is no such component; "
+			    "'coronet-ctl log.level' lists the components");
 	/* DPDK's drivers are unknown before EAL has started. */
 	assert_int_equal(
 		net_log_set_levels("none=debug", false, err, sizeof(err)), 0);

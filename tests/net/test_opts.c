@@ -235,7 +235,7 @@ static void test_wrong_lcores_are_named(void **state)
 		{"1x", "numbers and ranges of them"},
 		{"1-2-3", "numbers and ranges of them"},
 		{"5-2", "ranges that begin with the smaller number"},
-		{"1-3,2", "not CPU 2 twice"},
+		{"1-3,2", "CPU 2 is named twice"},
 		{"1024", "numbers from 0 to 1023"},
 		{"0-99999999999999999999", "numbers from 0 to 1023"},
 		{"99999999999999999999", "numbers from 0 to 1023"},

@@ -348,7 +348,7 @@ static void test_unusable_routes_are_refused(void **state)
 	expect_refused("192.0.2.0/24 via 10.1.0.9 dev 1",
 		       "not in a network of that link");
 	expect_refused("192.0.2.0/24 via 10.1.0.9 dev 3",
-		       "dev names more links than there are");
+		       "there are fewer links than dev says");
 	expect_refused("192.0.2.0/24 via 10.0.0.9 src 10.1.0.1",
 		       "10.1.0.1: src is no --addr of the gateway's link");
 	expect_refused("192.0.2.0/24 via 10.0.0.9 src 10.0.0.2",
@@ -374,7 +374,8 @@ static void test_wrong_routes_are_explained(void **state)
 
 	expect_wrong("", "'': expected a network");
 	expect_wrong("10.0.0.0", "'10.0.0.0': expected a network");
-	expect_wrong("10.0.0.1/8 via 10.9.0.1", "no bit set behind its prefix");
+	expect_wrong("10.0.0.1/8 via 10.9.0.1",
+		     "whose bits after the prefix are 0");
 	expect_wrong("[fd00::]/0 via fd00::1", "expected a network");
 	expect_wrong("10.0.0.0/8", "'': expected via GATEWAY");
 	expect_wrong("10.0.0.0/8 dev 1", "'dev': expected via GATEWAY");

@@ -171,7 +171,7 @@ static void watch_and_let_go(struct net_conn *which)
 	trace = net_trace_of(which);
 	assert_non_null(trace);
 	assert_true(traced_is_marked(which));
-	assert_string_equal(trace->events[0].what, "found in the midst");
+	assert_string_equal(trace->events[0].what, "already open");
 	net_trace_look(2, which, net_demux_hash_of(which)); /* not twice */
 	assert_int_equal(traced_rings(), 1);
 	net_trace_unwatch(2);

@@ -112,7 +112,7 @@ static void test_later_connection_is_followed(void **state)
 	net_traces_client_gone(1);
 	run_rounds(2);
 	assert_int_equal(traced_rings(), 0);
-	expect_error(1, "/coronet/trace", "watches nothing");
+	expect_error(1, "/coronet/trace", "watches no connection");
 	net_ask_shut();
 }
 
@@ -153,7 +153,8 @@ static void test_clients_that_watch_are_bounded(void **state)
 	net_ask_open(1);
 	for (unsigned i = 0; i < NET_TRACE_WATCHES; i++)
 		expect_ok(10 + i, "/coronet/trace.start,10.9.9.9");
-	expect_error(20, "/coronet/trace.start,10.9.9.9", "trace already");
+	expect_error(20, "/coronet/trace.start,10.9.9.9",
+		     "too many tracing clients");
 	expect_ok(10,
 		  "/coronet/trace.start,10.9.9.8"); /* its own watch again */
 	expect_kinds(11, "");
@@ -220,7 +221,7 @@ static void test_client_that_does_not_poll_loses_its_watch(void **state)
 	assert_int_equal(net_traces_expire(now + 120000), -1);
 	run_rounds(2);
 	assert_int_equal(traced_rings(), 0);
-	expect_error(1, "/coronet/trace", "watches nothing");
+	expect_error(1, "/coronet/trace", "watches no connection");
 	net_ask_shut();
 }
 
@@ -232,7 +233,7 @@ static void test_invalid_peers_are_refused(void **state)
 	expect_error(1, "/coronet/trace.start,10.9.0.1:x", "expected a peer");
 	expect_error(1, "/coronet/trace.start,10.9.0.1,port=0", "port '0'");
 	expect_error(1, "/coronet/trace.start,0-1-2-3", "no connection");
-	expect_error(1, "/coronet/trace", "watches nothing");
+	expect_error(1, "/coronet/trace", "watches no connection");
 	net_ask_shut();
 }
 
