@@ -1,20 +1,21 @@
 /*
- * coro_call.c - a coroutine has a function run on another thread, a scheduler's
- * or one of coro_offload.c's, and waits for its result.
+ * coro_call.c - a coroutine asks another thread to run a function, and waits
+ * for its result. The other thread is a scheduler's or one of coro_offload.c's.
  *
- * The call is a wake-up that goes to the other scheduler's inbox, which always
- * has room, or to the queue of the offload threads, and comes back to the
- * caller's. Its state decides who owns it:
+ * A call is a wake-up. It goes to the other scheduler's inbox, which always has
+ * room, or to the queue of the offload threads, and then back to the inbox of
+ * the caller. Its state decides who owns it:
  *
  *   WAITING  either side may take it: the other to run it, the caller to leave
- *   LEFT     the caller has left: the other sends it back, unrun
- *   RUNNING  the function runs: the caller waits for its end, come what may
- *   DONE     it is on its way back, or has come
+ *   LEFT     the caller has left: the other side sends it back, not run
+ *   RUNNING  the function runs, and the caller waits until it has ended
+ *   DONE     it is on its way back, or has arrived
  *
  * So a call that fails has not run and never will, and arg is the caller's
- * again. The memory comes from malloc, since one that was left may outlive the
- * caller's scheduler, and is kept for the next call. A scheduler that does not
- * come round holds what was left there: LEFT_MAX bounds it for each caller.
+ * again. The memory comes from malloc, since a call that its caller has left
+ * may outlive the caller's scheduler; it is kept for the next call. A scheduler
+ * that runs no round keeps the calls that were left there: LEFT_MAX bounds
+ * their number for each caller.
  */
 #include "coro_priv.h"
 

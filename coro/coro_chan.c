@@ -1,13 +1,13 @@
 /*
- * coro_chan.c - channels and select. Those of several threads go to
+ * coro_chan.c - channels and select. Channels of several threads call
  * coro_shared.c where they differ.
  *
- * A wait, be it for one channel or many, is one block of the scheduler's
- * memory: a node for each case, linked into its channel, and room for each
- * value, since the waiter's own stack may be in use by another coroutine. The
- * coroutine that comes to the other side of a channel does the whole exchange,
- * takes the nodes out of all channels, and makes the waiter ready; the waiter
- * copies a received value out of the block itself.
+ * A coroutine that waits, for one channel or for many, allocates one block of
+ * the scheduler's memory: a node for each case, linked into its channel, and
+ * room for each value, since another coroutine may use the waiter's stack
+ * meanwhile. The coroutine that arrives at the other side of a channel does the
+ * whole exchange, takes the nodes out of all channels, and makes the waiter
+ * ready; the waiter copies a received value out of the block itself.
  */
 #include "coro_chan_priv.h"
 

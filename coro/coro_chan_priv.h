@@ -1,6 +1,6 @@
 /*
- * coro_chan_priv.h - channels, as coro_chan.c (of one thread) and coro_shared.c
- * (of all) see them.
+ * coro_chan_priv.h - channels: what coro_chan.c (channels of one thread) and
+ * coro_shared.c (channels of all threads) share.
  */
 #pragma once
 

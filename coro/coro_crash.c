@@ -1,10 +1,10 @@
 /*
- * coro_crash.c - what is said of a coroutine from the outside: when it crashes,
- * when it overflows its stack, when it holds its thread for too long.
+ * coro_crash.c - messages about a coroutine that crashes, overflows its stack,
+ * or blocks its thread for too long.
  *
- * Everything here may run in a signal handler, on the alternate stack: nothing
- * is allocated, no lock is taken, and no pointer that a crash may have left
- * wrong is followed.
+ * Everything here may run in a signal handler, on the alternate stack: it
+ * allocates nothing, takes no lock, and follows no pointer that a crash may
+ * have left wrong.
  */
 #include "coro_priv.h"
 

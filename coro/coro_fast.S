@@ -1,10 +1,10 @@
 /*
- * coro_fast.S - coro_resume() and coro_suspend(), their usual case.
+ * coro_fast.S - coro_resume() and coro_suspend() in their usual case.
  *
- * The bookkeeping of coro.c and the switch of asm/ctx.S in one, since half of
- * what a switch costs is the instructions around it. Anything unusual goes to
- * the same functions in C (a wrong state, a foreign thread, stacks measured), or
- * to the copying switch. Not used under the sanitizers.
+ * This joins the bookkeeping of coro.c and the switch of asm/ctx.S, since the
+ * instructions around a switch are half of its cost. Anything unusual (a wrong
+ * state, another thread, measured stacks) goes to the same functions in C, or
+ * to the switch that copies stacks. The sanitizers do not use this file.
  *
  *	r9   the thread's scheduler     r10  from
  *	r8   the stack of `to`          r11  where errno is

@@ -1,14 +1,15 @@
 /*
  * coro_fd.c - coroutines that wait for the kernel's file descriptors.
  *
- * A scheduler has one epoll set. A descriptor is in it from its first wait on,
- * armed for one event (EPOLLONESHOT) by each wait, so that one that nobody
- * waits for costs nothing. Each wait arms it again, though another coroutine
- * has it armed already: the kernel silently forgets a closed file, and only
- * this call shows that a number belongs to another file by now.
+ * A scheduler has one epoll set. A descriptor is in it from the first wait on,
+ * and each wait arms it for one event (EPOLLONESHOT), so that a descriptor
+ * costs nothing while nobody waits for it. Each wait arms it again, even if
+ * another coroutine has armed it already: the kernel silently forgets a closed
+ * file, and only this call shows that the number belongs to another file by
+ * now.
  *
- * The set is looked at between rounds, once in CORO_FD_LOOK_NS while the thread
- * is busy, and from its sleep in coro_sched_wait().
+ * The scheduler asks the set between rounds, every CORO_FD_LOOK_NS while the
+ * thread is busy, and when it sleeps in coro_sched_wait().
  */
 #include "coro_queue.h"
 

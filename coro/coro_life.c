@@ -1,9 +1,9 @@
 /*
- * coro_life.c - birth and death: names, control blocks, save buffers, spawning,
- * ending, joining.
+ * coro_life.c - creates and ends coroutines: names, control blocks, save
+ * buffers, spawning, joining.
  *
- * Control blocks and save buffers come from the scheduler's memory and go back
- * to it; nothing is given to the system before the scheduler closes.
+ * Control blocks and save buffers come from the scheduler's memory and return
+ * to it; the system gets nothing back before the scheduler closes.
  */
 #include "coro_ring.h"
 

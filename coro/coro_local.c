@@ -1,6 +1,6 @@
 /*
- * coro_local.c - what a coroutine owes at its end: cleanups, and the values it
- * has stored under keys.
+ * coro_local.c - what runs when a coroutine ends: its cleanups, and the
+ * destructors of the values that it has stored under keys.
  */
 #include "coro_priv.h"
 

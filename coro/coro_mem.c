@@ -1,7 +1,8 @@
 /*
- * coro_mem.c - memory of a scheduler: regions that only grow, and on them the
- * save buffers in size classes. Getting and putting a buffer is a list pop and
- * push; what is put serves the next of its class, never the system again.
+ * coro_mem.c - memory of a scheduler: regions that only grow, and in them the
+ * save buffers in size classes. Getting a buffer pops it from a list, and
+ * putting it pushes it; a buffer that was put serves the next request of its
+ * class and never returns to the system.
  *
  * Regions of 2 MiB and more ask for huge pages: at 100,000 coroutines their
  * bytes are spread over more pages than a TLB holds.

@@ -1,12 +1,13 @@
 /*
- * coro_offload.c - threads that run for coroutines what can only block.
+ * coro_offload.c - threads that run blocking functions for coroutines.
  *
- * What runs is a call of coro_call.c, sent to a queue that all threads take
- * from instead of a scheduler's inbox; it comes back by the caller's inbox. A
- * polling thread may neither wait for a lock nor allocate here: the queue is an
- * array whose places have turns, as that of coro_post.c, but with many takers.
- * Place i is free for position p when its turn is p, filled when it is p + 1.
- * A semaphore counts what is filled, and the threads sleep on it.
+ * A thread runs a call of coro_call.c, which was sent to a queue of all these
+ * threads instead of a scheduler's inbox; the call returns by the caller's
+ * inbox. A polling thread may neither wait for a lock nor allocate here. So the
+ * queue is an array whose slots have turns, like that of coro_post.c, but with
+ * many consumers: slot i is free for position p when its turn is p, and filled
+ * when it is p + 1. A semaphore counts the filled slots, and the threads sleep
+ * on it.
  */
 #include "coro_priv.h"
 

@@ -1,6 +1,4 @@
-/*
- * coro_open.c - opening and closing a scheduler, one a thread.
- */
+/* coro_open.c - opens and closes a scheduler; a thread has at most one. */
 #include "coro_priv.h"
 
 #include <pthread.h>

@@ -1,20 +1,23 @@
 /*
- * coro_post.c - what other threads and signal handlers post to a scheduler.
+ * coro_post.c - posts of other threads and signal handlers to a scheduler.
  *
- * Everything comes through the inbox, a stack that its poster pushes to and the
- * scheduler takes as a whole: one load a round while it is empty. An element is
- * a wake-up (struct coro_wake), which is in the inbox once at most.
+ * All of them arrive in the inbox, a stack to which a poster pushes and from
+ * which the scheduler takes everything at once; while it is empty, it costs one
+ * load per round. An element is a wake-up (struct coro_wake), which is in the
+ * inbox once at most.
  *
  * coro_post() puts a function into a queue of fixed size and posts the queue's
- * own wake-up. A place of the queue has a turn: 2n means that it is free for
- * the n-th time, 2n + 1 that it is filled. A poster takes a place by moving the
- * tail, fills it, and then turns it, so that posters never wait for each other;
- * the scheduler stops at a place that is taken and not yet filled, and goes on
- * when the wake-up of its poster comes (D. Vyukov's bounded queue).
+ * own wake-up. A slot of the queue has a turn: 2n means that it is free for the
+ * n-th time, 2n + 1 that it is filled. A poster claims a slot by moving the
+ * tail, fills it, and then advances its turn, so that posters never wait for
+ * each other. The scheduler stops at a slot that is claimed and not yet filled,
+ * and continues when the wake-up of its poster arrives (D. Vyukov's bounded
+ * queue).
  *
- * Lifetime: a call that posts counts in `posters` while it touches the
- * scheduler. Closing it first changes the phase, so that no more come, and then
- * waits until they have left, which takes no longer than they need to push.
+ * Lifetime: a call that posts is counted in `posters` while it uses the
+ * scheduler. Closing the scheduler first changes the phase, so that no more
+ * posters enter, and then waits until those inside have left, which takes no
+ * longer than a push.
  */
 #include "coro_priv.h"
 

@@ -1,10 +1,10 @@
 /*
- * coro_priv.h - what the files of coro/ share.
+ * coro_priv.h - types and functions that the files of coro/ share.
  *
- * struct coro is two cache lines: the first is all that a switch touches, the
- * second is for waiting with a deadline or in a queue. Control blocks come from
- * chunks that are never freed before the scheduler, so a stale pointer in the
- * run queue's prefetch window is harmless. All of it belongs to one thread.
+ * struct coro is two cache lines: a switch touches only the first; the second
+ * is for waiting with a deadline or in a queue. Control blocks come from chunks
+ * that are never freed before the scheduler, so a stale pointer in the run
+ * queue's prefetch window is harmless. All of it belongs to one thread.
  */
 #pragma once
 

@@ -1,6 +1,7 @@
 /*
- * coro_ring.h - the run queue: an array, so that what comes next can be
- * prefetched, with room for every coroutine, so that waking can't fail.
+ * coro_ring.h - the run queue: an array, so that the coroutines that run next
+ * can be prefetched. It has room for every coroutine, so that waking one cannot
+ * fail.
  */
 #pragma once
 

@@ -4,22 +4,24 @@
  *
  * A shared channel has a spinlock, held for one exchange: a value's copy and a
  * few pointers (and, at close, a step for each waiter). Nobody allocates,
- * wakes, or takes another channel's lock meanwhile, but a select that goes to
- * sleep: it locks its channels in the order of their addresses, looks once
- * more, and links itself into all of them.
+ * wakes, or takes another channel's lock while holding it, with one exception:
+ * a select that is about to sleep locks its channels in the order of their
+ * addresses, looks once more, and links itself into all of them.
  *
- * A wait ends once: the thread that moves coro_select.done away from SEL_WAITS
- * does its case or, if it is the waiter's own, leaves. Only a thread that holds
- * the lock of a channel where the wait is linked, or the waiter's own thread,
- * may try. The winner exchanges the value under that lock. If it is another
- * thread, it then posts the wait's own wake-up; until this has come the block
- * must stay, be its coroutine gone (coro_shared_orphan).
+ * A wait ends once: the thread that changes coro_select.done from SEL_WAITS to
+ * another value does its case or, if it is the waiter's own thread, leaves.
+ * Only a thread that holds the lock of a channel in which the wait is linked,
+ * or the waiter's own thread, may try. The winner exchanges the value under
+ * that lock. If it is another thread, it then posts the wait's own wake-up;
+ * until this has arrived, the block must stay, even if its coroutine is gone
+ * (coro_shared_orphan).
  *
  * The other nodes of a wait that has ended stay linked until the waiter's
  * thread takes them out, or until another thread finds one and removes it.
  *
- * A coroutine whose deadline, or coro_cancel(), comes after another thread has
- * done its case returns with that, so no value is lost.
+ * If a deadline or a coro_cancel() comes after another thread has done a
+ * coroutine's case, the coroutine returns with that case, so that no value is
+ * lost.
  */
 #include "coro_chan_priv.h"
 

@@ -1,8 +1,9 @@
 /*
- * coro_sync.c - what coroutines wait for each other with.
+ * coro_sync.c - mutexes, semaphores and the other objects with which coroutines
+ * wait for each other.
  *
- * What is released is handed over by the releaser, so a woken coroutine has
- * nothing left to do: lock is a tail call into the switch.
+ * The releaser hands a lock or count over to the waiter, so a woken coroutine
+ * has nothing left to do: locking is a tail call into the switch.
  */
 #include <coronet/coro_sync.h>
 
