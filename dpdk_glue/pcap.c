@@ -1,4 +1,7 @@
 /*
+ * Starts and stops captures, and writes the captured frames to a file on a
+ * thread of its own.
+ *
  * libpcap runs the filters, since rte_bpf of DPDK 22.11 misjudges `tcp[13] = 2`
  * and crashes on `tcp[tcpflags] & tcp-syn != 0`.
  */

@@ -1,6 +1,4 @@
-/*
- * Information about a port from DPDK, for people.
- */
+/* Information about a port from DPDK, as text for people. */
 #include "dpdk_glue/bond.h"
 
 #include <stdio.h>

@@ -1,13 +1,13 @@
 /*
- * A defect of DPDK's net_virtio, and what shows it.
+ * Detects a defect of DPDK's net_virtio.
  *
  * On a packed ring the driver describes a frame of several buffers by a table
- * beside the ring (an indirect descriptor), and leaves the ring's entry with
- * the number of an earlier frame: it writes the number into the table. The
- * device then returns the wrong number, and the driver soon sends nothing more,
- * without an error (seen with 22.11; later sources have the same lines). The
- * driver offers no way to choose a split ring, and shows what it has negotiated
- * in its log only.
+ * beside the ring (an indirect descriptor), and leaves the number of an earlier
+ * frame in the ring's entry, because it writes the new number into the table.
+ * The device then returns the wrong number, and the driver soon sends nothing
+ * more, without an error (seen with 22.11; later sources have the same lines).
+ * The driver offers no way to choose a split ring, and shows only in its log
+ * which ring it has negotiated.
  */
 #pragma once
 

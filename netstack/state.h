@@ -167,7 +167,7 @@ struct net_conn {
 static_assert(sizeof(struct net_conn) == NET_CONN_LINES * 64, "each counts");
 
 /*
- * A bit of net_conn.shard: the connection has a ring of the sock trace
+ * A bit of net_conn.shard: the connection has a ring of the connection trace
  * (conn/trace.h). It lies there because every call checks that field first.
  */
 #define NET_SHARD_TRACED 0x80u

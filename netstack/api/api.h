@@ -10,7 +10,7 @@
 /*
  * The body of a call on a connection for which NET_CONN_IS_FOREIGN_OR_TRACED()
  * is true. If the connection belongs to another thread, it ends the program; if
- * it is traced, the sock trace records the call and its result.
+ * it is traced, the connection trace records the call and its result.
  */
 #define NET_CALL_TRACED(conn, name, bytes, call)                               \
 	do {                                                                   \

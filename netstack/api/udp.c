@@ -1,6 +1,4 @@
-/*
- * UDP: opening, connecting, closing, and what a socket says about itself.
- */
+/* UDP: opens, connects and closes sockets, and reports their properties. */
 #include "netstack/api/api.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Why connections end, as the log and the sock trace report it. */
+/* Why connections end, as the log and the connection trace report it. */
 #pragma once
 
 struct net_conn;

@@ -1,5 +1,5 @@
 /*
- * Rings of the sock trace: which connections have one, and until when.
+ * Rings of the connection trace: which connections have one, and until when.
  */
 #include "netstack/conn/conn.h"
 

@@ -1,6 +1,6 @@
 /*
- * The sock trace: what happens to one connection, segment by segment and call
- * by call, in a ring of its last events.
+ * The connection trace: what happens to one connection, segment by segment and
+ * call by call, in a ring of its last events.
  *
  * Few connections have a ring: the first --trace-conns that are open at a time
  * (coronet-ctl can change that number), and those that a client watches. Such a

@@ -1,5 +1,5 @@
 /*
- * Writes events into the rings of the sock trace.
+ * Writes events into the rings of the connection trace.
  */
 #include "netstack/conn/conn.h"
 

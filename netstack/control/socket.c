@@ -1,6 +1,6 @@
 /*
- * The control socket's file: which program may use a path, and which file is
- * whose.
+ * The control socket's file: whether a program may use a path, and to which
+ * program a file there belongs.
  */
 #include "netstack/control/control_priv.h"
 

@@ -1,6 +1,6 @@
 /*
- * The sock trace for the control socket: a client watches some connections and
- * polls for their events.
+ * The connection trace for the control socket: a client watches some
+ * connections and polls for their events.
  *
  * A watch belongs to a client of the socket. It ends with the client, or after
  * a minute without a request, so that no rings are held in vain. A slow client

@@ -75,8 +75,8 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 #define NET_TF_CWR 0x0200u
 
 /*
- * The connection has a ring of the sock trace (conn/trace.h). The bit is that
- * of lwIP's TF_INFR, for fast retransmissions, which recovery/ replaces:
+ * The connection has a ring of the connection trace (conn/trace.h). The bit is
+ * that of lwIP's TF_INFR, for fast retransmissions, which recovery/ replaces:
  * edits.py removes TF_INFR from lwIP.
  */
 #define NET_TF_TRACED 0x0004u

@@ -1,15 +1,15 @@
 /*
- * BBR, version 3 (draft-ietf-ccwg-bbr-06): sends at the rate that the path
- * delivers at and keeps about as much under way as fits into it, by probing for
- * more (5.3.3) and for a shorter round trip (5.3.4) from time to time. Loss is
- * a sign of congestion where more than 2 % of what was under way is lost, and
- * three segments at least; the draft has that for probes alone, and without the
- * three (bbr_model.c says why).
+ * BBR, version 3 (draft-ietf-ccwg-bbr-06): sends at the rate at which the path
+ * delivers, and keeps about as much data in flight as the path holds, by
+ * probing for more (5.3.3) and for a shorter round trip (5.3.4) from time to
+ * time. Loss is a sign of congestion if more than 2 % of the data in flight is
+ * lost, and at least three segments; the draft has this limit only for probes,
+ * and without the three segments (bbr_model.c says why).
  *
- * The draft says nothing of ECN. A round with an echo of a mark (RFC 3168) is a
- * round with a loss here, and in a probe for more, or for two rounds of
- * Startup, one with too many. A repair sends what the model allows: PRR has no
- * part in it.
+ * The draft says nothing of ECN. Here a round with an echo of a mark (RFC 3168)
+ * is treated like a round with a loss, and in a probe for more, or for two
+ * rounds of Startup, like a round with too many losses. During a repair the
+ * model alone decides how much is sent, without PRR.
  */
 #include "netstack/recovery/bbr.h"
 

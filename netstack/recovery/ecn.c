@@ -3,11 +3,11 @@
  * a packet instead of dropping it. The receiver echoes the mark until the
  * sender says that it has cut its window.
  *
- * Classic ECN is what the kernel does with tcp_ecn: both SYNs agree on it, new
- * data is sent with ECT(0), and a mark is answered as a loss is, without
- * anything to repair. ACKs, SYNs, resets, probes and what is sent again are not
- * ECN-capable (6.1.1, 6.1.4 to 6.1.6). State are three bits of pcb->flags and,
- * in the recovery state, if there is one, the end of the window that was cut.
+ * This is classic ECN, as the kernel's tcp_ecn: both SYNs agree on it, new data
+ * is sent with ECT(0), and a mark is answered like a loss, but nothing is
+ * retransmitted. ACKs, SYNs, resets, probes and retransmissions are not
+ * ECN-capable (6.1.1, 6.1.4 to 6.1.6). The state is three bits of pcb->flags
+ * and, if there is recovery state, the end of the window that was cut.
  *
  * The ECN field lies in pcb->tos, which is set for each segment before it
  * leaves: here, or in tcp/predict_out.c.

@@ -1,18 +1,19 @@
 /*
  * HyStart++ (RFC 9406): slow start ends when round trips grow longer, before a
- * full queue has lost a window's worth. What may only be jitter is waited for:
- * five rounds of conservative slow start, and back if the round trip falls.
+ * full queue has lost a window of data. Longer round trips may only be jitter,
+ * so five rounds of conservative slow start follow first, and slow start
+ * resumes if the round trip falls.
  *
- * The connection is paced, so that the window grows by all that is
+ * The connection is paced, so that the window grows by everything that is
  * acknowledged (4.2: L is infinite).
  *
- * A round trip shows a queue a round after that began, and then the window
- * has grown fourfold since the path was full: queues of two bandwidth-delay
- * products overflow. So slow start also ends by the train of ACKs (Ha and Rhee,
- * "Taming the elephants", 2011), as Linux's does: what is sent at twice the
- * window a round trip comes back within half of one, unless a bottleneck
- * spreads it. When ACKs have come without a pause for as long as a round trip
- * takes, the path is full.
+ * A round trip shows a queue one round after the queue began, and by then the
+ * window has grown fourfold since the path was full: queues of two
+ * bandwidth-delay products overflow. So slow start also ends by the train of
+ * ACKs (Ha and Rhee, "Taming the elephants", 2011), as in Linux: data that is
+ * sent at two windows per round trip is acknowledged within half of one, unless
+ * a bottleneck spreads the ACKs. When ACKs have come without a pause for as
+ * long as a round trip takes, the path is full.
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -1,15 +1,16 @@
 /*
- * The persist timer, RFC 9293 3.8.6.1 and 3.8.6.2.1: what the connection does
- * while it has something to send, nothing is under way and the peer's window
- * does not take it.
+ * The persist timer, RFC 9293 3.8.6.1 and 3.8.6.2.1: what a connection does
+ * while it has data to send, none is in flight, and the peer's window does not
+ * allow the next segment.
  *
- * lwIP's own timer is never run. It gives up after so many probes although the
- * peer answers, ticks 25 times a second, and sends a byte of the stream beyond
- * the window: whatever we send after that byte lies beyond the window, too,
- * and the peer drops it, our ACKs and resets included. The probe here is a
- * keepalive's: a number already acknowledged and no data, which every peer
- * answers with its window. A peer that answers is never given up, a silent one
- * is when a retransmission timeout would give it up.
+ * lwIP's own timer is never run. It gives up after a number of probes although
+ * the peer answers, ticks 25 times a second, and sends a byte of the stream
+ * beyond the window: whatever we send after that byte lies beyond the window,
+ * too, and the peer drops it, including our ACKs and resets. The probe here is
+ * that of keepalive: a sequence number already acknowledged and no data, which
+ * every peer answers with its window. A peer that answers is given up only
+ * after the owner has closed; a silent one when a retransmission timeout would
+ * give it up.
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -1,12 +1,13 @@
 /*
- * Delivery rate samples (draft-ietf-ccwg-bbr-06 4.1, as
- * draft-cheng-iccrg-delivery-rate-estimation has them): what was delivered
- * from the sending of a segment until its ACK, by the longer of the times that
- * sending and acknowledging it took.
+ * Delivery rate samples (draft-ietf-ccwg-bbr-06 4.1, after
+ * draft-cheng-iccrg-delivery-rate-estimation): the data that was delivered
+ * between the sending of a segment and its ACK, divided by the time that
+ * sending or acknowledging it took, whichever is longer.
  *
- * A segment is found by the time it was sent at. What is sent within a
- * thirty-second of a round trip has one mark: an interval is longer by no more
- * than that, and so is what was delivered in it.
+ * The state at the time of sending is found by that time. Segments that were
+ * sent within a thirty-second of a round trip share one mark: this makes an
+ * interval longer by no more than that, and the data delivered in it larger
+ * accordingly.
  */
 #include "netstack/recovery/bbr.h"
 

@@ -322,7 +322,7 @@ void net_path_review(struct net_conn *conn);
  */
 void net_path_too_big(struct net_conn *conn, unsigned mtu);
 
-/* ---- trace.c: windows and states in the sock trace ---- */
+/* ---- trace.c: windows and states in the connection trace ---- */
 /* Records what has changed in a traced connection. */
 void net_trace_settle(struct net_conn *conn);
 /* The same at the end of a call of the application. Returns `result`. */

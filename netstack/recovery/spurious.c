@@ -1,16 +1,17 @@
 /*
- * Repairs of what had not been lost: it was late, or came in another order, and
- * the window that was cut for it is given back (RFC 4015).
+ * Undoes retransmissions of segments that were not lost, but late or reordered:
+ * the congestion window that was cut for them is restored (RFC 4015).
  *
- * Three signs show it. A peer with SACK reports each copy that it did not need
- * (D-SACK, RFC 2883). With timestamps the first ACK that covers what was sent
- * again echoes which copy it is for (Eifel, RFC 3522), which is the soonest.
- * Without, a timeout is looked through by F-RTO (RFC 5682): what was not sent
- * again is acknowledged while nothing but new data leaves.
+ * Three signs show that nothing was lost. A peer with SACK reports each copy
+ * that it did not need (D-SACK, RFC 2883). With timestamps, the first ACK that
+ * covers a retransmitted segment echoes which copy it is for (Eifel, RFC 3522);
+ * this is the earliest sign. Without timestamps, F-RTO (RFC 5682) detects a
+ * spurious timeout: data that was not retransmitted is acknowledged while only
+ * new data leaves.
  *
- * RFC 4015 gives back the slow start threshold and what is under way; here it
- * is the whole window, as Linux does. Such a window is paced. An ACK with
- * ECN-Echo undoes nothing (ecn.c).
+ * RFC 4015 restores the slow start threshold and the data in flight; here the
+ * whole window is restored, as in Linux, and is paced. An ACK with ECN-Echo
+ * undoes nothing (ecn.c).
  */
 #include "netstack/recovery/recovery_priv.h"
 

@@ -1,5 +1,5 @@
 /*
- * Sock trace events for changes of windows and of TCP's state. After an
+ * Connection trace events for changes of windows and of TCP's state. After an
  * operation that may have changed them, they are compared with the values
  * reported last.
  */

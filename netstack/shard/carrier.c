@@ -1,13 +1,13 @@
 /*
- * Lets connections go on at once when a link has its carrier back, or when an
- * address that was removed is added again.
+ * Lets connections continue at once when a link has its carrier back, or when
+ * an address that was removed is added again.
  *
- * While a link has none, the retransmissions of its connections are lost, and
- * each makes the next one wait for twice as long (RFC 6298 5.5), up to a
- * minute. That is meant for a path with congestion. Here the cause is known,
- * and its end: a sweep over all connections, a part every millisecond, brings
- * timeouts back to what they were, as RFC 6069 does when a router reports an
- * outage. The sweep spreads the retransmissions of many connections over time.
+ * While a link has no carrier, the retransmissions of its connections are lost,
+ * and each doubles the wait for the next one (RFC 6298 5.5), up to a minute.
+ * That is meant for a congested path. Here the cause is known, and so is its
+ * end: a sweep over all connections, a part every millisecond, restores their
+ * timeouts, as RFC 6069 does when a router reports an outage. The sweep spreads
+ * the retransmissions of many connections over time.
  */
 #include "netstack/shard/shard.h"
 

@@ -1,9 +1,9 @@
 /*
- * Children of a whole program, which have only the kernel's sockets.
+ * Child processes of a whole program, which have only the kernel's sockets.
  *
- * A server whose children serve clients, or that goes to the background, does
- * not work this way. The first call that shows it logs what to do, once for the
- * program and all of its children.
+ * A server whose child processes serve clients, or that goes to the background,
+ * does not work this way. The first call that shows it logs what to do, once
+ * for the program and all of its children.
  */
 #include "netstack/sockets/run.h"
 

@@ -4,7 +4,8 @@
  *
  * A datagram stays in its frame while the frames held here leave enough for
  * receiving, as TCP's data does (conn/rxq.c); beyond that it is copied. If a
- * pool runs empty all the same, net_udp_copy_frames() copies what waits.
+ * pool runs empty nevertheless, net_udp_copy_frames() copies the waiting
+ * datagrams.
  */
 #include "netstack/udp/udp.h"
 

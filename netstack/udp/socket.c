@@ -1,5 +1,5 @@
 /*
- * Sockets: their memory, and what wakes those who wait on one.
+ * Sockets of UDP: their memory, and waking the coroutines that wait on one.
  */
 #include "netstack/udp/udp.h"
 #include "netstack/program/log.h"

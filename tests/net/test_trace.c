@@ -1,4 +1,4 @@
-/* The sock trace: the exact contents of a ring for known exchanges. */
+/* The connection trace: the exact contents of a ring for known exchanges. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

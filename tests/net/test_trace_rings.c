@@ -1,4 +1,4 @@
-/* The sock trace: connections with a ring, and the ring's lifetime. */
+/* The connection trace: connections with a ring, and the ring's lifetime. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

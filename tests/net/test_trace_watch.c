@@ -1,5 +1,5 @@
 /*
- * The sock trace as clients of the control socket see it.
+ * The connection trace as clients of the control socket see it.
  */
 #include <errno.h>
 #include <setjmp.h>

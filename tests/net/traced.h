@@ -1,4 +1,4 @@
-/* Connections with a sock trace, and the text of their rings. */
+/* Connections that are traced, and the text of their rings. */
 #pragma once
 
 #include "netstack/conn/trace.h"
