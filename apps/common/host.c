@@ -1,4 +1,4 @@
-/* Hosts in the values of options, and what errors of names mean. */
+/* Hosts in the values of options, and the texts for errors of names. */
 #include "apps/common/host.h"
 
 #include <ctype.h>

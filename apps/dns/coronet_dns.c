@@ -1,6 +1,7 @@
 /*
- * coronet-dns: an authoritative name server on coronet. Here are its options,
- * its start, the reload of zones and the shutdown; coronet_dns_serve.c answers.
+ * coronet-dns: an authoritative name server on coronet. This file has its
+ * options, its start, the reload of zones and the shutdown; coronet_dns_serve.c
+ * answers queries.
  */
 #include "apps/dns/coronet_dns_priv.h"
 

@@ -1,6 +1,6 @@
 /*
- * What coronet-dns counts for Prometheus, of all shards together. On the
- * control thread, which reads nothing but counters.
+ * coronet-dns's metrics for Prometheus, of all shards together. They are
+ * written on the control thread, which reads only counters.
  */
 #include "apps/dns/coronet_dns_priv.h"
 

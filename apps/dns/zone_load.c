@@ -1,6 +1,6 @@
 /*
- * Reads zones with libldns, record by record, checks what they need to be
- * served, and has their answers laid out.
+ * Reads zones with libldns, record by record, checks that they can be served,
+ * and has zone_build.c lay out their answers.
  */
 #include "apps/dns/zone_priv.h"
 

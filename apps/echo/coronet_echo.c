@@ -1,6 +1,6 @@
 /*
- * coronet-echo: sends back what it receives, one coroutine a connection. With
- * --udp also datagrams, one coroutine a shard.
+ * coronet-echo: sends back what it receives, with one coroutine per connection.
+ * With --udp it also echoes datagrams, with one coroutine per shard.
  */
 #include <argp.h>
 #include <errno.h>

@@ -1,13 +1,13 @@
 /*
  * epoll-echo: a TCP echo server on the kernel's stack, coronet-echo's twin;
- * with
- * --udp, datagram_echo.c serves.
+ * datagram_echo.c serves --udp.
  *
- * Written to win: each thread has a listener of its own (SO_REUSEPORT), one
- * edge-triggered epoll set, and one buffer for all its connections. A request
- * is one recv and one send. Only what a peer does not take is kept, in a buffer
- * allocated then; such a connection is not read from until that has gone, so
- * that a peer that never reads costs BUF_SIZE bytes and nothing more.
+ * It is written to be as fast as the kernel permits: each thread has a listener
+ * of its own (SO_REUSEPORT), one edge-triggered epoll set, and one buffer for
+ * all its connections. A request is one recv and one send. Only bytes that a
+ * peer does not take are kept, in a buffer allocated for them; the connection
+ * is not read from until they have gone, so that a peer that never reads costs
+ * only BUF_SIZE bytes.
  */
 #include <errno.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /*
  * coronet-httpd: a small HTTP/1.1 server on coronet: GET and HEAD of files in
- * memory, keep-alive and pipelining, one coroutine a connection. Here are its
- * options, listener, statistics and end; coronet_httpd_client.c is a client's
- * connection, coronet_httpd_answer.c what is said on it.
+ * memory, keep-alive and pipelining, one coroutine per connection. This file
+ * has its options, listeners, statistics and shutdown; coronet_httpd_client.c
+ * serves one client's connection, coronet_httpd_answer.c writes the responses.
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 

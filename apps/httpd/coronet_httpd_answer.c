@@ -1,6 +1,6 @@
 /*
- * What coronet-httpd answers: which file, which form and part of it, in which
- * fields.
+ * Writes coronet-httpd's responses: chooses the file, its form and its part,
+ * and writes the header fields.
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 

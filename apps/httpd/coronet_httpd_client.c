@@ -1,9 +1,10 @@
 /*
- * One client of coronet-httpd: reading requests and their end. What is answered
- * to them is coronet_httpd_answer.c's.
+ * One client of coronet-httpd: reads requests and detects their end.
+ * coronet_httpd_answer.c writes the responses.
  *
- * Requests are parsed where the NIC put them. Only one that came in pieces is
- * gathered, in memory that an idle connection does not hold.
+ * Requests are parsed in the frames in which they arrived. Only a request that
+ * arrived in pieces is copied together, in memory that an idle connection does
+ * not hold.
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 

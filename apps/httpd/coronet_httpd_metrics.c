@@ -1,6 +1,6 @@
 /*
- * What coronet-httpd counts for Prometheus, of all shards together. On the
- * control thread, which reads nothing but counters.
+ * coronet-httpd's metrics for Prometheus, of all shards together. They are
+ * written on the control thread, which reads only counters.
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 

@@ -1,7 +1,7 @@
 /*
- * A strict reader of HTTP/1.1 requests: RFC 9112 with every leniency it leaves
- * to a server taken as a refusal, since two programs that are lenient in
- * different ways are how requests are smuggled.
+ * A strict reader of HTTP/1.1 requests: it refuses whatever RFC 9112 lets a
+ * server tolerate, since two programs that are lenient in different ways make
+ * it possible to smuggle requests.
  *
  * Lines end in CRLF and nothing else; one space between the words of the
  * request line; no folding, no space before a colon, no control character;

@@ -1,10 +1,11 @@
 /*
  * coronet-load: the load generator on coronet's own TCP. Its twin on the
- * kernel's is epoll-load.
+ * kernel's TCP is epoll-load.
  *
- * This is what moves a run: opening, turns of the open loop, timeouts, phases.
- * A coroutine on the first shard conducts it: it starts the shards that have
- * slots, gathers what they have counted, and ends them.
+ * This file runs a load run: it opens connections, gives slots their turns of
+ * the open loop, and handles timeouts and phases. A coroutine on the first
+ * shard, the conductor, starts the shards that have slots, gathers their
+ * counts, and ends them.
  */
 #include <argp.h>
 #include <errno.h>

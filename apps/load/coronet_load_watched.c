@@ -1,6 +1,6 @@
 /*
- * The echo and the bulk mode: a connection is a watch, not a coroutine, so that
- * the generator costs less than what it loads.
+ * The echo and the bulk mode: a connection has a watch instead of a coroutine,
+ * so that the generator costs less than the server that it loads.
  */
 #include "apps/load/coronet_load_priv.h"
 

@@ -1,10 +1,10 @@
 /*
- * The beginning of a session: the PROXY header and the ClientHello it may have
- * to begin with, the choice of a backend, the connection to it, and what that
- * gets before the client's own bytes.
+ * The beginning of a session: the PROXY header and the ClientHello with which
+ * the client may have to begin, the choice of a backend, the connection to it,
+ * and what the backend is sent before the client's own bytes.
  *
- * Nothing of the NIC is held while a backend is waited for: bytes that came
- * with the beginning are copied.
+ * While a session waits for a backend it holds none of the NIC's frames: bytes
+ * that have already arrived are copied.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 

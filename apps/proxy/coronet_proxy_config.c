@@ -2,12 +2,12 @@
  * What may change while coronet-proxy runs: options, backends, their addresses.
  *
  * Threads of the program's own may block where shards must not. One reads the
- * configuration files again on SIGHUP: all of it is checked before anything
+ * configuration files again on SIGHUP, and checks all of them before anything
  * changes. Others resolve the names of backends (coronet_proxy_names.c). All of
- * them publish: a new configuration and a new pool take the place of those that
- * are current, and are posted to each shard, which takes them between two
- * rounds. Who publishes holds `publishing`; `lock` is held just to look at what
- * is current, or to put something in its place.
+ * them publish: a new configuration and a new pool replace the current ones and
+ * are posted to each shard, which takes them between two rounds. A thread holds
+ * `publishing` while it publishes; it holds `lock` only to read or replace the
+ * current configuration and pool.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 

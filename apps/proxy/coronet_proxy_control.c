@@ -1,12 +1,11 @@
 /*
- * coronet-ctl's requests to coronet-proxy: its backends, the state requested
- * for one, and reloads. They run on the control thread, which touches nothing
- * of a shard's but what is atomic.
+ * coronet-ctl's requests to coronet-proxy: its backends, the state that an
+ * operator sets for one, and reloads. They run on the control thread, which
+ * reads only atomics of a shard.
  *
- * A reload is asked for and answered at once: reading files may take long, and
- * others wait for the control thread. The answer is a number. To learn the
- * result, a client asks with that number until the reading that it stands for,
- * or a later one, has ended.
+ * A reload is answered at once with its number, since reading files may take
+ * long and other requests wait for the control thread. To learn the result, a
+ * client asks with that number until this reload, or a later one, has ended.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 

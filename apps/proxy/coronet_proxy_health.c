@@ -1,6 +1,7 @@
 /*
- * The backends' health: a coroutine a backend, of one shard, which connects at
- * intervals, and says and expects something if its check= wants that.
+ * The backends' health: one shard has a coroutine for each backend, which
+ * connects at intervals and, if check= says so, sends a request and compares
+ * the response.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 

@@ -1,6 +1,7 @@
 /*
- * What coronet-proxy counts for Prometheus: for the program, and of each
- * backend. On the control thread, which reads nothing but counters.
+ * coronet-proxy's metrics for Prometheus: those of the program, and those of
+ * each backend. They are written on the control thread, which reads only
+ * counters.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 

@@ -1,5 +1,5 @@
 /*
- * The names of backends, looked up side by side.
+ * Looks up the names of backends, at the same time.
  *
  * With --resolver the stack asks for a name, in a coroutine on the first shard
  * (net_resolve()), which hands the answer to the thread that decides.
@@ -7,7 +7,8 @@
  * Otherwise the C library does, since resolv.conf(5) often names a server that
  * only the kernel reaches. Its resolver blocks for as long as resolv.conf(5)
  * lets it, often ten seconds for a name that nobody answers. So each lookup has
- * a thread of its own, at most one a name, and an answer is used when it comes.
+ * a thread of its own, at most one per name, and an answer is used when it
+ * arrives.
  *
  * One more thread decides when a name is due, and reports lookups that take
  * longer than LATE_NS. Threads are never joined: after config_stop() they

@@ -1,18 +1,19 @@
 /*
- * One client's session: two coroutines, one a direction.
+ * One client's session: two coroutines, one per direction.
  *
- * The first begins the session (coronet_proxy_begin.c), then carries bytes from
- * the client; the second carries those of the backend. A piece is received as a
- * view and handed over as one, and the next is not received before the other
- * side had room for it. There is no other back-pressure. The end of one
- * direction is passed on and the other continues; when both are over, both
- * connections are closed. An error resets both at once, so that neither side
- * takes a part for the whole.
+ * The first coroutine begins the session (coronet_proxy_begin.c), then carries
+ * bytes from the client; the second carries bytes from the backend. A piece is
+ * received as a view and sent as that view, and the next piece is received only
+ * when the other side has room for it. There is no other back-pressure. The end
+ * of one direction is passed on and the other continues; when both have ended,
+ * both connections are closed. An error resets both at once, so that neither
+ * side takes a part for the whole.
  *
- * A session lies on the heap, as its coroutines and its timer share it. Both
- * connections are its own; NULL once gone. A coroutine that was blocked in a
- * call on a connection which the other one reset gets -EBADF and looks at
- * `failed` before it touches either again.
+ * A session lies on the heap, since its coroutines and its timer share it. It
+ * owns both connections; a pointer is NULL once its connection is gone. A
+ * coroutine that was blocked in a call on a connection that the other coroutine
+ * reset gets -EBADF, and looks at `failed` before it uses either connection
+ * again.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 

@@ -1,10 +1,11 @@
 /*
- * epoll-proxy: a TCP proxy on the kernel's stack, coronet-proxy's twin.
+ * epoll-proxy: coronet-proxy's twin, a TCP proxy on the kernel's stack.
  *
- * Written to win: each thread has listeners of its own (SO_REUSEPORT), one
- * edge-triggered epoll set and one buffer for all its sessions, and shares
- * nothing with the others. The main thread waits for signals and for them.
- * Draining: no new client; sessions go on until they end or the time is up.
+ * It is written to be as fast as the kernel permits: each thread has listeners
+ * of its own (SO_REUSEPORT), one edge-triggered epoll set and one buffer for
+ * all its sessions, and shares nothing with the others. The main thread waits
+ * for signals and for the threads. While the proxy drains, it accepts no
+ * client; sessions continue until they end or the time is up.
  */
 #include "apps/proxy/epoll_proxy_priv.h"
 

@@ -1,5 +1,6 @@
 /*
- * Health: each worker connects to each backend at intervals, for itself.
+ * Health checks: each worker connects to each backend at intervals, and shares
+ * no result with the others.
  */
 #include "apps/proxy/epoll_proxy_priv.h"
 

@@ -1,12 +1,13 @@
 /*
- * One client's session: two sockets, and what one of them did not take.
+ * One client's session: two sockets, and the bytes that one of them did not
+ * take.
  *
- * A piece is one recv and one send through the worker's buffer; only what the
- * receiver does not take is kept, in memory allocated then, and its sender is
- * not read from until that has gone. A short read is taken for the edge, which
- * saves the call that would only say so. A sender that fills the buffer sends
- * in bulk: from then on its bytes go through the worker's pipe instead,
- * uncopied, until little comes.
+ * A piece is one recv and one send through the worker's buffer; only bytes that
+ * the receiver does not take are kept, in memory allocated for them, and their
+ * sender is not read from until they have gone. A short read counts as the
+ * edge, which saves the call that would return EAGAIN. A sender that fills the
+ * buffer sends in bulk: from then on its bytes go through the worker's pipe
+ * without a copy, until few come.
  */
 #include "apps/proxy/epoll_proxy_priv.h"
 
