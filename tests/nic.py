@@ -23,12 +23,12 @@ from frame_sizes import longest_frame  # noqa: E402
 from harness import INSIDE, WAIT_MAX_S, Skip, check, command, comment, main  # noqa: E402
 from nic_guest import (PULLED, Guest, has_device, hosts_of, link_options,  # noqa: E402
                        pci_address, prepare, set_addresses)
-from proxies import Peer, echo  # noqa: E402
+from proxies import Peer, echo_bytes  # noqa: E402
 from test_bond import bridge, veths  # noqa: E402
 from test_links import checksums_in_software  # noqa: E402
-from test_peers import MIB, PORT, dial, echo_again, echo_at_once, echo_file  # noqa: E402
+from test_peers import MIB, PORT, dial_server, echo_again, echo_at_once, echo_file  # noqa: E402
 from vlan_device import vlan_device  # noqa: E402
-from web import curl_digests, need  # noqa: E402
+from web import curl_digests, need_programs  # noqa: E402
 
 # coronet-echo's configurations: keys of its link, options.
 ECHOES = {
@@ -152,7 +152,7 @@ def check_vectors(guest, name):
 
 def check_httpd(guest, name):
     """Without hugepages, which a driver behind an IOMMU does not need."""
-    need("curl")
+    need_programs("curl")
     served = guest.folder / "root/coronet/coronet-httpd"
     wanted = [hashlib.sha256(served.read_bytes()).hexdigest()] * 4
     with guest.serving("httpd", link_options(slot_of(name)), "--huge off",
@@ -169,7 +169,7 @@ def check_proxy(guest, name):
         raise Skip(f"needs {PROXY_TO} as well")
     slot, far = slot_of(name), slot_of(PROXY_TO)
     guest.bind(pci_address(far), "vfio-pci")
-    with Peer(None, echo, host=f"fd77:{far}::1") as backend, \
+    with Peer(None, echo_bytes, host=f"fd77:{far}::1") as backend, \
             guest.serving("proxy", link_options(slot), link_options(far),
                           f"--port {PORT} --to {backend.at}"):
         use_echo(guest.env, slot)
@@ -198,7 +198,7 @@ def check_life(guest, name):
     card, pulled = pci_address(slot), pci_address(PULLED)
     guest.bind(pulled, "vfio-pci")
     with guest.serving("echo", link_options(slot), link_options(PULLED), "--lcores 0"), \
-            dial(hosts_of(slot)[0]) as near, dial(hosts_of(PULLED)[0]) as far:
+            dial_server(hosts_of(slot)[0]) as near, dial_server(hosts_of(PULLED)[0]) as far:
         guest.await_line("the card is on NUMA node 1, and shard 0.s CPU 0 on node 0")
         echo_again(near, far)
         ask = "coronet-ctl --control=/run/control links"
@@ -228,7 +228,7 @@ def check_bond(guest, name):
     guest.bind(pci_address(PULLED), "vfio-pci")
     link = f"--link bond:b0,members={'+'.join(members)} --addr 10.9.0.1/16"
     with bridge(*(f"nic{slot}" for slot in cards)), guest.serving("echo", link), \
-            dial("10.9.0.1") as sock:
+            dial_server("10.9.0.1") as sock:
         echo_again(sock)
         for lost, other in ((0, 1), (1, 0), (0, 1)):
             guest.cause(f"set_link nic{cards[lost]} off", f"member {members[other]} sends now")

@@ -157,14 +157,14 @@ def receive_all(sock):
     return receive(sock, 1 << 40)
 
 
-def reset(sock):
+def reset_socket(sock):
     """Closes with a RST."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                     struct.pack("ii", 1, 0))
     sock.close()
 
 
-def run(*argv, **more):
+def run_program(*argv, **more):
     return subprocess.run(argv, capture_output=True, text=True,
                           timeout=TIMEOUT, check=False, **more)
 
@@ -174,9 +174,9 @@ def command(port, *options, addr="127.0.0.1"):
             "60", "--report-limited", *options]
 
 
-def load(port, *options, addr="127.0.0.1"):
+def run_load(port, *options, addr="127.0.0.1"):
     """Runs a short load; returns the exit status and the figures."""
-    done = run(*command(port, "--seconds", "0.4", "--json", *options, addr=addr))
+    done = run_program(*command(port, "--seconds", "0.4", "--json", *options, addr=addr))
     return done.returncode, json.loads(done.stdout)
 
 
@@ -184,7 +184,7 @@ def load_enough(enough, port, *options, **more):
     """Runs a load, each time twice as long, until its figures suffice."""
     seconds = 0.4
     while True:
-        status, figures = load(port, *options, "--seconds", f"{seconds}", **more)
+        status, figures = run_load(port, *options, "--seconds", f"{seconds}", **more)
         if status != 0 or enough(figures) or seconds > TIMEOUT / 2:
             return status, figures
         seconds *= 2
@@ -208,7 +208,7 @@ def load_until(enough, port, *options):
 def refusal():
     """Returns why the kernel refuses uring-echo; "" if it does not."""
     # An address of another machine: it ends at once either way.
-    done = run(ECHO, "--addr", "192.0.2.1", "--port", "0")
+    done = run_program(ECHO, "--addr", "192.0.2.1", "--port", "0")
     why = done.stderr.strip() if "refuses io_uring" in done.stderr else ""
     # A kernel that is recent enough has what it is asked for.
     recent = int(os.uname().release.split(".")[0]) >= 6

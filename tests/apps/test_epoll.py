@@ -23,9 +23,9 @@ import threading
 import time
 import unittest
 
-from epoll_pair import (DRAIN_SECONDS, ECHO, LOAD, NAME, Peer, STUCK_KIB, Server, Spoiled, TIMEOUT,
-                        command, in_a_quiet_moment, load, load_enough, load_until, main, receive,
-                        receive_all, reset, run)
+from epoll_pair import (DRAIN_SECONDS, ECHO, LOAD, NAME, STUCK_KIB, TIMEOUT, Peer, Server, Spoiled,
+                        command, in_a_quiet_moment, load_enough, load_until, main, receive,
+                        receive_all, reset_socket, run_load, run_program)
 
 
 class Echo(unittest.TestCase):
@@ -108,7 +108,7 @@ class Echo(unittest.TestCase):
             for _ in range(50):
                 sock = server.connect()
                 sock.sendall(bytes(100000))
-                reset(sock)
+                reset_socket(sock)
             self.assert_echoes(other)
 
     def test_ipv6(self):
@@ -155,7 +155,7 @@ class Echo(unittest.TestCase):
     def test_port_in_use_is_one_line_and_status_1(self):
         with Server("--threads", "2") as server:
             for options in ([], ["--threads", "2"]):
-                done = run(ECHO, "--addr", "127.0.0.1",
+                done = run_program(ECHO, "--addr", "127.0.0.1",
                            "--port", str(server.port), *options)
                 self.assertEqual(done.returncode, 1)
                 self.assertEqual(done.stdout, "")
@@ -164,7 +164,7 @@ class Echo(unittest.TestCase):
                     f"{server.port}: Address already in use\n")
 
     def test_an_address_of_another_machine_is_status_1(self):
-        done = run(ECHO, "--addr", "192.0.2.1")
+        done = run_program(ECHO, "--addr", "192.0.2.1")
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stderr.count("\n"), 1)
 
@@ -173,7 +173,7 @@ class Echo(unittest.TestCase):
                       "--addr nowhere", "--addr 1.2.3", "--threads 0",
                       "--threads 257", "--cpu x", "--cpu 1023", "--fast",
                       "--port", "extra"):
-            done = run(ECHO, *words.split())
+            done = run_program(ECHO, *words.split())
             with self.subTest(words):
                 self.assertEqual(done.returncode, 2)
                 self.assertEqual(done.stdout, "")
@@ -182,9 +182,9 @@ class Echo(unittest.TestCase):
 
     def test_version_and_help(self):
         for program in (ECHO, LOAD):
-            self.assertRegex(run(program, "--version").stdout,
+            self.assertRegex(run_program(program, "--version").stdout,
                              r"^(epoll|uring)-\w+ \(coronet\) \d+\.\d+\.\d+\n$")
-            done = run(program, "--help")
+            done = run_program(program, "--help")
             self.assertEqual(done.returncode, 0)
             self.assertIn("Usage:", done.stdout)
 
@@ -305,7 +305,7 @@ class Load(unittest.TestCase):
 
     def test_echo_of_a_thousand_connections_over_ipv6(self):
         with Server(addr="::1") as server:
-            status, figures = load(server.port, "--verify", "--conns", "1000",
+            status, figures = run_load(server.port, "--verify", "--conns", "1000",
                                    "--size", "100", addr="[::1]")
         self.assert_clean(status, figures)
         self.assertEqual(figures["opened"], 1000)
@@ -329,7 +329,7 @@ class Load(unittest.TestCase):
 
     def test_idle(self):
         with Server() as server:
-            status, figures = load(server.port, "--mode", "idle", "--conns",
+            status, figures = run_load(server.port, "--mode", "idle", "--conns",
                                    "500", "--verify")
         self.assert_clean(status, figures)
         self.assertEqual(figures["open_at_end"], 500)
@@ -356,7 +356,7 @@ class Load(unittest.TestCase):
 
         def attempt(options):
             with Server() as server:
-                status, figures = load(server.port, "--verify", "--rate",
+                status, figures = run_load(server.port, "--verify", "--rate",
                                        f"{rate}", "--seconds", "1", *options)
             self.assert_clean(status, figures)
             reached = figures["requests_per_s"]
@@ -394,7 +394,7 @@ class Load(unittest.TestCase):
 
     def refused(self, *words):
         """A run that reports nothing, since the generator was the limit."""
-        done = run(LOAD, *words)
+        done = run_program(LOAD, *words)
         if done.returncode != 3:
             raise Spoiled(f"exit status {done.returncode}: {done.stdout}")
         return done
@@ -419,7 +419,7 @@ class Load(unittest.TestCase):
             self.assertTrue(figures["generator_limited"])
 
             def limited():
-                done = run(LOAD, *words, "--report-limited")
+                done = run_program(LOAD, *words, "--report-limited")
                 self.assertEqual(done.returncode, 0)
                 if "at least" not in done.stdout:
                     raise Spoiled(done.stdout)
@@ -436,7 +436,7 @@ class Load(unittest.TestCase):
 
         def attempt():
             with Peer(take_time) as peer:
-                done = run(LOAD, "--target", f"127.0.0.1:{peer.port}", "--rate",
+                done = run_program(LOAD, "--target", f"127.0.0.1:{peer.port}", "--rate",
                            "80", "--conns", "4", "--seconds", "1", "--interval",
                            "0", "--json", "--timeout", "60")
             figures = json.loads(done.stdout)
@@ -488,7 +488,7 @@ class Load(unittest.TestCase):
             begun = time.monotonic()
             with Peer(lambda sock: (times.append(time.monotonic()),
                                     sock.recv(1))) as peer:
-                load(peer.port, "--mode", "idle", "--conns", "100", "--ramp", "1")
+                run_load(peer.port, "--mode", "idle", "--conns", "100", "--ramp", "1")
             self.assertEqual(len(times), 100)
             # Each is due a hundredth of the second after the one before.
             self.assert_pace(times, begun, 100)
@@ -523,7 +523,7 @@ class Load(unittest.TestCase):
     def test_ramp_and_warmup_are_not_measured(self):
         with Server() as server:
             begun = time.monotonic()
-            status, figures = load(server.port, "--ramp", "0.5", "--warmup",
+            status, figures = run_load(server.port, "--ramp", "0.5", "--warmup",
                                    "0.5")
             took = time.monotonic() - begun
         self.assert_clean(status, figures)
@@ -563,7 +563,7 @@ class Load(unittest.TestCase):
 
         def break_off(sock):
             sock.recv(64)
-            reset(sock)
+            reset_socket(sock)
 
         def be_silent(sock):
             while sock.recv(64):
@@ -623,7 +623,7 @@ class Load(unittest.TestCase):
         with Server() as server:
             port = server.port
         for mode in ("echo", "cps", "idle", "bulk"):
-            status, figures = load(port, "--mode", mode, "--seconds", "3600")
+            status, figures = run_load(port, "--mode", mode, "--seconds", "3600")
             self.assertEqual(status, 1)
             self.assertEqual(figures["errors"]["refused"], 64)
 
@@ -632,7 +632,7 @@ class Load(unittest.TestCase):
         for words in ("", "--target no/where:7", target + "--conns 0",
                       target + "--mode flood", target + "--cpu 1023",
                       target + "--fast", target + "extra"):
-            done = run(LOAD, *words.split())
+            done = run_program(LOAD, *words.split())
             with self.subTest(words):
                 self.assertEqual(done.returncode, 2)
                 self.assertEqual(done.stdout, "")
@@ -643,13 +643,13 @@ class Load(unittest.TestCase):
             resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
 
         options = ["--target", "127.0.0.1:7", "--conns"]
-        done = run(LOAD, *options, "190", preexec_fn=limit)
+        done = run_program(LOAD, *options, "190", preexec_fn=limit)
         self.assertEqual(done.returncode, 2)
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn("--conns '190': expected at most 184", done.stderr)
         # The soft limit is no reason: it can be raised.
         with Server() as server:
-            done = run(*command(server.port, "--mode", "idle", "--conns", "180",
+            done = run_program(*command(server.port, "--mode", "idle", "--conns", "180",
                                 "--seconds", "0.2"), preexec_fn=limit)
             self.assertEqual(done.returncode, 0)
 

@@ -15,8 +15,8 @@ import sys
 import time
 import unittest
 
-from epoll_pair import (LOAD, Peer, Server, Spoiled, TIMEOUT, command, in_a_quiet_moment, load,
-                        load_enough, main, run, wait_for)
+from epoll_pair import (LOAD, TIMEOUT, Peer, Server, Spoiled, command, in_a_quiet_moment,
+                        load_enough, main, run_load, run_program, wait_for)
 
 CONNS = 61  # no number of threads divides it
 THREADS = (1, 2, 4)
@@ -88,7 +88,7 @@ class Threads(unittest.TestCase):
 
         def attempt(threads):
             with Server() as server:
-                status, figures = load(server.port, "--rate", f"{rate}", "--threads",
+                status, figures = run_load(server.port, "--rate", f"{rate}", "--threads",
                                        f"{threads}", "--conns", f"{CONNS}", "--verify",
                                        "--seconds", "1")
             self.assertEqual(status, 0)
@@ -156,13 +156,13 @@ class Threads(unittest.TestCase):
     def test_no_listener_ends_at_once_with_status_1(self):
         with Server() as server:
             port = server.port
-        status, figures = load(port, "--threads", "3", "--conns", "9", "--seconds", "3600")
+        status, figures = run_load(port, "--threads", "3", "--conns", "9", "--seconds", "3600")
         self.assertEqual(status, 1)
         self.assertEqual(figures["errors"]["refused"], 9)
 
     def test_one_text_report(self):
         with Server() as server:
-            done = run(*command(server.port, "--threads", "3", "--conns", "9",
+            done = run_program(*command(server.port, "--threads", "3", "--conns", "9",
                                 "--seconds", "0.4"))
         self.assertEqual(done.returncode, 0)
         lines = done.stdout.splitlines()
@@ -190,7 +190,7 @@ class Threads(unittest.TestCase):
                              ("--threads x", "x"), ("--threads", "threads"),
                              ("--cpu 1023", "1023"), ("--lcore 1x", "1x"),
                              (f"--threads 2 --cpu {last}", str(last + 1))):
-            done = run(LOAD, "--target", "127.0.0.1:7777", *words.split())
+            done = run_program(LOAD, "--target", "127.0.0.1:7777", *words.split())
             with self.subTest(words):
                 self.assertEqual(done.returncode, 2)
                 self.assertEqual(done.stdout, "")

@@ -18,7 +18,7 @@ import sys
 import time
 import unittest
 
-from epoll_pair import (ECHO, STUCK_KIB, Server, TIMEOUT, main, receive, receive_all, reset,
+from epoll_pair import (ECHO, STUCK_KIB, TIMEOUT, Server, main, receive, receive_all, reset_socket,
                         wait_for)
 
 IO_URING_SETUP = 425         # asm/unistd.h
@@ -148,7 +148,7 @@ class Uring(unittest.TestCase):
             for _ in range(20):
                 sock = server.connect()
                 fill([sock], bytes(1 << 20), 12 << 20)
-                reset(sock)
+                reset_socket(sock)
             wait_for(lambda: files() == before, "the server has not closed all connections")
 
     def test_peers_that_never_read_leave_buffers_to_the_others(self):

@@ -17,7 +17,7 @@ import gzip
 
 import turns
 from harness import check, eventually
-from web import Nginx, curl, listening, random_file, wrk
+from web import Nginx, listening, random_file, run_curl, run_wrk
 
 NEAR, SERVER, PORT = "10.9.1.1", "10.9.0.1", 8080
 SMALL_BYTES, BULK_MIB = 128, 32
@@ -77,9 +77,9 @@ class Bench(turns.Bench):
         with server():
             eventually(lambda: listening(SERVER, PORT), 10, "nobody answers")
             for column, what, connections, fields, expected in REQUESTS:
-                status = curl("-o", "/dev/null", "-w", "%{http_code}", *fields, url + what)
+                status = run_curl("-o", "/dev/null", "-w", "%{http_code}", *fields, url + what)
                 check(status == expected, f"{column} is answered with {status}")
-                figures[column], output, errors = wrk(url + what, connections,
+                figures[column], output, errors = run_wrk(url + what, connections,
                                                       self.options.seconds, extra=list(fields))
                 check(not [e for e in errors if "Non-2xx" not in e or status != "304"], output)
             figures["MiB/s"] = turns.downloads(f"{url}/bulk.bin", BULK_MIB)

@@ -146,7 +146,7 @@ class Measure:
                 wait_for(sinks[-1], 0)
                 begins.append(samples_of(first)[-1][0] - samples_of(sinks[-1])[-1][0])
             wait_for(first, trace.seconds)
-            curves = [rows_of.curve(samples_of(sink), begin, trace.seconds / POINTS)
+            curves = [rows_of.rate_curve(samples_of(sink), begin, trace.seconds / POINTS)
                       for sink, begin in zip(sinks, begins)]
         return [{"stack": flow[0], "control": flow[1],
                  "curve": [point for point in curve if point[0] <= trace.seconds]}
@@ -163,10 +163,10 @@ def stamp_of(options):
     return {"commit": machine.commit(TOP), "programs": digest.hexdigest()}
 
 
-def kept(path, stamp, seconds):
+def read_kept_figures(path, stamp, seconds):
     """Returns the figures for --resume; None if there are none."""
     try:
-        found = tables.load(path)
+        found = tables.load_json(path)
         for key in ("points", "traces", "took_s", "turns", "quick"):
             found[key]  # else KeyError
         theirs = {"commit": found["machine"]["coronet"], "programs": found["programs"],
@@ -231,7 +231,7 @@ class Run(turns.Run):
         self.results[point][turn] = found
         self.write()
         self.report(f"{turn + 1}/{self.options.turns} {point.name()}: "
-                 + loss_report.brief(point.group, found))
+                 + loss_report.describe_figures(point.group, found))
 
     def trace(self, trace):
         flows, reason = self.guarded(trace.plot, lambda: self.measure.trace(trace))
@@ -270,13 +270,13 @@ class Run(turns.Run):
             self.write()
 
     def write(self):
-        self.out["machine"].update(machine.after())
+        self.out["machine"].update(machine.properties_after())
         self.out.update(
-            date=turns.now(), took_s=round(self.spent_before + self.spent()),
+            date=turns.format_now(), took_s=round(self.spent_before + self.spent()),
             points=[{**dataclasses.asdict(point), "reason": self.reasons.get(point),
                      "runs": {str(turn): found for turn, found in runs.items()}}
                     for point, runs in self.results.items()])
-        tables.save(self.options.json, self.out)
+        tables.save_json(self.options.json, self.out)
 
 
 # ---- options ----
@@ -297,7 +297,7 @@ def chosen_traces(options):
     return rows_of.all_traces() if wanted else []
 
 
-def parse(argv=None):
+def parse_options(argv=None):
     parser = figures.new_parser(
         "bench loss",
         "Measures coronet beside the kernel through loss, delay and narrow links.")
@@ -306,7 +306,7 @@ def parse(argv=None):
     parser.add_argument("--seconds", type=figures.seconds, metavar="N",
                         help="of each measurement, more where the round trip is long and for "
                         "echoes and shares (default 2, quick 1.5)")
-    parser.add_argument("--turns", type=figures.whole(1, 100), metavar="N",
+    parser.add_argument("--turns", type=figures.whole_number(1, 100), metavar="N",
                         help="how often each row is measured (default 3, quick 2)")
     parser.add_argument("--minutes", metavar="N",
                         type=figures.number(float, 0.01, 100000, "minutes"),
@@ -352,7 +352,7 @@ def measure(options):
     check({"tests", "apps"} <= set(os.listdir(options.build)),
           f"{options.build} has no programs: run ./dev build first")
     stamp = stamp_of(options)
-    before = kept(options.json, stamp, options.seconds) if options.resume else None
+    before = read_kept_figures(options.json, stamp, options.seconds) if options.resume else None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     env = harness.Env(pathlib.Path(options.build), [])
     confine()
@@ -366,14 +366,14 @@ def measure(options):
 
 
 def main():
-    options = parse()
+    options = parse_options()
     failed = 0
     if options.verb not in ("render", "publish"):
         if harness.INSIDE not in sys.argv:
             harness.reenter()
         failed = measure(options)
     turns.check_there(options.json, "./dev bench loss")
-    turns.show(loss_report, options.json, options.verb == "publish")
+    turns.show_report(loss_report, options.json, options.verb == "publish")
     return 1 if failed else 0
 
 

@@ -23,9 +23,9 @@ import sys
 import time
 
 from children import Children, Failure, check, main
-from points import gbit, rate
-from rig import HUGE_NEEDED, Rig, Skip, end, figures, harness, prepare_network
-from tables import short
+from points import request_rate, run_gbit
+from rig import HUGE_NEEDED, Rig, Skip, figures, harness, kill_child, prepare_network
+from tables import format_short
 
 MILLION = 1000000
 
@@ -79,7 +79,7 @@ class Bench(Rig):
     def half_rate(self):
         """An open loop at half the closed loop's rate."""
         known = self.results.get("echo") or [self.memif_flood("--conns", "64")]
-        return ["--rate", f"{statistics.median(map(rate, known)) / 2:.0f}"]
+        return ["--rate", f"{statistics.median(map(request_rate, known)) / 2:.0f}"]
 
     def syns(self):
         """The same while the load sends SYNs at the link's full rate, from addresses behind the
@@ -88,7 +88,7 @@ class Bench(Rig):
         ours, theirs = self.memif()
         server = self.coronet(ours, extra=("--gateway", figures.CLIENT_ADDR))
         found = self.flood(theirs, server, "--conns", "64", *asked, "--syns")
-        end(server)
+        kill_child(server)
         return found
 
     def loop(self, conns):
@@ -115,12 +115,12 @@ class Row:
     more: bool = True
 
 
-def over(a, b, get=rate):
+def over(a, b, get=request_rate):
     """Returns the ratios of two points' rates, turn by turn, so that both saw the same machine."""
     return lambda r: [get(x) / get(y) for x, y in zip(r[a], r[b])]
 
 
-def of(point, get=rate):
+def of(point, get=request_rate):
     return lambda r: [get(x) for x in r[point]]
 
 
@@ -167,11 +167,11 @@ ROWS = [
     Row("udp", "  by af_xdp, over the same", ["udpxdp", "udpveth"], over("udpxdp", "udpveth"),
         "x", None),
     Row("bulk", "one bulk stream in each direction, both at once", ["bulk1"],
-        of("bulk1", gbit), "Gbit/s", None),
+        of("bulk1", run_gbit), "Gbit/s", None),
     Row("bulk", "  over epoll on loopback", ["bulk1", "epollbulk"],
-        over("bulk1", "epollbulk", gbit), "x", 2.5),
+        over("bulk1", "epollbulk", run_gbit), "x", 2.5),
     Row("bulk", "  64 streams over one", ["bulk64", "bulk1"],
-        over("bulk64", "bulk1", gbit), "x", 0.9),
+        over("bulk64", "bulk1", run_gbit), "x", 0.9),
     Row("half", "p99 at half the rate, open loop", ["echo", "half"],
         of("half", lambda f: f["latency_us"]["p99"]), "us", None),
     Row("syns", "the same beside a flood of SYNs", ["echo", "half", "syns"],
@@ -214,7 +214,7 @@ def verdict(row, value):
         return "", ""
     sign = ">=" if row.more else "<="
     met = value >= row.goal if row.more else value <= row.goal
-    return f"{sign} {short(row.goal)}", "PASS" if met else "MISS"
+    return f"{sign} {format_short(row.goal)}", "PASS" if met else "MISS"
 
 
 def print_table(rows, results, huge):
@@ -230,10 +230,10 @@ def print_table(rows, results, huge):
         values = row.value(results)
         middle = statistics.median(values)
         goal, result = verdict(row, middle)
-        span = f"{short(min(values))} - {short(max(values))}"
+        span = f"{format_short(min(values))} - {format_short(max(values))}"
         limited = any(f.get("limited") for f in results[row.points[0]])
         note = "  the load was the limit" if limited else ""
-        print(f"{row.name:<9}{row.text:<37}{short(middle):>9} {row.unit:<7}"
+        print(f"{row.name:<9}{row.text:<37}{format_short(middle):>9} {row.unit:<7}"
               f"{span:>19}  {goal:>9}  {result}{note}")
 
 
@@ -244,7 +244,7 @@ def parse():
                         help="of: " + " ".join(names))
     parser.add_argument("--seconds", type=figures.seconds, default=2.0,
                         metavar="N", help="of each measurement (default 2)")
-    parser.add_argument("--repeat", type=figures.whole(1, 100), default=3,
+    parser.add_argument("--repeat", type=figures.whole_number(1, 100), default=3,
                         metavar="N", help="times each (default 3)")
     figures.add_json(parser)
     options = parser.parse_args()
@@ -285,7 +285,7 @@ def run():
                     continue
                 bench.results.setdefault(point, []).append(found)
                 print(f"  {turn + 1}/{options.repeat} {point:<10}"
-                      f"{short(found['requests_per_s']):>9}/s"
+                      f"{format_short(found['requests_per_s']):>9}/s"
                       f"{time.monotonic() - begun:7.1f} s", flush=True)
         print_table(rows, bench.results, bench.huge)
         figures.write_json(options, bench.results)

@@ -26,7 +26,7 @@ import socket
 
 import turns
 from harness import check, eventually
-from web import Nginx, listening, random_file, wrk
+from web import Nginx, listening, random_file, run_wrk
 
 NEAR, PROXY, PORT = "10.9.1.1", "10.9.0.1", 8080
 BACK, BEHIND = "10.8.0.1", "10.8.0.2"  # the proxy's side of its second TAP, and the far one
@@ -118,7 +118,7 @@ class Bench(turns.Bench):
         with where, Nginx(self.env, NEAR, 9001, self.env.scratch):
             eventually(lambda: listening(PROXY, PORT), 10, f"{proxy} does not answer")
             for count in self.connections:
-                found[RATE.format(count)], output, errors = wrk(f"{url}/small", count,
+                found[RATE.format(count)], output, errors = run_wrk(f"{url}/small", count,
                                                                 self.options.seconds)
                 check(not errors, f"{proxy}: {output}")
             found["MiB/s"] = turns.downloads(f"{url}/bulk", BULK_MIB)

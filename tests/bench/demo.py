@@ -23,7 +23,7 @@ def demo():
         "their figures side by side.")
     cores = figures.two_cores()
     for name in ("coronet-echo", "coronet-load", "epoll-echo", "epoll-load"):
-        figures.built(options, "apps", name)  # or fails before the first run
+        figures.program_path(options, "apps", name)  # or fails before the first run
     with Children("demo") as children:
         refusal = figures.no_uring(options, children)
         path = children.path("memif.sock")

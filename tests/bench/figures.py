@@ -29,7 +29,7 @@ def number(kind, low, high, what):
     return parse
 
 
-def whole(low, high):
+def whole_number(low, high):
     return number(int, low, high, "a whole number")
 
 
@@ -61,15 +61,15 @@ def parse_options(name, description):
     parser = new_parser(name, description)
     parser.add_argument("--seconds", type=seconds, default=5.0, metavar="N",
                         help="measured time of each run (default 5)")
-    parser.add_argument("--conns", type=whole(1, 10000), default=64, metavar="N",
+    parser.add_argument("--conns", type=whole_number(1, 10000), default=64, metavar="N",
                         help="connections (default 64)")
-    parser.add_argument("--size", type=whole(1, 65536), default=64, metavar="BYTES",
+    parser.add_argument("--size", type=whole_number(1, 65536), default=64, metavar="BYTES",
                         help="of a request (default 64)")
     add_json(parser)
     return parser.parse_args()
 
 
-def built(options, *path):
+def program_path(options, *path):
     """The path of a built program."""
     program = os.path.join(options.build, *path)
     check(os.access(program, os.X_OK), f"{program} is not there: run ./dev build first")
@@ -126,9 +126,9 @@ def pair(children, options, server, load, watch=()):
 def coronet_pair(children, options, kind, cores, watch=()):
     """coronet-echo loaded by coronet-load. kind(i) is the link of each."""
     return pair(children, options, [
-        built(options, "apps", "coronet-echo"), "--link", kind(0), "--addr",
+        program_path(options, "apps", "coronet-echo"), "--link", kind(0), "--addr",
         f"{SERVER_ADDR}/{PREFIX}", "--port", str(PORT), "--lcore", str(cores[0])], [
-        built(options, "apps", "coronet-load"), "--link", kind(1), "--addr",
+        program_path(options, "apps", "coronet-load"), "--link", kind(1), "--addr",
         f"{CLIENT_ADDR}/{PREFIX}", "--target", f"{SERVER_ADDR}:{PORT}", "--lcore",
         str(cores[1])], watch)
 
@@ -136,9 +136,9 @@ def coronet_pair(children, options, kind, cores, watch=()):
 def kernel_pair(children, options, cores, name):
     """epoll-echo or uring-echo loaded by epoll-load on the loopback interface."""
     return pair(children, options, [
-        built(options, "apps", name), "--addr", "127.0.0.1", "--port", "0", "--cpu",
+        program_path(options, "apps", name), "--addr", "127.0.0.1", "--port", "0", "--cpu",
         str(cores[0])], [
-        built(options, "apps", "epoll-load"), "--target", "127.0.0.1:{port}", "--cpu",
+        program_path(options, "apps", "epoll-load"), "--target", "127.0.0.1:{port}", "--cpu",
         str(cores[1])])
 
 

@@ -5,7 +5,8 @@ import os
 
 import plots
 import tables
-from loss_rows import (BURST_LOSS, BURST_S, KEYS, PLOT_CELL, all_rows, judge, point_of, quick_rows)
+from loss_rows import (BURST_LOSS, BURST_S, KEYS, PLOT_CELL, all_rows, judge_row, point_of,
+                       quick_rows)
 from tables import spread
 
 RESULTS = ("PASS", "MISS", "FULL", "not measured")
@@ -35,7 +36,7 @@ GROUPS = {
         "Mbit/s of a stream to or from a kernel's, beside the kernel at both ends.")}
 
 
-def brief(group, found):
+def describe_figures(group, found):
     """Returns a measurement in a few words."""
     if group == "echo":
         text = f"p50 {found['p50']:.2f} ms, p99 {found['p99']:.2f} ms"
@@ -51,7 +52,7 @@ def judged(found):
     result."""
     results = {point_of(one): one["runs"] for one in found["points"]}
     reasons = {point_of(one): one["reason"] for one in found["points"] if one["reason"]}
-    rows = [judge(row, results, reasons)
+    rows = [judge_row(row, results, reasons)
             for row in (quick_rows() if found["quick"] else all_rows())
             if all(point in results for point in row.points())]
     count = collections.Counter(one.result for one in rows)
@@ -146,10 +147,10 @@ def drawings(found):
                    f'with lines lc "{COLOURS[flow["stack"], flow["control"]]}" lw 2 title '
                    f'"{flow["stack"]}, {flow["control"].upper()}"')
                   for one in traces for flow in one["flows"]]
-        made[name] = plots.plot(settings, curves)
+        made[name] = plots.format_plot(settings, curves)
     return {name: drawing for name, drawing in made.items() if drawing}
 
 
-def write(found, folder):
+def write_plots(found, folder):
     """Writes the plots as SVG; returns the paths."""
-    return plots.draw(drawings(found), folder, ["svg"])
+    return plots.draw_plots(drawings(found), folder, ["svg"])

@@ -207,7 +207,7 @@ def goodput(samples, begin, end):
     return (n1 - n0) * 8e-6 / (t1 - t0) if t1 > t0 else None
 
 
-def curve(samples, begins, step=0):
+def rate_curve(samples, begins, step=0):
     """Returns (middle of the interval, Mbit/s) between lines at least so many seconds apart."""
     found, last = [], samples[:1]
     for time, taken in samples[1:]:
@@ -247,7 +247,7 @@ class Judged:
     note: str = ""
 
 
-def judge(row, results, reasons):
+def judge_row(row, results, reasons):
     """results: {point: {turn: found}}; reasons: {point: why it has none}."""
     judged = Judged(row, [results.get(point, {}) for point in row.points()])
     ours, theirs = judged.runs

@@ -116,7 +116,7 @@ def distribution():
     return name[1] if name else "unknown"
 
 
-def after():
+def properties_after():
     """Returns the properties that only show after a run."""
     return {"stolen by the hypervisor": f"{steal_s() - _steal_before:.1f} s "
                                         "of all cores' time"}

@@ -72,7 +72,7 @@ class Matrix(turns.Run):
         self.clear = self.rig.reset
         self.rates = {}      # of the first turn's echoes, by path
         self.out = {
-            "schema": 1, "date": turns.now(), "quick": options.quick,
+            "schema": 1, "date": turns.format_now(), "quick": options.quick,
             "seconds": options.seconds, "repeat": options.repeat,
             "hugepages": self.rig.huge, "cores": list(self.rig.cores), "open_rate": None,
             "machine": machine.describe(TOP, options.build),
@@ -179,7 +179,7 @@ class Matrix(turns.Run):
             return
         point["runs"].append(found)
         self.report(f"{turn + 1}/{self.options.repeat} {name:<26} "
-                 + report.brief(point["table"], found))
+                 + report.describe_run(point["table"], found))
 
     def turn(self, number):
         for point in self.out["points"]:
@@ -194,7 +194,7 @@ class Matrix(turns.Run):
         program = self.rig.built("tests", "bench", "bench-coro")
         self.rig.children.run([program, "--json", path, *(
             ["--quick", *CORO_QUICK] if self.options.quick else [])], 600)
-        self.out["coro"] = tables.load(path)
+        self.out["coro"] = tables.load_json(path)
         os.unlink(path)
         self.report("coroutines")
 
@@ -234,10 +234,10 @@ class Matrix(turns.Run):
 
     def write(self):
         self.out["took_s"] = round(self.spent())
-        self.out["machine"].update(machine.after())
+        self.out["machine"].update(machine.properties_after())
         path = os.path.join(self.options.folder, "report.json")
         again = self.options.what == "again"
-        tables.save(path, merged(tables.load(path), self.out) if again else self.out)
+        tables.save_json(path, merged(tables.load_json(path), self.out) if again else self.out)
 
 
 def merged(old, new):
@@ -260,7 +260,7 @@ def parse():
                         choices=("all", "quick", "again", "render", "publish"))
     parser.add_argument("--seconds", type=figures.seconds, metavar="N",
                         help="of each measurement (default 2, quick 0.5)")
-    parser.add_argument("--repeat", type=figures.whole(1, 100), metavar="N", default=3,
+    parser.add_argument("--repeat", type=figures.whole_number(1, 100), metavar="N", default=3,
                         help="times each (default 3)")
     parser.add_argument("--only", action="append", metavar="TABLE", choices=TABLES,
                         help="leave out the other tables (repeatable)")
@@ -294,7 +294,7 @@ def run():
     if options.what not in ("all", "quick"):
         turns.check_there(source, "./dev bench")
     failed = measure(options) if options.what not in ("render", "publish") else 0
-    turns.show(report, source, options.what == "publish")
+    turns.show_report(report, source, options.what == "publish")
     return 1 if failed else 0
 
 

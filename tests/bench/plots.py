@@ -9,7 +9,7 @@ import os
 import statistics
 import subprocess
 
-from points import PATHS, Points, held_kib, percentile, rate
+from points import PATHS, Points, held_kib, percentile, request_rate
 
 SIZES = {"svg": 'svg size 900,520 dynamic noenhanced font "sans-serif,14" background "#ffffff"',
          "png": 'pngcairo size 1350,780 noenhanced font "sans-serif,16"'}
@@ -24,7 +24,7 @@ LOGARITHMIC = (
 OURS, THEIRS, OTHERS = "#0072b2", "#d55e00", "#999999"
 
 
-def plot(settings, curves):
+def format_plot(settings, curves):
     """curves: (lines of data, how they are drawn); those without data are left out."""
     curves = [(f"$d{i}", lines, how) for i, (lines, how) in enumerate(curves) if lines]
     return curves and "\n".join([
@@ -41,16 +41,16 @@ def middle(x, values):
 def echo(found):
     """Throughput against connections."""
     points = Points(found)
-    curves = [([middle(conns, list(map(rate, runs)))
+    curves = [([middle(conns, list(map(request_rate, runs)))
                 for conns, runs in points.measured("echo", path)],
                f'with yerrorlines lc "{colour}" lw 2 pt 7 ps 0.8 title "{name}"')
               for path, (name, colour) in PATHS.items()]
-    ceiling = list(map(rate, points.runs("macswap", "macswap", 0)))
+    ceiling = list(map(request_rate, points.runs("macswap", "macswap", 0)))
     if ceiling and any(lines for lines, _ in curves):
         height = statistics.median(ceiling)
         curves.append(([f"1 {height:g}", f"1000000 {height:g}"],
                        'with lines lc "#777777" dt 2 lw 2 title "testpmd macswap"'))
-    return plot([*LOGARITHMIC, 'set xlabel "connections"', 'set format y "%.0s%c"',
+    return format_plot([*LOGARITHMIC, 'set xlabel "connections"', 'set format y "%.0s%c"',
                  'set ylabel "echoes a second, 64 B"', "set xrange [0.8:1300000]"], curves)
 
 
@@ -61,7 +61,8 @@ def latency(found):
                f'with linespoints lc "{colour}" dt {dash} lw 2 pt 7 ps 0.6 title "{name}{what}"')
               for table, dash, what in (("echo", 1, ""), ("open", 2, ", open loop"))
               for path, (name, colour) in PATHS.items() for runs in [points.runs(table, path, 64)]]
-    return plot(["set logscale xy", OUTSIDE, 'set ylabel "latency, us"', 'set xlabel "percentile"',
+    return format_plot(["set logscale xy", OUTSIDE, 'set ylabel "latency, us"',
+                        'set xlabel "percentile"',
                  'set xtics ("50" 2, "90" 10, "99" 100, "99.9" 1000, "99.99" 10000)',
                  "set xrange [1.7:12000]", 'set format y "%g"'], curves)
 
@@ -72,7 +73,8 @@ def memory(found):
                 for conns, runs in Points(found).measured("idle", path)],
                f'with linespoints lc "{PATHS[path][1]}" lw 2 pt 7 title "{name}"')
               for path, name in (("memif", "coronet-echo"), ("kerneltap", "epoll-echo and kernel"))]
-    return plot([*LOGARITHMIC, 'set xlabel "idle connections"', 'set ylabel "bytes a connection"',
+    return format_plot([*LOGARITHMIC, 'set xlabel "idle connections"',
+                        'set ylabel "bytes a connection"',
                  'set format y "%.0f"', "set xrange [7000:1500000]", "set yrange [100:*]"], curves)
 
 
@@ -89,7 +91,7 @@ def bars(rows, *settings, slope=35, size=14):
              for i, (label, colour, values) in enumerate(rows)]
     # Not yerrorbars: those have a point, and a clearing around it.
     spans = lines if any(len(set(values)) > 1 for *_, values in rows) else []
-    return plot(["set style fill solid 0.85", "set boxwidth 0.7", "unset key",
+    return format_plot(["set style fill solid 0.85", "set boxwidth 0.7", "unset key",
                  f"set xtics rotate by -{slope} font ',{size}'",
                  f"set rmargin {reach * math.cos(lean):.0f}",
                  f"set bmargin {2 + reach * math.sin(lean) / 2:.0f}", *settings],
@@ -121,7 +123,7 @@ def of_report(found):
     return {name: text for name, text in made.items() if text}
 
 
-def draw(wanted, folder, kinds=tuple(SIZES)):
+def draw_plots(wanted, folder, kinds=tuple(SIZES)):
     """Writes plots by name; returns the paths. Without gnuplot writes none, with one message."""
     made = []
     for name, text in wanted.items():

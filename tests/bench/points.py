@@ -1,6 +1,6 @@
 """The points of a report.json, by table, path and connections."""
 
-from tables import short, spread
+from tables import format_short, spread
 
 # In the order of tables, with the colours of plots, which the colour-blind can distinguish.
 PATHS = {"memif": ("coronet over memif", "#0072b2"),
@@ -14,11 +14,11 @@ SATURATED = 0.97  # share of its core above which the server was the limit
 AT_LEAST = "≥ "
 
 
-def rate(run):
+def request_rate(run):
     return run["requests_per_s"]
 
 
-def gbit(run):
+def run_gbit(run):
     return run["bytes_per_s"] * 8e-9
 
 
@@ -51,7 +51,7 @@ class Points:
         return sorted((p["conns"], p["runs"]) for p in self.found["points"]
                       if (p["table"], p["path"]) == (table, path) and p["runs"])
 
-    def cell(self, *key, value=rate, form=short):
+    def cell(self, *key, value=request_rate, form=format_short):
         """Returns a table's cell for a point."""
         if key not in self.by:
             return ""
@@ -61,7 +61,7 @@ class Points:
         bound = any(limited(key[1], run) for run in runs)
         return (AT_LEAST if bound else "") + spread(list(map(value, runs)), form)
 
-    def ratios(self, a, b, value=rate):
+    def ratios(self, a, b, value=request_rate):
         """Returns the ratios of two points turn by turn, so that both saw the same machine."""
         return [value(x) / value(y) for x, y in zip(self.runs(*a), self.runs(*b)) if value(y)]
 

@@ -5,8 +5,9 @@ import statistics
 
 import plots
 import tables
-from points import (AT_LEAST, KERNELS, PATHS, Points, gbit, held_kib, limited, percentile, rate)
-from tables import as_time, short, spread, table_lines
+from points import (AT_LEAST, KERNELS, PATHS, Points, held_kib, limited, percentile, request_rate,
+                    run_gbit)
+from tables import as_time, format_short, spread, table_lines
 
 TITLE = "coronet beside the kernel: benchmark report"
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99.9": "p999", "p99.99": "p9999"}
@@ -48,33 +49,37 @@ PROXY_PATHS = (
 ECHO, OVER_EPOLL = ("echo", "memif", 64), "coronet over memif / epoll on loopback"
 OVER_URING = "coronet over memif / io_uring on loopback"
 HEADLINES = (
-    (f"echo, 64 connections: {OVER_EPOLL}", ECHO, ("echo", "loopback", 64), rate),
+    (f"echo, 64 connections: {OVER_EPOLL}", ECHO, ("echo", "loopback", 64), request_rate),
     ("the same, p99", ECHO, ("echo", "loopback", 64), percentile("p99")),
-    (f"echo, 64 connections: {OVER_URING}", ECHO, ("echo", "uring", 64), rate),
+    (f"echo, 64 connections: {OVER_URING}", ECHO, ("echo", "uring", 64), request_rate),
     (f"echo, 10,000 connections: {OVER_EPOLL}", ("echo", "memif", 10000),
-     ("echo", "loopback", 10000), rate),
+     ("echo", "loopback", 10000), request_rate),
     ("echo, 64 connections: coronet over TAP / epoll over TAP", ("echo", "tap", 64),
-     ("echo", "kerneltap", 64), rate),
+     ("echo", "kerneltap", 64), request_rate),
     ("echo, 64 connections: coronet / testpmd macswap, both over memif", ECHO,
-     ("macswap", "macswap", 0), rate),
-    ("echo: 10,000 connections / 64, coronet over memif", ("echo", "memif", 10000), ECHO, rate),
+     ("macswap", "macswap", 0), request_rate),
+    ("echo: 10,000 connections / 64, coronet over memif", ("echo", "memif", 10000), ECHO,
+     request_rate),
     ("echo: 1,000,000 connections / 64, coronet over memif", ("echo", "memif", 1000000), ECHO,
-     rate),
-    ("without hugepages / with them, coronet over memif", ("nohuge", "memif", 64), ECHO, rate),
-    (f"connect + echo + close: {OVER_EPOLL}", ("cps", "memif", 64), ("cps", "loopback", 64), rate),
-    (f"connect + echo + close: {OVER_URING}", ("cps", "memif", 64), ("cps", "uring", 64), rate),
-    (f"one bulk stream: {OVER_EPOLL}", ("bulk", "memif", 1), ("bulk", "loopback", 1), gbit),
+     request_rate),
+    ("without hugepages / with them, coronet over memif", ("nohuge", "memif", 64), ECHO,
+     request_rate),
+    (f"connect + echo + close: {OVER_EPOLL}", ("cps", "memif", 64), ("cps", "loopback", 64),
+     request_rate),
+    (f"connect + echo + close: {OVER_URING}", ("cps", "memif", 64), ("cps", "uring", 64),
+     request_rate),
+    (f"one bulk stream: {OVER_EPOLL}", ("bulk", "memif", 1), ("bulk", "loopback", 1), run_gbit),
 )
 
 
-def brief(table, run):
+def describe_run(table, run):
     """Returns one run in a few words, for progress."""
     if table == "bulk":
-        return f"{gbit(run):.3g} Gbit/s in each direction"
+        return f"{run_gbit(run):.3g} Gbit/s in each direction"
     if table == "idle":
         return f"{run['server_kib'] / 1024:,.0f} MiB"
     p99 = run["latency_us"].get("p99")
-    return f"{short(rate(run)):>8}/s" + (f"  p99 {as_time(p99)}" if p99 else "")
+    return f"{format_short(request_rate(run)):>8}/s" + (f"  p99 {as_time(p99)}" if p99 else "")
 
 
 # ---- tables ----
@@ -85,7 +90,7 @@ def headlines(points):
                                for text, ratios in rows if ratios]
 
 
-def grid(points, table, corner, value=rate, form=short):
+def grid(points, table, corner, value=request_rate, form=format_short):
     """Paths across, connections down."""
     paths = points.paths(table)
     return [corner, *[PATHS[path][0] for path in paths]], [
@@ -94,7 +99,7 @@ def grid(points, table, corner, value=rate, form=short):
 
 
 def latencies(points):
-    rate_of_all = short(points.found["open_rate"] or 0)
+    rate_of_all = format_short(points.found["open_rate"] or 0)
     loads = (("echo", "closed loop"), ("open", f"open, {rate_of_all}/s"),
              ("half", "open, half of its rate"))
     return ["path", "load", *PERCENTILES], [
@@ -109,7 +114,7 @@ def idle(points):
              # The kernel's slabs are shared: only the kernel's servers show them.
              f"{run['server_kib'] / 1024:,.0f} MiB" if path == "memif" else "",
              f"{held_kib(run) / 1024:,.0f} MiB", f"{held_kib(run) * 1024 / conns:,.0f} B",
-             short(run["opened_per_s"]) + "/s"]
+             format_short(run["opened_per_s"]) + "/s"]
             for conns in points.conns("idle")
             for path, who in (("memif", "coronet-echo"), ("kerneltap", "epoll-echo and the kernel"))
             for run in points.runs("idle", path, conns)[:1]]
@@ -252,7 +257,7 @@ def blocks(found):
         out += [("head", "Bulk"),
                 ("text", "Streams that are echoed, Gbit/s in each direction, both at once, "
                          "MTU 1500 (loopback: 65536)."),
-                ("table", *grid(points, "bulk", "streams", gbit, "{:.3g}".format))]
+                ("table", *grid(points, "bulk", "streams", run_gbit, "{:.3g}".format))]
     if points.paths("idle"):
         out += [("head", "Memory of idle connections"),
                 ("text", "Each has echoed a request, then waits, in `recv` of a coroutine or in "
@@ -283,11 +288,11 @@ def markdown(found, images=""):
     return f"# {TITLE}\n\n" + tables.markdown(blocks(found), images)
 
 
-def write(found, folder):
+def write_report(found, folder):
     """Plots, report.md and report.html; returns their paths."""
-    made = plots.draw(plots.of_report(found), folder)
+    made = plots.draw_plots(plots.of_report(found), folder)
     for name, text in (("report.md", markdown(found)),
-                       ("report.html", tables.html(TITLE, blocks(found), folder))):
+                       ("report.html", tables.format_html(TITLE, blocks(found), folder))):
         made.append(os.path.join(folder, name))
         with open(made[-1], "w", encoding="utf-8") as file:
             file.write(text)

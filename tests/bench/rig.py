@@ -124,7 +124,7 @@ def prepare_network():
             file.write(value)
 
 
-def end(server):
+def kill_child(server):
     """Kills a child at once, since it may have a million connections, which are measured."""
     server.kill()
 
@@ -168,7 +168,7 @@ class Rig:
                 f"10.9.{2 + self.count // 250}.{self.count % 250 + 1}")
 
     def built(self, *path):
-        return figures.built(self.options, *path)
+        return figures.program_path(self.options, *path)
 
     def figures_of(self, argv, server, timeout, started=None):
         """Runs a load to its end and reads the JSON that it wrote.
@@ -241,7 +241,7 @@ class Rig:
         ours, theirs = self.memif()
         server = self.coronet(ours, program, huge, options)
         found = self.flood(theirs, server, *extra, huge=huge, timeout=timeout)
-        end(server)
+        kill_child(server)
         return found
 
     def memif_load(self, *extra):
@@ -250,7 +250,7 @@ class Rig:
         found = self.coronet_load(
             theirs, server, "--addr",
             f"{figures.CLIENT_ADDR}/{figures.PREFIX}", *extra)
-        end(server)
+        kill_child(server)
         return found
 
     def tap_load(self, *extra):
@@ -258,13 +258,13 @@ class Rig:
         server = self.coronet(f"tap:{name}", address=address)
         self.tap_up(name, figures.CLIENT_ADDR)
         found = self.load("epoll-load", server, *extra, target=address)
-        end(server)
+        kill_child(server)
         return found
 
     def loopback(self, *extra, name="epoll-echo"):
         server = self.kernel(name)
         found = self.load("epoll-load", server, *extra, target="127.0.0.1")
-        end(server)
+        kill_child(server)
         return found
 
     def kerneltap_flood(self, *extra, timeout=120, server="epoll-echo"):
@@ -285,7 +285,7 @@ class Rig:
         server = self.kernel(program)
         found = load(f"tap:{name}", server, address,
                      lambda child: self.tap_up(name, address, child))
-        end(server)
+        kill_child(server)
         return found
 
     def tap_up(self, name, address, child=None):
@@ -325,7 +325,7 @@ class Rig:
         with self.veth(kind, f"{figures.CLIENT_ADDR}/{figures.PREFIX}") as veth:
             server = self.veth_server(kind, veth.near)
             found = self.load("epoll-load", server, *extra, inside=veth.inside)
-            end(server)
+            kill_child(server)
         return found
 
     def veth_flood(self, kind, *extra, options=()):
@@ -334,7 +334,7 @@ class Rig:
             server = self.veth_server(kind, veth.near, options)
             found = self.flood(f"af_xdp:{veth.far},csum=trust", server, *extra,
                                inside=veth.inside)
-            end(server)
+            kill_child(server)
         return found
 
     def veth(self, kind, address):
@@ -377,7 +377,7 @@ class Rig:
             forwarder.wait_ready("macswap packet forwarding.*")
             found = self.flood(theirs, forwarder, "--mode", "bounce",
                                "--size", "64")
-            end(forwarder)
+            kill_child(forwarder)
             return found
         finally:
             if os.geteuid() == 0:
@@ -406,8 +406,8 @@ class Rig:
             "coronet-load", proxy, "--link", load_side, "--addr",
             f"{figures.CLIENT_ADDR}/{figures.PREFIX}", "--poll", "adaptive",
             *self.memory(), *self.proxied(conns))
-        end(echo)
-        end(proxy)
+        kill_child(echo)
+        kill_child(proxy)
         return found
 
     def loopback_proxy(self, conns):
@@ -424,8 +424,8 @@ class Rig:
         echo.wait_ready()
         found = self.load("epoll-load", proxy, *self.proxied(conns),
                           target="127.0.0.1")
-        end(echo)
-        end(proxy)
+        kill_child(echo)
+        kill_child(proxy)
         return found
 
     def proxied(self, conns):
@@ -448,7 +448,7 @@ class Rig:
             "--conns", str(conns), "--seconds", str(hold), "--timeout", "60")
         found.update(held_by(server, conns))
         check_answered(found, conns)
-        end(server)
+        kill_child(server)
         return found
 
     def idle_epoll(self, conns, hold=3):
@@ -488,7 +488,7 @@ class Rig:
             raise Failure(f"the kernel never had {conns} idle connections")
         found["none_kib"] = before[0]
         found["server_kib"] = statistics.median(seen)
-        end(server)
+        kill_child(server)
         return found
 
 

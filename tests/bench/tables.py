@@ -18,7 +18,7 @@ COLUMNS = 100  # of a line in docs/
 
 # ---- figures ----
 
-def short(value):
+def format_short(value):
     """Formats a number as 4.70 M, 153 k, 0.0542: never with an exponent."""
     if value >= 1e6:
         return f"{value / 1e6:.2f} M"
@@ -34,10 +34,10 @@ def as_time(us):
 
 
 def as_ratio(value):
-    return f"{short(value)} x"
+    return f"{format_short(value)} x"
 
 
-def spread(values, form=short):
+def spread(values, form=format_short):
     """The median, and the lowest and highest if there are several."""
     middle = form(statistics.median(values))
     if len(values) == 1:
@@ -86,7 +86,7 @@ def each(tag, texts):
                    for text in texts)
 
 
-def html(title, blocks, folder):
+def format_html(title, blocks, folder):
     """One page with its plots, which are read from the folder, in it."""
     def figure(name, caption):
         path = pathlib.Path(folder, name + ".svg")
@@ -115,12 +115,12 @@ def html(title, blocks, folder):
 
 # ---- files ----
 
-def load(path):
+def load_json(path):
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 
 
-def save(path, found):
+def save_json(path, found):
     """Writes JSON atomically; makes its folder."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".new", "w", encoding="utf-8") as file:
@@ -140,7 +140,7 @@ def filled(text):
     return "\n".join(lines)
 
 
-def marks(name):
+def name_marks(name):
     return f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
 
 
@@ -150,7 +150,7 @@ def publish(name, texts, plots, top):
     folder = os.path.join(top, "docs", "plots")
     os.makedirs(folder, exist_ok=True)
     made = [shutil.copy(plot, folder) for plot in plots]
-    begin, end = marks(name)
+    begin, end = name_marks(name)
     for path, text in texts.items():
         path = pathlib.Path(top, path)
         before, _, rest = path.read_text("utf-8").partition(begin)

@@ -20,8 +20,8 @@ import bench_loss  # noqa: E402
 import loss_report  # noqa: E402
 import tables  # noqa: E402
 from loss_rows import (  # noqa: E402
-    Cell, Point, Row, all_rows, all_traces, curve, expected_seconds, goodput, judge, limits_of,
-    measured_seconds, point_of, quick_rows)
+    Cell, Point, Row, all_rows, all_traces, expected_seconds, goodput, judge_row, limits_of,
+    measured_seconds, point_of, quick_rows, rate_curve)
 from harness import Failure, check, main  # noqa: E402
 
 CELL = Cell(100, 50, 0.1, 2)
@@ -43,8 +43,9 @@ def rates(*values, **more):
 
 
 def verdict(row, ours, theirs, reasons=None):
-    return judge(row, {point: {turn: run for turn, run in enumerate(of_point) if run is not None}
-                       for point, of_point in zip(row.points(), (ours, theirs))}, reasons or {})
+    results = {point: {turn: run for turn, run in enumerate(of_point) if run is not None}
+               for point, of_point in zip(row.points(), (ours, theirs))}
+    return judge_row(row, results, reasons or {})
 
 
 # ---- judging ----
@@ -125,7 +126,7 @@ def case_samples():
     equal([goodput(samples, 0, 2), goodput(few, 1.5, 2.5), goodput(few, 0, 9), goodput(few, 5, 9),
            goodput([], 0, 9)], [5, 10, 5, None, None])
     samples = [(0, 0), (1, 125000), (1, 125000), (3, 625000)]
-    equal([curve(samples, 5), curve(samples, 0, 2), curve([], 0)],
+    equal([rate_curve(samples, 5), rate_curve(samples, 0, 2), rate_curve([], 0)],
           [[(5.5, 1.0), (7.0, 2.0)], [(1.5, 5 / 3)], []])
 
 
@@ -153,7 +154,7 @@ def case_matrix():
 def case_times():
     """A quick run takes less than three minutes, a full turn 45 with its plots; significant points
     get their full time."""
-    quick, options = bench_loss.parse(["quick"]), bench_loss.parse([])
+    quick, options = bench_loss.parse_options(["quick"]), bench_loss.parse_options([])
     turn, _ = expected_seconds({p for row in quick_rows() for p in row.points()}, [],
                                quick.seconds)
     check(quick.turns * turn < 150, f"{quick.turns * turn} s")
@@ -233,9 +234,9 @@ def case_markdown():
 def case_published(env):
     docs = env.scratch / "docs"
     docs.mkdir()
-    page, (begin, end) = docs / "loss.md", tables.marks("loss")
+    page, (begin, end) = docs / "loss.md", tables.name_marks("loss")
     page.write_text(f"# Before\n\n{begin}old\n{end}\n\nAfter\n", encoding="utf-8")
-    made = loss_report.write(known(), str(env.scratch))
+    made = loss_report.write_plots(known(), str(env.scratch))
     equal([os.path.basename(path) for path in made], ["loss-burst.svg"])
     for _ in range(2):
         loss_report.publish(known(), str(env.scratch), str(env.scratch))
@@ -277,8 +278,8 @@ class Pretence:
 def go(path, words, measure=None, resume=True, stamp=None):
     """Returns whether the run completed, the file's contents, and the measured points."""
     measure, stamp = measure or Pretence(), stamp or STAMP
-    options = bench_loss.parse([*words, "--json", str(path)])
-    before = bench_loss.kept(options.json, stamp, options.seconds) if resume else None
+    options = bench_loss.parse_options([*words, "--json", str(path)])
+    before = bench_loss.read_kept_figures(options.json, stamp, options.seconds) if resume else None
     run = bench_loss.Run(options, measure, measure, stamp, before)
     whole = True
     try:
@@ -346,7 +347,7 @@ def case_no_time_left(env):
     once."""
     path = env.scratch / "late" / "loss.json"
     measure = Pretence()
-    options = bench_loss.parse([*NARROW, "--minutes", "1", "--json", str(path)])
+    options = bench_loss.parse_options([*NARROW, "--minutes", "1", "--json", str(path)])
     run = bench_loss.Run(options, measure, measure, STAMP)
     write, written = run.write, []
     run.write = lambda: (written.append(len(measure.asked)), write())

@@ -87,7 +87,8 @@ def case_figures():
                          {1: "7.5 x (5 x - 10 x)"},
                          "haproxy, tap": {1: "2.50 x (2.00 x - 3.00 x)"}}.items():
         equal({i: row(text, start)[i] for i in cells}, cells)
-    equal([tables.short(value) for value in (1234567, 12345, 999.6, 999.4, 0.0542, 0.00012, 0)],
+    equal([tables.format_short(value)
+           for value in (1234567, 12345, 999.6, 999.4, 0.0542, 0.00012, 0)],
           ["1.23 M", "12 k", "1,000", "999", "0.0542", "0.0001", "0"])
     equal([tables.as_time(us) for us in (0.5, 999.7, 1500)], ["0.5 us", "1 ms", "1.5 ms"])
 
@@ -157,7 +158,7 @@ class Page(html.parser.HTMLParser):
 def case_written(env):
     """One page with all in it, and each plot twice."""
     folder = env.scratch_for({})
-    made = [os.path.basename(path) for path in report.write(known(), str(folder))]
+    made = [os.path.basename(path) for path in report.write_report(known(), str(folder))]
     for name in ("echo", "latency", "memory", "coro", "proxy"):
         for suffix, first in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
             check(name + suffix in made, f"{name}{suffix} was not made")
@@ -175,7 +176,7 @@ def case_latencies_below_one_us(env):
     """The logarithmic axis names its decades, also those below one."""
     found, folder = known(), env.scratch_for({})
     found["points"] = [point("echo", "memif", 64, echo_run(4e6, p50=0.6))]
-    plots.draw(plots.of_report(found), str(folder))
+    plots.draw_plots(plots.of_report(found), str(folder))
     text = (folder / "latency.svg").read_text(encoding="utf-8")
     check(">0.1<" in text and ">0<" not in text, "no 0.1 on the axis")
 
@@ -183,11 +184,11 @@ def case_latencies_below_one_us(env):
 def case_published(env):
     top, folder = env.scratch / "top", env.scratch_for({})
     (top / "docs").mkdir(parents=True)
-    begin, end = tables.marks("bench")
+    begin, end = tables.name_marks("bench")
     names = ("README.md", "docs/benchmarks.md")
     for name in names:
         (top / name).write_text(f"before\n{begin}OUTDATED\n{end}\nafter\n", encoding="utf-8")
-    report.write(known(), str(folder))
+    report.write_report(known(), str(folder))
     for _ in range(2):
         report.publish(known(), str(folder), str(top))
     for name in names:

@@ -83,7 +83,7 @@ def testpmd():
         "testpmd", "Runs coronet-echo and coronet-load on two vhost-user "
         "ports that dpdk-testpmd forwards between.")
     for name in ("coronet-echo", "coronet-load"):
-        figures.built(options, "apps", name)  # or fails before the first run
+        figures.program_path(options, "apps", name)  # or fails before the first run
     server_core, load_core, core = choose_cores()
     prefix = f"coronet-testpmd-{os.getpid()}"
     try:

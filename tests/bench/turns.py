@@ -21,7 +21,7 @@ import harness  # noqa: E402
 import tables  # noqa: E402
 from figures import TOP  # noqa: E402
 from harness import Env, Namespace, check, command  # noqa: E402
-from web import need  # noqa: E402
+from web import need_programs  # noqa: E402
 
 BULK_AT_ONCE = 4
 
@@ -33,7 +33,7 @@ def span(values):
     return f"{middle:,.{digits}f} ({low:,.{digits}f} - {high:,.{digits}f})"
 
 
-def now():
+def format_now():
     return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -83,9 +83,9 @@ def check_there(source, command_line):
     check(os.path.exists(source), f"{source} is not there: run {command_line} first")
 
 
-def show(report, source, publish):
+def show_report(report, source, publish):
     """Writes the report of a run's JSON next to it, and into README and docs if requested."""
-    found, folder = tables.load(source), os.path.dirname(source)
+    found, folder = tables.load_json(source), os.path.dirname(source)
     made = report.write(found, folder)
     if "SUDO_UID" in os.environ and os.getuid() == 0:  # the file belongs to the invoking user
         owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", -1))
@@ -189,7 +189,7 @@ def main(doc, kind, needs=(), finish=None, **numbers):
     options = parser.parse_args()
     env = Env(pathlib.Path(options.build).resolve(), [])
     try:
-        need(*needs)
+        need_programs(*needs)
         command("ip", "link", "set", "lo", "up")
         bench = kind(env, options)
         points = bench.points()

@@ -8,8 +8,8 @@ import re
 import subprocess
 
 from harness import WAIT_MAX_S, check, eventually
-from httpd_server import HOST, PORT, Answers, ask, dial, serve
-from web import Nginx, need, random_file
+from httpd_server import HOST, PORT, Answers, dial_server, send_request, serve_files
+from web import Nginx, need_programs, random_file
 
 MIB = 1 << 20
 MODIFIED = 784111777
@@ -48,8 +48,8 @@ def parts_of(fields, body):
 
 def conditions(env):
     """An unchanged file is not sent again, and a range request gets only its range."""
-    with serve(env, "--root", make_site(env)) as server:
-        get = functools.partial(ask, HOST, PORT)
+    with serve_files(env, "--root", make_site(env)) as server:
+        get = functools.partial(send_request, HOST, PORT)
         status, whole, body = get("/note.bin")
         check(status == 200 and body == NOTE, f"{status}, {len(body)} bytes")
         check(whole["last-modified"] == MODIFIED_TEXT and whole["accept-ranges"] == "bytes", whole)
@@ -85,7 +85,7 @@ def conditions(env):
         status, fields, body = get("/style.css")
         check("content-encoding" not in fields and fields["vary"] == "Accept-Encoding", fields)
         check(get("/sub")[1]["location"] == "/sub/" and get("/sub/")[2] == b"<p>sub</p>", "/sub")
-        with dial() as sock:  # the connection persists after each of these answers
+        with dial_server() as sock:  # the connection persists after each of these answers
             answers = Answers(sock)
             for fields, wanted in ((f"If-None-Match: {etag}", 304), ("Range: bytes=0-0,2-2", 206),
                                    ("Range: bytes=99999-", 416), ('If-Match: "x"', 412),
@@ -125,14 +125,15 @@ LIKE_NGINX = [
 def like_nginx(env):
     """nginx and coronet-httpd answer with the same statuses, bytes and ranges."""
     root = make_site(env)
-    with Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True), serve(env, "--root", root):
+    with (Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True),
+          serve_files(env, "--root", root)):
         servers = (("127.0.0.1", 8080), (HOST, PORT))
         for path, fields in LIKE_NGINX:
             outcomes = []
             for server in servers:
-                etag = ask(*server, path)[1].get("etag", "")
+                etag = send_request(*server, path)[1].get("etag", "")
                 for method in "GET", "HEAD":
-                    status, found, body = ask(
+                    status, found, body = send_request(
                         *server, path, *(field.replace("ETAG", etag) for field in fields),
                         method=method)
                     several = found.get("content-type", "").startswith("multipart")
@@ -150,9 +151,10 @@ def like_nginx(env):
 
 def like_nginx_by_curl(env):
     """curl has the same exit status, code and bytes from nginx as from coronet-httpd."""
-    need("curl")
+    need_programs("curl")
     root = make_site(env)
-    with Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True), serve(env, "--root", root):
+    with (Nginx(env, "127.0.0.1", 8080, root=root, gzip_static=True),
+          serve_files(env, "--root", root)):
         for words in (["/note.bin"], ["-r", "0-99", "/note.bin"], ["-r", "0-0,-1", "/note.bin"],
                       ["--compressed", "/style.css"], ["-L", "/sub"],
                       ["-L", "/sub?a=b&c"],
@@ -183,8 +185,9 @@ def files_that_change(env):
     root.mkdir()
     wanted = random_file(root / "large", 16 * MIB)
     (root / "note.txt").write_bytes(b"before")
-    with serve(env, "--root", root, "--rescan", "0.05", "--send-timeout", WAIT_MAX_S) as server, \
-            dial(buffers=65536) as slow, dial() as quick:
+    with serve_files(env, "--root", root, "--rescan", "0.05",
+                     "--send-timeout", WAIT_MAX_S) as server, \
+            dial_server(buffers=65536) as slow, dial_server() as quick:
         def shows(path, status, body):
             quick.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             found = answers.next()
@@ -194,7 +197,7 @@ def files_that_change(env):
         reader = Answers(slow)
         reader.more()
         check(shows("/note.txt", 200, b"before"), "no note")
-        etag = ask(HOST, PORT, "/note.txt")[1]["etag"]
+        etag = send_request(HOST, PORT, "/note.txt")[1]["etag"]
         with (root / "large").open("r+b") as file:  # in place, and shorter
             file.write(b"x" * MIB)
             file.truncate(MIB)
@@ -203,8 +206,10 @@ def files_that_change(env):
         for path, status, body in (("/note.txt", 200, b"after"), ("/large", 200, b"x" * MIB)):
             eventually(lambda p=path, s=status, b=body: shows(p, s, b), WAIT_MAX_S,
                        lambda p=path: f"{p} stays: {server.story()}")
-        check(ask(HOST, PORT, "/note.txt", f"If-None-Match: {etag}")[0] == 200, "an old tag")
-        check(ask(HOST, PORT, "/note.txt", f"If-Range: {etag}", "Range: bytes=0-0")[0] == 200,
+        check(send_request(HOST, PORT, "/note.txt", f"If-None-Match: {etag}")[0] == 200,
+              "an old tag")
+        check(send_request(HOST, PORT, "/note.txt", f"If-Range: {etag}",
+                           "Range: bytes=0-0")[0] == 200,
               "a part of something else")
         os.remove(root / "note.txt")
         (root / "folder").mkdir()

@@ -10,8 +10,8 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 @contextlib.contextmanager
-def serve(env, *options):
-    number = serve.count = getattr(serve, "count", 0) + 1
+def serve_files(env, *options):
+    number = serve_files.count = getattr(serve_files, "count", 0) + 1
     link = f"ch{number}"
     with env.running([env.app("coronet-httpd"), "--link", f"tap:{link}", "--addr", f"{HOST}/16",
                       "--port", PORT, "--poll", "adaptive", *options]) as server:
@@ -20,7 +20,7 @@ def serve(env, *options):
         yield server
 
 
-def dial(buffers=0):
+def dial_server(buffers=0):
     sock = socket.socket()
     if buffers:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffers)
@@ -67,7 +67,7 @@ class Answers:
         return int(lines[0].split()[1]), fields, self.exactly(length)
 
 
-def ask(address, port, path, *fields, method="GET"):
+def send_request(address, port, path, *fields, method="GET"):
     """Sends one request on a connection of its own; returns (status, fields, body)."""
     with socket.create_connection((address, port), WAIT_MAX_S) as sock:
         sock.sendall("\r\n".join([f"{method} {path} HTTP/1.1", "Host: x", "Connection: close",

@@ -142,12 +142,12 @@ class Peer:
         self.listener.close()
 
 
-def echo(sock):
+def echo_bytes(sock):
     while part := sock.recv(65536):
         sock.sendall(part)
 
 
-def name(text):
+def send_name(text):
     """A backend that sends its name and keeps the connection."""
     def serve(sock):
         sock.sendall(text)
@@ -156,7 +156,7 @@ def name(text):
     return serve
 
 
-def dial(kind, port=PORT, host=None, source=None, timeout=WAIT_MAX_S, **buffers):
+def dial_proxy(kind, port=PORT, host=None, source=None, timeout=WAIT_MAX_S, **buffers):
     host = host or kind.host
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     for option, value in buffers.items():
@@ -184,7 +184,7 @@ def read_exactly(sock, size):
     return bytes(data)
 
 
-def reset(sock):
+def reset_socket(sock):
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -202,10 +202,10 @@ def check_broken(sock, seconds=WAIT_MAX_S):
 
 
 def check_echo(kind, **where):
-    with dial(kind, **where) as sock:
+    with dial_proxy(kind, **where) as sock:
         sock.sendall(b"are you there?")
         check(read_exactly(sock, 14) == b"are you there?", "the echo differs")
 
 
-def url(kind, path, port=PORT):
+def proxy_url(kind, path, port=PORT):
     return f"http://{kind.host}:{port}/{path}"

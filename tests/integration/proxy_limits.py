@@ -9,7 +9,8 @@ import time
 
 from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, eventually,
                      in_a_quiet_moment, repeat_for)
-from proxies import (Peer, check_broken, check_echo, dial, echo, read_exactly, read_to_end)
+from proxies import (Peer, check_broken, check_echo, dial_proxy, echo_bytes, read_exactly,
+                     read_to_end)
 
 DRAIN_DEFAULT = 30  # seconds, of --drain-timeout
 STACK_DRAIN = 1  # seconds that the stack itself waits for its connections at the end
@@ -21,7 +22,7 @@ def idle_timeout(env, kind):
 
     def attempt():
         begin = time.monotonic()
-        with dial(kind) as talker, dial(kind) as silent:
+        with dial_proxy(kind) as talker, dial_proxy(kind) as silent:
             silent.sendall(b"x")
             check(silent.recv(1) == b"x", "the echo differs")
             latest = time.monotonic()
@@ -41,19 +42,19 @@ def idle_timeout(env, kind):
             spent = time.monotonic() - begin
             check(spent > limit, f"cut off after {spent:.1f} s")
 
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, "--idle-timeout", limit):
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at, "--idle-timeout", limit):
         in_a_quiet_moment(attempt)
 
 
 def client_limit(env, kind):
     """A client beyond the limit waits in the backlog, or is reset."""
-    with Peer(kind, echo) as peer:
+    with Peer(kind, echo_bytes) as peer:
         with kind.serve(env, "--to", peer.at, "--max-clients", "3", "--stats", "0.1") as proxy:
-            held = [dial(kind) for _ in range(3)]
+            held = [dial_proxy(kind) for _ in range(3)]
             for sock in held:
                 sock.sendall(b"x")
                 check(sock.recv(1) == b"x", "the echo differs")
-            with dial(kind) as fourth:
+            with dial_proxy(kind) as fourth:
                 fourth.sendall(b"later")
                 await_rounds(proxy, 2)
                 fourth.setblocking(False)
@@ -65,10 +66,10 @@ def client_limit(env, kind):
             for sock in held:
                 sock.close()
         with kind.serve(env, "--to", peer.at, "--max-clients", "1", "--over-limit", "reset"):
-            with dial(kind) as first:
+            with dial_proxy(kind) as first:
                 first.sendall(b"x")
                 check(first.recv(1) == b"x", "the echo differs")
-                with contextlib.suppress(ConnectionResetError), dial(kind) as second:
+                with contextlib.suppress(ConnectionResetError), dial_proxy(kind) as second:
                     check_broken(second)
                 first.sendall(b"y")
                 check(first.recv(1) == b"y", "the echo differs")
@@ -86,7 +87,7 @@ def echoes(kind):
 
 def refused(kind):
     try:
-        dial(kind).close()
+        dial_proxy(kind).close()
     except OSError:
         return True
     return False
@@ -94,8 +95,8 @@ def refused(kind):
 
 def drain(env, kind):
     """After SIGTERM no client is accepted, and existing sessions finish."""
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
-        with dial(kind) as sock:
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial_proxy(kind) as sock:
             sock.sendall(b"before")
             check(read_exactly(sock, 6) == b"before", "the echo differs")
             proxy.signal(signal.SIGTERM)
@@ -114,8 +115,9 @@ def drain(env, kind):
 
 def drain_timeout(env, kind):
     """Sessions left at the end of --drain-timeout are reset; a second signal ends at once."""
-    with Peer(kind, echo) as peer:
-        with kind.serve(env, "--to", peer.at, "--drain-timeout", "1") as proxy, dial(kind) as sock:
+    with Peer(kind, echo_bytes) as peer:
+        with (kind.serve(env, "--to", peer.at, "--drain-timeout", "1") as proxy,
+              dial_proxy(kind) as sock):
             sock.sendall(b"x")
             check(sock.recv(1) == b"x", "the echo differs")
             begin = time.monotonic()
@@ -126,7 +128,7 @@ def drain_timeout(env, kind):
             check(0.9 < spent < DRAIN_DEFAULT, f"the drain took {spent:.1f} s")
         # The timeout is longer than any wait of this test.
         with kind.serve(env, "--to", peer.at, "--drain-timeout", 2 * WAIT_MAX_S) as proxy, \
-                dial(kind) as sock:
+                dial_proxy(kind) as sock:
             sock.sendall(b"x")
             check(sock.recv(1) == b"x", "the echo differs")
             proxy.signal(signal.SIGTERM)
@@ -147,7 +149,7 @@ def drain_delivers(env, kind):
         sock.sendall(bytes(size))
 
     with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at) as proxy:
-        with dial(kind, SO_RCVBUF=8192) as sock:
+        with dial_proxy(kind, SO_RCVBUF=8192) as sock:
             sock.shutdown(socket.SHUT_WR)
             got = len(read_exactly(sock, 1))
             proxy.signal(signal.SIGTERM)
@@ -167,11 +169,11 @@ def drain_delivers(env, kind):
 
 def drain_serves_the_queue(env, kind):
     """Clients in the kernel's backlog at the time of SIGTERM are served."""
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at) as proxy:
         check_echo(kind)
         proxy.signal(signal.SIGSTOP)
         with contextlib.ExitStack() as stack:
-            socks = [stack.enter_context(dial(kind)) for _ in range(500)]
+            socks = [stack.enter_context(dial_proxy(kind)) for _ in range(500)]
             proxy.signal(signal.SIGTERM)
             proxy.signal(signal.SIGCONT)
             for number, sock in enumerate(socks):
@@ -182,14 +184,14 @@ def drain_serves_the_queue(env, kind):
 
 def out_of_connections(env, kind):
     """A backend is not marked down because no connection is left for its check."""
-    with Peer(kind, echo) as peer, \
+    with Peer(kind, echo_bytes) as peer, \
             kind.serve(env, "--to", peer.at, "--max-conns", "6", "--health-interval", "0.1",
                        "--fall", "1", "--stats", "0.1") as proxy:
         with contextlib.ExitStack() as stack:
             def held():
                 """Opens one more client; a check may have the last connection at that moment."""
                 try:
-                    sock = dial(kind)
+                    sock = dial_proxy(kind)
                     stack.enter_context(sock)
                     sock.sendall(b"x")
                     return sock.recv(1) == b"x"

@@ -9,9 +9,10 @@ import threading
 import time
 
 from harness import WAIT_MAX_S, await_rounds, check, command, eventually
-from proxies import PORT, Peer, V2_SIGNATURE, check_broken, dial, name, read_to_end, url
+from proxies import (PORT, V2_SIGNATURE, Peer, check_broken, dial_proxy, proxy_url, read_to_end,
+                     send_name)
 from steering import await_line, backend_name
-from web import curl, listening, need
+from web import listening, need_programs, run_curl
 
 
 def make_cert(env, host):
@@ -27,7 +28,7 @@ def certificate_byte_by_byte(kind, asked):
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     come, go = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(come, go, server_hostname=asked)
-    with dial(kind) as sock:
+    with dial_proxy(kind) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while True:
             try:
@@ -41,7 +42,7 @@ def certificate_byte_by_byte(kind, asked):
 
 def server_names(env, kind):
     """The proxy picks openssl's server by the name that openssl's client or curl asks for."""
-    need("openssl", "curl")
+    need_programs("openssl", "curl")
     hosts = {"a.example": 9101, "b.example": 9102, "default.example": 9103}
     options = []
     with contextlib.ExitStack() as stack:
@@ -62,16 +63,16 @@ def server_names(env, kind):
             text = command(*client, *(["-servername", asked] if asked else ["-noservername"]))
             check(re.search(rf"subject=CN ?= ?{answers}", text),
                   f"asked for {asked}, got no {answers}: {text[:300]}")
-        page = curl("-k", "--resolve", f"b.example:{PORT}:{kind.host}",
+        page = run_curl("-k", "--resolve", f"b.example:{PORT}:{kind.host}",
                     f"https://b.example:{PORT}/")
         check("s_server" in page, f"no page: {page[:200]}")
         check(b"a.example" in certificate_byte_by_byte(kind, "a.example"),
               "another server for a hello in single bytes")
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(b"SSH-2.0-nobody\r\n")  # no TLS: the default
             sock.shutdown(socket.SHUT_WR)
             read_to_end(sock)
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(b"\x16\x03\x01")
             check_broken(sock)
         check(proxy.alive(), proxy.story())
@@ -90,7 +91,7 @@ def unique_id_and_tlvs(env, kind):
     def send(tlvs):
         block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + \
             struct.pack(">HH", 1000, 2000) + tlvs
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(block)) + block +
                          b"hey")
             read_to_end(sock)
@@ -127,7 +128,7 @@ frontend all
 
 def headers_that_haproxy_reads(env, kind):
     """haproxy finds the client, the authority and the unique ID in our header."""
-    need("haproxy", "curl")
+    need_programs("haproxy", "curl")
     config = env.scratch / "haproxy.cfg"
     config.write_text(HAPROXY.format(
         address=kind.near, port=9201,
@@ -138,12 +139,12 @@ def headers_that_haproxy_reads(env, kind):
         eventually(lambda: listening(kind.near, 9201), WAIT_MAX_S, "haproxy does not listen")
         block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + struct.pack(
             ">HHBH", 1000, 2000, 2, 11) + b"www.example"
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(V2_SIGNATURE + b"\x21\x11" + struct.pack(">H", len(block)) + block +
                          b"GET / HTTP/1.0\r\n\r\n")
             answer = read_to_end(sock).decode()
         check(re.search(r"192\.0\.2\.1 1000 www\.example [0-9a-f]{16}-0-1$", answer), answer)
-        page = curl("--interface", kind.other, url(kind, ""))
+        page = run_curl("--interface", kind.other, proxy_url(kind, ""))
         check(re.match(rf"{kind.other} \d+ - [0-9a-f]{{16}}-0-2$", page) or
               re.match(rf"{kind.other} \d+  [0-9a-f]{{16}}-0-2$", page), page)
 
@@ -154,11 +155,11 @@ def resolves_names(env, kind):
     hosts.write_text("127.0.0.1 localhost\n")
     command("mount", "--bind", hosts, "/etc/hosts")
     try:
-        with Peer(kind, name(b"one")) as one, \
-                Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
+        with Peer(kind, send_name(b"one")) as one, \
+                Peer(kind, send_name(b"two"), host=kind.other, port=one.port), kind.serve(
                     env, "--to", f"moves=moves.test:{one.port}", "--resolve-interval", "0.2",
                     "--health-interval", "0") as proxy:
-            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
+            with contextlib.suppress(ConnectionResetError), dial_proxy(kind) as sock:
                 check_broken(sock)
             hosts.write_text(f"{kind.near} moves.test\n")
             await_line(proxy, f"backend moves is at {kind.near}:{one.port}")
@@ -217,8 +218,8 @@ def obeys_ttls(env, kind):
     resolv.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
     command("mount", "--bind", resolv, "/etc/resolv.conf")
     try:
-        with Peer(kind, name(b"one")) as one, NameServer(kind.near, 1) as server, \
-                Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
+        with Peer(kind, send_name(b"one")) as one, NameServer(kind.near, 1) as server, \
+                Peer(kind, send_name(b"two"), host=kind.other, port=one.port), kind.serve(
                     env, "--to", f"moves=moves.example.:{one.port}", "--resolve-interval", "3600",
                     "--health-interval", "0", "--stats", "0.2") as proxy:
             await_line(proxy, f"backend moves is at {kind.near}:{one.port}")
@@ -238,8 +239,8 @@ def obeys_ttls(env, kind):
 def resolves_by_the_stack(env, kind):
     """With --resolver the stack asks. The address is followed, and kept when the server is silent
     and in spite of a name without an answer."""
-    with Peer(kind, name(b"one")) as one, \
-            Peer(kind, name(b"two"), host=kind.other, port=one.port), kind.serve(
+    with Peer(kind, send_name(b"one")) as one, \
+            Peer(kind, send_name(b"two"), host=kind.other, port=one.port), kind.serve(
                 env, "--to", "dead=dead.example.:80", "--to", f"moves=moves.example.:{one.port}",
                 "--resolver", kind.near, "--resolve-interval", "3600", "--health-interval",
                 "0") as proxy, NameServer(kind.near, 1, at=kind.near) as server:
@@ -262,8 +263,8 @@ def dead_names_hold_up_no_other(env, kind):
     command("mount", "--bind", resolv, "/etc/resolv.conf")
     dead = [word for i in range(3) for word in ("--to", f"d{i}=dead{i}.example.:80")]
     try:
-        with Peer(kind, name(b"one")) as one, NameServer(kind.near, 1) as server, \
-                Peer(kind, name(b"two"), host=kind.other, port=one.port):
+        with Peer(kind, send_name(b"one")) as one, NameServer(kind.near, 1) as server, \
+                Peer(kind, send_name(b"two"), host=kind.other, port=one.port):
             begin = time.monotonic()
             with kind.serve(env, *dead, "--to", f"moves=moves.example.:{one.port}",
                             "--resolve-interval", "3600", "--health-interval", "0") as proxy:

@@ -4,7 +4,7 @@ import signal
 import threading
 
 from harness import WAIT_MAX_S, Failure, check, eventually
-from proxies import check_echo, dial
+from proxies import check_echo, dial_proxy
 
 
 class Config:
@@ -31,7 +31,7 @@ class Config:
 
 def backend_name(kind):
     """Returns the name that a new client's backend sends."""
-    with dial(kind) as sock:
+    with dial_proxy(kind) as sock:
         return sock.recv(64)
 
 

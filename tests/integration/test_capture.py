@@ -14,7 +14,7 @@ import time
 
 from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_links import ECHO_ADDRS, TARGETS, check_load, memif_pair
-from test_peers import dial, read_exactly
+from test_peers import dial_server, read_exactly
 from vlan_device import vlan_device
 
 # The kernel writes a TCP checksum of 0 as 0xffff, which is right as well: tshark doubts it.
@@ -131,7 +131,7 @@ def disk_full(env):
             command("ip", "addr", "add", "10.9.1.1/16", "dev", "cap0")
             command("ip", "link", "set", "cap0", "up")
             for _ in range(2):
-                with dial("10.9.0.1") as sock:
+                with dial_server("10.9.0.1") as sock:
                     for _ in range(100):
                         sock.sendall(b"x" * 1000)
                         read_exactly(sock, 1000)
@@ -156,7 +156,7 @@ def killed(env):
             command("ip", "link", "set", "v7", "up")
             ports = set()
             for _ in range(16):
-                with dial("10.9.0.1") as sock:
+                with dial_server("10.9.0.1") as sock:
                     ports.add(str(sock.getsockname()[1]))
                     sock.sendall(b"x")
                     read_exactly(sock, 1)

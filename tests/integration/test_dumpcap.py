@@ -14,7 +14,7 @@ import subprocess
 from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_capture import check_sound, fields
 from test_links import TARGETS, check_load, memif_pair, under_way
-from web import need
+from web import need_programs
 
 PAGES = pathlib.Path("/proc/sys/vm/nr_hugepages")
 # The program's size (docs/deploy.md), and the same again for dpdk-dumpcap.
@@ -160,7 +160,7 @@ def mount_of_root(env):
 
 
 def cases(env):
-    need("dpdk-dumpcap")
+    need_programs("dpdk-dumpcap")
     yield "dpdk-dumpcap: tshark reads what it wrote", lambda: read_by_tshark(env)
     yield ("dpdk-dumpcap: killed while it captures",
            lambda: killed_while_it_captures(env))

@@ -22,7 +22,7 @@ from stopped_shard import stopped_shard
 from test_links import arp_request, checksums_in_software
 from test_queues import xdp_options
 from vlan_device import Raw
-from web import curl
+from web import run_curl
 
 HOSTS = ("10.9.0.1", "fd00:9::1")
 PEERS = {"10.9.0.1": "10.9.1.1", "fd00:9::1": "fd00:9::2"}
@@ -374,7 +374,7 @@ def floods_are_bounded(site):
         site.fetch(HOSTS[0])
         came = counter("UdpNoPorts") + counter("UdpInDatagrams") - before
         check(came < 2900, f"{came} of 3000 came through")
-        page = curl("http://127.0.0.1:9467/metrics")
+        page = run_curl("http://127.0.0.1:9467/metrics")
         counts = dict(re.findall(r'^coronet_kernel_\w+\{shard="0",\w+="(\w+)"\} (\d+)$', page,
                                  re.MULTILINE))
         check(int(counts["limited"]) > 10 and int(counts["to_kernel"]) >= came > 0 and

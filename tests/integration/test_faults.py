@@ -57,7 +57,7 @@ class Tap:
         command("ip", "link", "set", self.link, state)
 
 
-def dial(port=PORT, host=HOST):
+def dial_server(port=PORT, host=HOST):
     sock = socket.socket()
     sock.settimeout(WAIT_MAX_S)
     sock.connect((host, port))
@@ -98,7 +98,7 @@ class Bulk:
 
     def __init__(self):
         self.data = random.Random(1).randbytes(256 * KIB + 1)  # again and again
-        self.sock = dial()
+        self.sock = dial_server()
         self.sent = self.received = 0
         self.error = None
         self.enough = threading.Event()
@@ -152,7 +152,7 @@ def link_down_and_up(env):
     """Connections survive a link that goes down and up, with and without bytes in flight."""
     tap = Tap(env, "coronet-echo", "fl0", "--port", PORT)
     with tap.running() as server:
-        with dial() as idle, dial() as sender:
+        with dial_server() as idle, dial_server() as sender:
             check_echo(idle)
             check_echo(sender)
             for _ in range(2):
@@ -174,7 +174,7 @@ def interface_deleted(env):
     """A deleted TAP: the program ends cleanly, and starts again."""
     tap = Tap(env, "coronet-echo", "fl1", "--port", PORT)
     with tap.running() as server:
-        sock = dial()
+        sock = dial_server()
         check_echo(sock)
         command("ip", "link", "del", tap.link)
         await_rounds(server, 2)
@@ -191,7 +191,7 @@ def no_signals_left(env):
     tap = Tap(env, "coronet-echo", "fl6", "--port", PORT)
     with tap.running(preexec_fn=none) as server:
         for _ in range(20):
-            with dial() as sock:
+            with dial_server() as sock:
                 check_echo(sock, bytes(20000))
         check_control_path(server)
 
@@ -344,7 +344,7 @@ def memif_backend_restarts(env):
               "0.3", "--rise", "1", "--connect-timeout", "1", "--idle-timeout", "10")
     with env.running(backend) as first, tap.running() as proxy:
         eventually(try_echo, WAIT_MAX_S, lambda: f"nothing is served: {proxy.story()}")
-        with dial() as sock:
+        with dial_server() as sock:
             check_echo(sock)
             first.kill()
             for _ in range(2):
@@ -379,16 +379,16 @@ def killed_and_started_again(env, app):
     request = b"GET / HTTP/1.0\r\n\r\n"
 
     def is_served():
-        with contextlib.suppress(OSError), dial() as sock:
+        with contextlib.suppress(OSError), dial_server() as sock:
             sock.sendall(request)
             return sock.recv(1)
         return b""
 
-    with proxies.Peer(proxies.Tap(), proxies.echo, host=NEAR, port=9001):
+    with proxies.Peer(proxies.Tap(), proxies.echo_bytes, host=NEAR, port=9001):
         for _ in range(3):
             with tap.running() as server:
                 eventually(is_served, WAIT_MAX_S, lambda: f"nothing is served: {server.story()}")
-                with dial() as sock:
+                with dial_server() as sock:
                     server.signal(signal.SIGKILL)
                     server.process.wait()
                     # The next program owns the address, and sends a reset.
@@ -441,7 +441,7 @@ def blocked_memif_peer(env, conns=1000):
                    WAIT_MAX_S, lambda: f"not half of them are open: {load.story()}")
         load.signal(signal.SIGSTOP)
         eventually(lambda: refusals(env, control) > 0, WAIT_MAX_S, "the link is not blocked")
-        with dial(host="10.8.0.1") as sock:
+        with dial_server(host="10.8.0.1") as sock:
             check_echo(sock)
             began, before = time.monotonic(), refusals(env, control)
             while (took := time.monotonic() - began) < 1:
@@ -468,7 +468,7 @@ def stopped_for_a_while(env):
     """SIGSTOP and SIGCONT, like a paused virtual machine: time jumps, nothing is lost."""
     tap = Tap(env, "coronet-echo", "fl4", "--port", PORT)
     with tap.running() as server, contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(dial()) for _ in range(200)]
+        socks = [stack.enter_context(dial_server()) for _ in range(200)]
         for sock in socks:
             check_echo(sock)
         bulk = Bulk()
@@ -500,9 +500,9 @@ def wall_clock_jumps(env):
     tap = Tap(env, "coronet-proxy", "fl5", "--port", PORT, "--to", f"{NEAR}:9001",
               "--idle-timeout", "60", "--health-interval", "0.3")
     with tap.running(env={**os.environ, "LD_PRELOAD": preload}) as server, \
-            proxies.Peer(proxies.Tap(), proxies.echo, host=NEAR, port=9001):
+            proxies.Peer(proxies.Tap(), proxies.echo_bytes, host=NEAR, port=9001):
         eventually(try_echo, WAIT_MAX_S, lambda: f"nothing is served: {server.story()}")
-        with dial() as sock:
+        with dial_server() as sock:
             before = rounds_of(server)
             while rounds_of(server) < before + 2 / STATS_S:
                 check_echo(sock)

@@ -21,8 +21,9 @@ import time
 from harness import (WAIT_MAX_S, Failure, Spoiled, accepted_by, check, command, eventually,
                      in_a_quiet_moment, linger, main, repeat_for)
 from httpd_files import conditions, files_that_change, like_nginx, like_nginx_by_curl
-from httpd_server import GET, HOST, PORT, Answers, ask, is_served, dial, serve, whole_answer
-from web import curl, curl_digests, need, random_file, wrk_enough
+from httpd_server import (GET, HOST, PORT, Answers, dial_server, is_served, send_request,
+                          serve_files, whole_answer)
+from web import curl_digests, need_programs, random_file, run_curl, wrk_enough
 
 MIB = 1 << 20
 DRAIN_DEFAULT = 30  # seconds, of --drain-timeout
@@ -87,11 +88,11 @@ def exchanges(env):
     (root / "photo.jpeg").write_bytes(b"")
     os.mkfifo(root / "fifo")  # nobody writes to it
     (root / "folder").mkdir()
-    with serve(env, "--root", root) as server:
+    with serve_files(env, "--root", root) as server:
         for data, statuses, ends in EXCHANGES:
             head_first = data.strip().startswith(b"HEAD")
             for step in (len(data), 700 if len(data) > 500 else 1):
-                with dial() as sock:
+                with dial_server() as sock:
                     with contextlib.suppress(ConnectionError):  # it may refuse the rest
                         for at in range(0, len(data), step):
                             sock.sendall(data[at:at + step])
@@ -113,9 +114,9 @@ def exchanges(env):
                         sock.sendall(GET + b"\r\n")
                         check(answers.next()[0] == 200, f"the connection does not go on {where}")
         check(server.alive(), f"it died: {server.story()}")
-        done = curl("-i", f"http://{HOST}/note.txt")
+        done = run_curl("-i", f"http://{HOST}/note.txt")
         check("content-type: text/plain" in done.lower() and done.endswith("\r\n\r\nnote\n"), done)
-        photo = curl("-I", f"http://{HOST}/photo.jpeg")
+        photo = run_curl("-I", f"http://{HOST}/photo.jpeg")
         check("Content-Type: image/jpeg\r\nContent-Length: 0\r\n" in photo, photo)
         check(re.search(r"\r\nDate: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n", done), done)
         server.terminate()
@@ -126,18 +127,18 @@ def signals_that_do_not_end_it(env):
     root = env.scratch / "signalled"
     root.mkdir()
     (root / "index.html").write_bytes(b"before")
-    with serve(env, "--root", root, "--rescan", "0") as server:
-        check(ask(HOST, PORT, "/")[2] == b"before", "not the file")
+    with serve_files(env, "--root", root, "--rescan", "0") as server:
+        check(send_request(HOST, PORT, "/")[2] == b"before", "not the file")
         for text in b"after", b"at last":
             linger(1)  # until the rescan that was requested before is over
             (root / "index.html").write_bytes(text)
             linger(0.2)
-            check(ask(HOST, PORT, "/")[2] != text, "it changed by itself")
+            check(send_request(HOST, PORT, "/")[2] != text, "it changed by itself")
             (root / "new").write_bytes(text)  # written at this very moment
             server.signal(signal.SIGHUP)
             server.signal(signal.SIGUSR2)
             for path in "/", "/new":
-                eventually(lambda p=path, t=text: ask(HOST, PORT, p)[2] == t, WAIT_MAX_S,
+                eventually(lambda p=path, t=text: send_request(HOST, PORT, p)[2] == t, WAIT_MAX_S,
                            lambda p=path: f"{p} stays: {server.story()}")
         check(server.alive(), server.story())
 
@@ -149,9 +150,9 @@ def unacknowledged(sock):
 
 def trickle(env):
     """A head in 600 pieces is refused, and one in 200 pieces is answered."""
-    with serve(env, "--header-timeout", "60") as server:
+    with serve_files(env, "--header-timeout", "60") as server:
         for count, status in (200, 200), (600, 400):
-            with dial() as sock:
+            with dial_server() as sock:
                 sock.sendall(GET + b"A: ")
                 for _ in range(count):
                     with contextlib.suppress(ConnectionError):
@@ -170,7 +171,7 @@ def trickle(env):
 
 def pipelining(env):
     """Thousands of pipelined requests, split anywhere, are answered in order."""
-    with serve(env) as server, dial() as sock:
+    with serve_files(env) as server, dial_server() as sock:
         count = 5000
         requests = b"".join(b"GET /%s HTTP/1.1\r\nHost: x\r\nX: %d\r\n\r\n"
                             % (b"" if number % 3 else b"none", number) for number in range(count))
@@ -196,13 +197,13 @@ def pipelining(env):
 
 def large_file(env):
     """Several clients download a large file intact, twice on one connection."""
-    need("curl")
+    need_programs("curl")
     size = (64 if not env.sanitized else 8) * MIB
     wanted = random_file(env.scratch / "large", size)
-    with serve(env, "--root", env.scratch / "large"):
+    with serve_files(env, "--root", env.scratch / "large"):
         digests, total = curl_digests(f"http://{HOST}/large", 4)
         check(digests == [wanted] * 4 and total == 4 * size, "the SHA-256 differs")
-        with dial() as sock:
+        with dial_server() as sock:
             answers = Answers(sock)
             for _ in range(2):
                 sock.sendall(GET + b"\r\n")
@@ -224,7 +225,7 @@ def slow_reader(env):
             longest = max(longest, time.monotonic() - last)
             last = time.monotonic()
 
-        with dial(buffers=32768) as sock, contextlib.suppress(ConnectionResetError):
+        with dial_server(buffers=32768) as sock, contextlib.suppress(ConnectionResetError):
             sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
             repeat_for(2.5 * limit, read_a_little)
             check(len(data) < size / 2, "it reads too fast to show anything")
@@ -237,7 +238,7 @@ def slow_reader(env):
             raise kind(f"{len(body)} of {size} bytes, none later than {longest:.1f} s "
                        "after another")
 
-    with serve(env, "--root", env.scratch / "slow", "--send-timeout", limit):
+    with serve_files(env, "--root", env.scratch / "slow", "--send-timeout", limit):
         in_a_quiet_moment(attempt)
 
 
@@ -248,12 +249,13 @@ def slow_readers_get_no_copies(env):
     root = env.scratch / "lent"
     root.mkdir()
     wanted = random_file(root / "file", size)
-    with serve(env, "--root", root, "--rescan", "0.05") as server, contextlib.ExitStack() as stack:
-        check(ask(HOST, PORT, "/file")[0] == 200, "not served")
+    with (serve_files(env, "--root", root, "--rescan", "0.05") as server,
+          contextlib.ExitStack() as stack):
+        check(send_request(HOST, PORT, "/file")[0] == 200, "not served")
         before = server.resident_bytes()
         socks = []
         for _ in range(count):
-            socks.append(stack.enter_context(dial(buffers=4096)))
+            socks.append(stack.enter_context(dial_server(buffers=4096)))
             socks[-1].sendall(b"GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         for sock in socks:
             check(select.select([sock], [], [], WAIT_MAX_S)[0], "no answer")
@@ -262,7 +264,7 @@ def slow_readers_get_no_copies(env):
         print(f"# {each / 1024:.0f} KiB a reader")
         (root / "new").write_bytes(b"new")
         os.rename(root / "new", root / "file")
-        eventually(lambda: ask(HOST, PORT, "/file")[2] == b"new", WAIT_MAX_S, server.story)
+        eventually(lambda: send_request(HOST, PORT, "/file")[2] == b"new", WAIT_MAX_S, server.story)
         for sock in socks[::100]:
             body = Answers(sock).next()[2]
             check(hashlib.sha256(body).hexdigest() == wanted, f"{len(body)} bytes differ")
@@ -271,7 +273,7 @@ def slow_readers_get_no_copies(env):
 
 def refused():
     try:
-        dial().close()
+        dial_server().close()
     except OSError:
         return True
     return False
@@ -280,8 +282,8 @@ def refused():
 def drain(env):
     """After SIGTERM the server finishes the answers under way and accepts no clients."""
     wanted = random_file(env.scratch / "drained", 16 * MIB)
-    with serve(env, "--root", env.scratch / "drained") as server, dial() as idle, \
-            dial(buffers=65536) as busy, dial() as half:
+    with serve_files(env, "--root", env.scratch / "drained") as server, dial_server() as idle, \
+            dial_server(buffers=65536) as busy, dial_server() as half:
         idle.sendall(GET + b"\r\n")
         Answers(idle).next()
         half.sendall(GET)
@@ -301,8 +303,8 @@ def drain(env):
         busy.sendall(GET + b"\r\n")
         check(answers.next() in (None, answer), "no end after the last answer")
         check(server.wait(WAIT_MAX_S) == 0, server.story())
-    with serve(env, "--root", env.scratch / "drained", "--drain-timeout", "1") as server, \
-            dial(buffers=65536) as deaf:
+    with serve_files(env, "--root", env.scratch / "drained", "--drain-timeout", "1") as server, \
+            dial_server(buffers=65536) as deaf:
         deaf.sendall(GET + b"\r\n")
         deaf.recv(1)
         begin = time.monotonic()
@@ -333,7 +335,7 @@ def ask_once():
 
 def drain_answers_whom_it_let_in(env, *options):
     """Every client whose handshake completed before the drain is answered."""
-    with serve(env, *options) as server:
+    with serve_files(env, *options) as server:
         ends = []
 
         def come_and_go():
@@ -375,10 +377,10 @@ def shards_drain(env, shards):
     """Every shard serves; after SIGTERM each finishes its answers, then the program ends."""
     count = 64  # so that no shard is likely to go without
     wanted = random_file(env.scratch / "shared", 2 * MIB)
-    with serve(env, "--root", env.scratch / "shared", "--send-timeout", WAIT_MAX_S,
+    with serve_files(env, "--root", env.scratch / "shared", "--send-timeout", WAIT_MAX_S,
                "--drain-timeout", WAIT_MAX_S, *on_all_shards(shards)) as server, \
-            contextlib.ExitStack() as stack, dial() as idle:
-        busy = [stack.enter_context(dial(buffers=65536)) for _ in range(count)]
+            contextlib.ExitStack() as stack, dial_server() as idle:
+        busy = [stack.enter_context(dial_server(buffers=65536)) for _ in range(count)]
         check(hashlib.sha256(whole_answer(idle)).hexdigest() == wanted, "the SHA-256 differs")
         for sock in busy:
             sock.sendall(GET + b"\r\n")
@@ -402,7 +404,7 @@ def shards_drain(env, shards):
 
 def shards_over_memif(env, shards):
     """curl downloads through coronet-proxy from a server with several shards."""
-    need("curl")
+    need_programs("curl")
     wanted = random_file(env.scratch / "memif", MIB)
     path = env.scratch / "h.sock"
     with env.running([env.app("coronet-httpd"), "--link", f"memif:{path},role=server", "--addr",
@@ -414,7 +416,7 @@ def shards_over_memif(env, shards):
                          "--memory", "1G"]) as proxy, contextlib.ExitStack() as stack:
         command("ip", "addr", "add", "10.9.1.1/16", "dev", "cp0")
         command("ip", "link", "set", "cp0", "up")
-        socks = [stack.enter_context(dial()) for _ in range(64)]
+        socks = [stack.enter_context(dial_server()) for _ in range(64)]
         for sock in socks:
             check(hashlib.sha256(whole_answer(sock)).hexdigest() == wanted, "the SHA-256 differs")
         check_all_take(server, shards, len(socks))
@@ -429,7 +431,7 @@ def shards_share_limits(env, shards):
     """A limit of clients holds for all shards together; a slot that becomes free is reused."""
     most = 3
     for option in "--max-clients", "--max-clients-per-source":
-        with serve(env, option, most, "--header-timeout", WAIT_MAX_S,
+        with serve_files(env, option, most, "--header-timeout", WAIT_MAX_S,
                    "--idle-timeout", 2 * WAIT_MAX_S,
                    *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
             socks = [stack.enter_context(socket.socket()) for _ in range(32)]
@@ -468,7 +470,7 @@ def is_connected(sock):
 def shards_displace_the_oldest(env, shards):
     """--max-half-open holds for all shards together; the oldest request on any is displaced."""
     most, count = 8, 12
-    with serve(env, "--max-half-open", most, "--header-timeout", WAIT_MAX_S,
+    with serve_files(env, "--max-half-open", most, "--header-timeout", WAIT_MAX_S,
                *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
         def counts():
             lines = re.findall(r"(\d+) with half a request.* (\d+) displaced",
@@ -476,7 +478,7 @@ def shards_displace_the_oldest(env, shards):
             return lines and tuple(map(int, lines[-1]))
         socks = []
         for number in range(1, count + 1):
-            socks.append(stack.enter_context(dial()))
+            socks.append(stack.enter_context(dial_server()))
             socks[-1].sendall(GET)
             eventually(lambda n=number: counts() == (min(n, most), max(n - most, 0)), WAIT_MAX_S,
                        lambda n=number: f"{n} have begun: {server.story()}")
@@ -505,7 +507,7 @@ def nobody_reads_stderr(env):
         command("ip", "link", "set", "deaf0", "up")
         os.close(writer)
         os.close(9)
-        with dial() as sock:
+        with dial_server() as sock:
             # Ten lines of statistics are written meanwhile.
             repeat_for(1, lambda: check(is_served(sock), "no answer"))
             os.close(reader)
@@ -515,10 +517,10 @@ def nobody_reads_stderr(env):
 
 def limits(env):
     """Unfinished requests displace the oldest one; clients beyond a limit are not accepted."""
-    with serve(env, "--max-half-open", "2", "--stats", "0.2") as server, \
+    with serve_files(env, "--max-half-open", "2", "--stats", "0.2") as server, \
             contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(dial()) for _ in range(3)]
-        whole = stack.enter_context(dial())
+        socks = [stack.enter_context(dial_server()) for _ in range(3)]
+        whole = stack.enter_context(dial_server())
         check(is_served(whole), "a whole request is not answered")
         for number, sock in enumerate(socks[:2], 1):
             sock.sendall(GET)
@@ -533,22 +535,22 @@ def limits(env):
             check(Answers(sock).next()[0] == 200, "displaced, but not the oldest")
         check(is_served(whole), "a whole request was displaced")
         await_line(server, " 1 displaced")
-    with serve(env, "--max-clients-per-source", "2", "--stats", "0.2") as server:
-        with dial() as first, dial() as second:
+    with serve_files(env, "--max-clients-per-source", "2", "--stats", "0.2") as server:
+        with dial_server() as first, dial_server() as second:
             check(is_served(first) and is_served(second), "two of two are not served")
             with socket.socket() as third:
                 third.setblocking(False)
                 third.connect_ex((HOST, PORT))
                 await_line(server, r" [1-9]\d* SYNs over the limit")
                 check(not is_connected(third), "a third of two was let in")
-        with dial() as another:
+        with dial_server() as another:
             check(is_served(another), "nobody is let in after two have gone")
 
 
 def wrk_load(env):
     """wrk finds no error with 1, 64 or 1000 connections."""
-    need("wrk")
-    with serve(env) as server:
+    need_programs("wrk")
+    with serve_files(env) as server:
         for connections in (1, 64, 1000):
             rate = wrk_enough(f"http://{HOST}:80/", connections)
             print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
@@ -571,7 +573,7 @@ def drip(sock, data, gap, is_over):
 def head_timeout():
     """A head that does not end gets 408, though its bytes keep coming."""
     begin = time.monotonic()
-    with dial() as slow:
+    with dial_server() as slow:
         drip(slow, b"GET /" + b"a" * 200, 0.5, lambda: True)
         answers = Answers(slow)
         check(answers.next()[0] == 408, "no 408")
@@ -582,7 +584,7 @@ def head_timeout():
 
 def body_timeout():
     begin = time.monotonic()
-    with dial() as dripping, contextlib.suppress(ConnectionError):
+    with dial_server() as dripping, contextlib.suppress(ConnectionError):
         dripping.sendall(GET + b"Content-Length: 1000\r\n\r\n")
         drip(dripping, b"x" * 200, 0.5, lambda: not dripping.recv(65536))
     spent = time.monotonic() - begin
@@ -591,15 +593,16 @@ def body_timeout():
 
 def timeouts(env):
     """An unfinished request is answered 408; an idle connection is closed."""
-    with serve(env, "--header-timeout", "0.6", "--idle-timeout", "1.2", "--send-timeout", "1"):
+    with serve_files(env, "--header-timeout", "0.6", "--idle-timeout", "1.2",
+                     "--send-timeout", "1"):
         in_a_quiet_moment(head_timeout)
         in_a_quiet_moment(body_timeout)
         begin = time.monotonic()
-        with dial() as silent:
+        with dial_server() as silent:
             check(silent.recv(1) == b"", "silence was answered")
             spent = time.monotonic() - begin
             check(spent > 1.2, f"a silent connection was closed after {spent:.1f} s")
-        with dial(buffers=65536) as deaf:
+        with dial_server(buffers=65536) as deaf:
             deaf.settimeout(0.5)
             with contextlib.suppress(TimeoutError, ConnectionError):
                 for _ in range(20000):  # answers fill every window, then nothing is read
@@ -612,21 +615,21 @@ def timeouts(env):
 
 def answers_are_counted(env):
     """The metrics count the answers of all shards by status."""
-    need("promtool")
+    need_programs("promtool")
     root = env.scratch_for({})
     (root / "note.txt").write_bytes(b"note\n")
     where = f"http://{HOST}/note.txt"
-    with serve(env, "--root", root, "--metrics", "127.0.0.1:9466", "--shards",
+    with serve_files(env, "--root", root, "--metrics", "127.0.0.1:9466", "--shards",
                "2", "--memory", "1G"):
-        etag = re.search(r"(?i)^etag: (.*)\r$", curl("-I", where), re.MULTILINE)[1]
+        etag = re.search(r"(?i)^etag: (.*)\r$", run_curl("-I", where), re.MULTILINE)[1]
         for _ in range(8):
-            curl(where)
+            run_curl(where)
         for _ in range(3):
-            curl("-H", f"If-None-Match: {etag}", where)
-            curl("-r", "1-2", where)
-        curl(f"http://{HOST}/none")
-        curl("-X", "DELETE", where)
-        page = curl("http://127.0.0.1:9466/metrics")
+            run_curl("-H", f"If-None-Match: {etag}", where)
+            run_curl("-r", "1-2", where)
+        run_curl(f"http://{HOST}/none")
+        run_curl("-X", "DELETE", where)
+        page = run_curl("http://127.0.0.1:9466/metrics")
         found = {int(status): int(count) for status, count in re.findall(
             r'^coronet_httpd_answers_total\{status="(\d+)"\} (\d+)$', page, re.MULTILINE)}
         check({status: count for status, count in found.items() if count} ==
@@ -635,7 +638,7 @@ def answers_are_counted(env):
 
 
 def cases(env):
-    need("curl")
+    need_programs("curl")
     bind = functools.partial
     only = env.args
     for function in (exchanges, conditions, like_nginx, like_nginx_by_curl, files_that_change,

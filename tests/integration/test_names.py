@@ -14,7 +14,7 @@ import subprocess
 
 from harness import WAIT_MAX_S, check, command, eventually, main
 from test_links import checksums_in_software
-from web import need
+from web import need_programs
 
 OURS, OURS6 = "10.9.0.1", "fd00:9::1"
 KERNELS, KERNELS6 = "10.9.1.1", "fd00:9::2"
@@ -112,7 +112,7 @@ def check_result(results, word, *expected):
 
 def answers(env, program):
     """Addresses of both families, aliases, missing names, and an answer too long for UDP."""
-    need(program, "dig")
+    need_programs(program, "dig")
     argv = unbound(env) if program == "unbound" else dnsmasq(env, "--edns-packet-max=512")
     with server(env, argv, PORT):
         results = ask(env, f"{KERNELS}:{PORT}", "both.test", "four.test", "four.test/6",
@@ -128,7 +128,7 @@ def answers(env, program):
 
 def second_server(env):
     """A server that nobody runs is passed over; one over IPv6 answers. Nobody: an error."""
-    need("dnsmasq", "dig")
+    need_programs("dnsmasq", "dig")
     with server(env, dnsmasq(env), PORT):
         results = ask(env, f"{KERNELS}:{SECOND},[{KERNELS6}]:{PORT}", "both.test")
     check_result(results, "both.test", "2001:db8::7", "192.0.2.7")
@@ -137,7 +137,7 @@ def second_server(env):
 
 def resolv_conf(env):
     """Without --resolver, resolv.conf and hosts decide."""
-    need("dnsmasq", "dig")
+    need_programs("dnsmasq", "dig")
     files = {"resolv.conf": f"search test\nnameserver 127.0.0.53\nnameserver {KERNELS}\n",
              "hosts": "192.0.2.55 mine.test mine\n"}
     with contextlib.ExitStack() as stack:
@@ -155,7 +155,7 @@ def resolv_conf(env):
 
 def dial(env):
     """A connection prefers IPv6, and uses IPv4 if no one answers there."""
-    need("dnsmasq", "dig")
+    need_programs("dnsmasq", "dig")
     with server(env, dnsmasq(env), PORT), \
             socket.create_server(("::", SERVER), family=socket.AF_INET6, dualstack_ipv6=True):
         results = ask(env, f"{KERNELS}:{PORT}", f"dial.test:{SERVER}", f"half.test:{SERVER}",
@@ -168,7 +168,7 @@ def dial(env):
 
 def load(env):
     """coronet-load finds its target by name, and reports a name that does not exist."""
-    need("dnsmasq", "dig")
+    need_programs("dnsmasq", "dig")
     with server(env, dnsmasq(env), PORT), env.running(
             [env.app("epoll-echo"), "--addr", "0.0.0.0", "--port", SERVER]):
         for name, status in (("none.test", 1), ("dial.test", 0)):

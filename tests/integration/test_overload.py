@@ -20,7 +20,7 @@ import time
 
 import proxies
 from harness import WAIT_MAX_S, Skip, await_rounds, check, command, eventually, main
-from test_faults import HOST, PORT, Tap, check_control_path, check_echo, dial, try_echo
+from test_faults import HOST, PORT, Tap, check_control_path, check_echo, dial_server, try_echo
 
 SPOOFED = "10.9.2"  # sources of a flood: ARP is answered, but no host exists
 PAGE = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -47,7 +47,7 @@ def spent(function):
 
 
 def get_page():
-    with dial() as sock:
+    with dial_server() as sock:
         sock.sendall(PAGE)
         answer = proxies.read_to_end(sock)
         check(answer.startswith(b"HTTP/1.1 200 "), f"answered {answer[:60]}")
@@ -121,14 +121,14 @@ def syn_flood(env):
         raw.bind((tap.link, 0))
         mac = mac_of_server()
         frames = [syn(generator, mac) for _ in range(count)]
-        with dial() as old:
+        with dial_server() as old:
             honest, begin = 0, time.monotonic()
             for i, frame in enumerate(frames):
                 with contextlib.suppress(BlockingIOError, OSError):
                     raw.send(frame)
                 if i % (count // 20) == 0:
                     check_echo(old)
-                    with dial() as sock:
+                    with dial_server() as sock:
                         check_echo(sock)
                     honest += 1
             check(honest >= 20, f"{honest} clients were served during the flood")
@@ -149,7 +149,7 @@ def connection_table_full(env):
     with tap.running() as server:
         for _ in range(2):
             with contextlib.ExitStack() as stack:
-                socks = [stack.enter_context(dial()) for _ in range(most)]
+                socks = [stack.enter_context(dial_server()) for _ in range(most)]
                 for sock in socks:
                     check_echo(sock)
                 more = [stack.enter_context(socket.socket()) for _ in range(5)]
@@ -284,7 +284,7 @@ def readers_that_never_read(env):
         head = b"HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
         def ask():
-            with dial() as sock:
+            with dial_server() as sock:
                 sock.sendall(head)
                 check(proxies.read_to_end(sock).startswith(b"HTTP/1.1 200 "), "no answer")
 
@@ -311,16 +311,16 @@ def out_of_files(env):
     """epoll-proxy out of descriptors: clients wait, backends stay up, and it recovers later."""
     kind = proxies.Epoll()
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
-    with proxies.Peer(kind, proxies.echo) as peer, env.running(
+    with proxies.Peer(kind, proxies.echo_bytes) as peer, env.running(
             [env.app("epoll-proxy"), "--port", proxies.PORT, "--to", peer.at,
              "--health-interval", "0.5", "--fall", "1", "--rise", "1", "--stats", "0.5"],
             preexec_fn=limit) as proxy:
         proxies.check_echo(kind)
-        socks = [proxies.dial(kind) for _ in range(80)]
+        socks = [proxies.dial_proxy(kind) for _ in range(80)]
         await_rounds(proxy, 2)  # health checks without a descriptor
         check(proxy.alive(), proxy.story())
         for sock in socks:
-            proxies.reset(sock)
+            proxies.reset_socket(sock)
         eventually(lambda: echoes(kind), WAIT_MAX_S,
                    lambda: f"nobody is served any more: {proxy.story()}")
         check(" down" not in proxy.output("stderr"),
@@ -330,7 +330,7 @@ def out_of_files(env):
 
 def echoes(kind):
     try:
-        with proxies.dial(kind) as sock:
+        with proxies.dial_proxy(kind) as sock:
             sock.settimeout(2)
             sock.sendall(b"x")
             return sock.recv(1) == b"x"

@@ -64,7 +64,7 @@ class Epoll:
             yield server
 
 
-def dial(host, port=PORT, receive_buffer=0, send_buffer=0):
+def dial_server(host, port=PORT, receive_buffer=0, send_buffer=0):
     """A connected socket."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -97,7 +97,7 @@ def read_exactly(sock, size):
 def check_echo(host, size=1000, seed=0):
     """Checks that a connection gets its own bytes back."""
     data = random.Random(seed).randbytes(size)
-    with dial(host) as sock:
+    with dial_server(host) as sock:
         sock.sendall(data)
         check(read_exactly(sock, size) == data, "the echo differs from what was sent")
 
@@ -157,7 +157,7 @@ class Exchange:
 
     def __init__(self, host, number):
         self.generator = random.Random(number)
-        self.sock = dial(host)
+        self.sock = dial_server(host)
         self.sock.setblocking(False)
         self.left = self.rounds
         self.next_round()
@@ -204,7 +204,7 @@ def half_close(_env, _server, host):
     """The client's FIN ends one direction; the other drains, then ends, too."""
     for size in (0, 1, 65536, 2 * MIB):
         data = random.Random(size).randbytes(size)
-        with dial(host) as sock:
+        with dial_server(host) as sock:
             def send(sock=sock, data=data):
                 sock.sendall(data)
                 sock.shutdown(socket.SHUT_WR)
@@ -218,12 +218,12 @@ def half_close(_env, _server, host):
 
 def reset_midstream(_env, server, host):
     for number in range(50):
-        sock = dial(host)
+        sock = dial_server(host)
         sock.sendall(bytes(10000))
         if number % 2:
             sock.recv(1)
         reset(sock)
-    blocked = [dial(host, receive_buffer=4096) for _ in range(5)]
+    blocked = [dial_server(host, receive_buffer=4096) for _ in range(5)]
     fill(blocked)
     for sock in blocked:  # with the server's output blocked
         reset(sock)
@@ -264,7 +264,7 @@ def peer_that_never_reads(env, server, host):
     limit = (32 if env.args[0] == "epoll" else 8) * MIB
     before = server.resident_bytes()
     with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(dial(host, receive_buffer=4096, send_buffer=65536))
+        socks = [stack.enter_context(dial_server(host, receive_buffer=4096, send_buffer=65536))
                  for _ in range(12)]
         stalled = list(zip(socks, fill(socks)))
         taken = max(sent for _, sent in stalled)
@@ -288,7 +288,7 @@ def closed_port(_env, _server, host):
     def attempt():
         begin = time.monotonic()
         try:
-            dial(host, CLOSED_PORT).close()
+            dial_server(host, CLOSED_PORT).close()
         except ConnectionRefusedError:
             spent = time.monotonic() - begin
             if spent > 0.9:
@@ -328,7 +328,7 @@ def sigterm_drains(env, kind, host):
 
     def attempt():
         with kind.serve(env) as server:
-            with dial(host, receive_buffer=4096) as sock:
+            with dial_server(host, receive_buffer=4096) as sock:
                 sock.sendall(data)
                 eventually(lambda: unacknowledged(sock) == 0, WAIT_MAX_S, "it takes no more")
                 begin = time.monotonic()
@@ -352,7 +352,7 @@ def second_sigterm(env, kind, host):
     """A second SIGTERM ends the server at once, with status 1; status 0 would be the end of the
     drain."""
     def attempt():
-        with kind.serve(env) as server, dial(host) as sock:
+        with kind.serve(env) as server, dial_server(host) as sock:
             sock.sendall(b"x")
             check(read_exactly(sock, 1) == b"x", "the echo differs")
             begin = time.monotonic()

@@ -22,16 +22,17 @@ import time
 import harness
 from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, command, eventually,
                      in_a_quiet_moment, main)
-from proxies import (Epoll, GIB, MIB, PORT, Peer, Tap, V2_SIGNATURE, check_broken, check_echo,
-                     dial, echo, name, read_exactly, read_to_end, reset, url)
-from web import Nginx, SMALL, curl, curl_digests, need, random_file, wrk_enough
+from proxies import (GIB, MIB, PORT, V2_SIGNATURE, Epoll, Peer, Tap, check_broken, check_echo,
+                     dial_proxy, echo_bytes, proxy_url, read_exactly, read_to_end, reset_socket,
+                     send_name)
+from web import SMALL, Nginx, curl_digests, need_programs, random_file, run_curl, wrk_enough
 
 # ---- cases: bytes ----
 
 
 def bodies(env, kind):
     """Parallel downloads and an upload have the right SHA-256."""
-    need("curl")
+    need_programs("curl")
     long = "--long" in env.args
     each = GIB if long else 32 * MIB // (8 if env.sanitized else 1)
     rounds, at_once = (3, 3) if long else (1, 7)
@@ -40,13 +41,13 @@ def bodies(env, kind):
     with kind.serve(env, "--to", f"{kind.near}:9001", "--to", f"{kind.near}:9002"), \
             Nginx(env, kind.near, 9001, env.scratch), Nginx(env, kind.near, 9002, env.scratch):
         for _ in range(rounds):
-            digests, total = curl_digests(url(kind, "body"), at_once)
+            digests, total = curl_digests(proxy_url(kind, "body"), at_once)
             check(digests == [wanted] * at_once, "the SHA-256 of a download differs")
             moved += total
-        curl("-T", env.scratch / "body", url(kind, "uploaded"))
+        run_curl("-T", env.scratch / "body", proxy_url(kind, "uploaded"))
         moved += each
         command("cmp", env.scratch / "body", env.scratch / "uploaded")
-        small = curl(url(kind, "small"))
+        small = run_curl(proxy_url(kind, "small"))
         check(small == SMALL, f"a small answer came as {small!r}")
     spent = time.monotonic() - begin
     print(f"# {moved / MIB:.0f} MiB of bodies, {moved / MIB / spent:.0f} MiB/s", flush=True)
@@ -58,8 +59,8 @@ def both_directions_at_once(env, kind):
     """Full duplex through an echo: bytes sent while receiving are not lost."""
     size = (64 if not env.sanitized else 8) * MIB
     block = random_file(env.scratch / "block", MIB) and (env.scratch / "block").read_bytes()
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at):
-        with dial(kind) as sock:
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at):
+        with dial_proxy(kind) as sock:
             def send():
                 for _ in range(size // MIB):
                     sock.sendall(block)
@@ -86,13 +87,13 @@ def half_close(env, kind):
     got = []
     with Peer(kind, answer_at_end) as peer, kind.serve(env, "--to", peer.at):
         for size in (0, 1, 3 * MIB):
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 sock.sendall(bytes(size))
                 sock.shutdown(socket.SHUT_WR)
                 check(read_to_end(sock) == b"%d" % size, "the answer after the end is wrong")
     with Peer(kind, end_first) as peer, kind.serve(env, "--to", peer.at, "--health-interval", "0",
                                                    "--stats", "0.1") as proxy:
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             check(read_to_end(sock) == b"bye", "the backend's last words are wrong")
             await_rounds(proxy, 2)  # it stays like this
             sock.sendall(b"x" * MIB)
@@ -105,16 +106,16 @@ def resets(env, kind):
     """A RST from either side is passed to the other; other sessions are not affected."""
     def reset_it(sock):
         sock.recv(1)
-        reset(sock)
+        reset_socket(sock)
 
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at) as proxy:
-        with dial(kind) as bystander:
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at) as proxy:
+        with dial_proxy(kind) as bystander:
             for number in range(20):
-                sock = dial(kind)
+                sock = dial_proxy(kind)
                 sock.sendall(bytes(10000))
                 if number % 2:
                     sock.recv(1)
-                reset(sock)
+                reset_socket(sock)
             eventually(lambda: sum(isinstance(error, ConnectionResetError)
                                    for error in peer.errors) >= 10, WAIT_MAX_S,
                        f"backends saw {len(peer.errors)} resets of the 10 that they had to")
@@ -123,7 +124,7 @@ def resets(env, kind):
         check(proxy.alive(), f"the proxy died: {proxy.story()}")
     with Peer(kind, reset_it) as peer, kind.serve(env, "--to", peer.at):
         for _ in range(10):
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 sock.sendall(b"x")
                 check_broken(sock)
 
@@ -138,22 +139,22 @@ def resets_in_bulk(env, kind):
     def give_up(sock):
         sock.shutdown(socket.SHUT_WR)
         read_exactly(sock, 3 * MIB)
-        reset(sock)
+        reset_socket(sock)
 
     options = ("--health-interval", "0")
     with Peer(kind, pour) as peer, kind.serve(env, "--to", peer.at, *options) as proxy:
         for number in range(8):
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 if number % 2:  # the kernel reports a reset differently then
                     sock.shutdown(socket.SHUT_WR)
                 read_exactly(sock, (1 + number % 4) * MIB)
-                reset(sock)
-        with dial(kind) as sock:
+                reset_socket(sock)
+        with dial_proxy(kind) as sock:
             read_exactly(sock, MIB)
         check(proxy.alive(), f"the proxy died: {proxy.story()}")
     with Peer(kind, give_up) as peer, kind.serve(env, "--to", peer.at, *options) as proxy:
         for _ in range(8):
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 pour(sock)
         check(proxy.alive(), f"the proxy died: {proxy.story()}")
 
@@ -174,14 +175,14 @@ def back_pressure(env, kind):
             while sock.recv(MIB):
                 pass
         else:
-            echo(sock)
+            echo_bytes(sock)
 
     # Most bytes are in the kernel's buffers; with epoll also in the proxy's sockets.
     limit = 8 * MIB + (0 if isinstance(kind, Tap) else largest_buffers())
     with Peer(kind, stuck, receive_buffer=65536) as peer, kind.serve(env, "--to", peer.at) as proxy:
         check_echo(kind)
         before = proxy.resident_bytes()
-        with dial(kind, SO_SNDBUF=65536) as sock:
+        with dial_proxy(kind, SO_SNDBUF=65536) as sock:
             sent = 0
             sock.sendall(b"s")
             sock.settimeout(1)
@@ -201,11 +202,11 @@ def back_pressure(env, kind):
 
 def over_ip6(env, kind):
     """IPv6 clients with IPv4 backends, and vice versa."""
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, *(
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at, *(
             ["--listen", f"[{kind.host6}]:{PORT}"] if isinstance(kind, Epoll) else []),
             port=0 if isinstance(kind, Epoll) else PORT):
         check_echo(kind, host=kind.host6)
-    with Peer(kind, echo, host=kind.near6 if isinstance(kind, Epoll) else "::") as peer:
+    with Peer(kind, echo_bytes, host=kind.near6 if isinstance(kind, Epoll) else "::") as peer:
         with kind.serve(env, "--to", f"[{kind.near6}]:{peer.port}"):
             check_echo(kind)
 
@@ -295,7 +296,7 @@ def wrk_load(env, kind):
     with kind.serve(env, "--to", f"{kind.near}:9001", "--balance", "least", "--health-interval",
                     "0", "--connect-timeout", WAIT_MAX_S), Nginx(env, kind.near, 9001):
         for connections in (1, 64, 500):
-            rate = wrk_enough(url(kind, "small"), connections)
+            rate = wrk_enough(proxy_url(kind, "small"), connections)
             print(f"# wrk, {connections} connections: {rate:.0f} requests/s", flush=True)
 
 
@@ -346,7 +347,7 @@ class Client(threading.Thread):
         while not self.stop:
             begin, before = time.monotonic(), backend
             try:
-                sock = sock or dial(self.kind)
+                sock = sock or dial_proxy(self.kind)
                 backend = self.ask(sock)
                 self.done.append((begin, time.monotonic(), backend, before))
             except OSError as error:
@@ -448,7 +449,7 @@ def next_backend(env, kind):
     closed = socket.create_server(("127.0.0.1", 0))
     refused = f"{kind.near}:{closed.getsockname()[1]}"
     closed.close()
-    with Peer(kind, echo) as peer:
+    with Peer(kind, echo_bytes) as peer:
         with kind.serve(env, "--to", refused, "--to", peer.at, "--health-interval", "0"):
             for _ in range(10):
                 check_echo(kind)
@@ -471,27 +472,28 @@ def next_backend(env, kind):
                 in_a_quiet_moment(soon)
     with kind.serve(env, "--to", refused, "--health-interval", "0"):
         for _ in range(5):
-            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
+            with contextlib.suppress(ConnectionResetError), dial_proxy(kind) as sock:
                 check_broken(sock)
 
 
 def balances(env, kind):
     """Each balancing method distributes clients as documented."""
     def who(source=None):
-        with dial(kind, source=source) as sock:
+        with dial_proxy(kind, source=source) as sock:
             return sock.recv(1)
 
     def at(peers):
         return [word for peer in peers for word in ("--to", peer.at)]
 
     with contextlib.ExitStack() as stack:
-        peers = [stack.enter_context(Peer(kind, name(letter))) for letter in (b"a", b"b", b"c")]
+        peers = [stack.enter_context(Peer(kind, send_name(letter)))
+                 for letter in (b"a", b"b", b"c")]
         with kind.serve(env, *at(peers), "--health-interval", "0"):
             seen = [who() for _ in range(9)]
             check(seen == [b"a", b"b", b"c"] * 3, f"round robin: {seen}")
         with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "least"):
             with contextlib.ExitStack() as held:
-                socks = [held.enter_context(dial(kind)) for _ in range(6)]
+                socks = [held.enter_context(dial_proxy(kind)) for _ in range(6)]
                 seen = [sock.recv(1) for sock in socks]
                 check(sorted(seen) == [b"a", b"a", b"b", b"b", b"c", b"c"], f"least: {seen}")
                 freed = [sock for sock, letter in zip(socks, seen) if letter == b"b"]
@@ -501,7 +503,7 @@ def balances(env, kind):
                 def least_is_found():
                     """Waits until the proxy has seen two sessions end."""
                     with contextlib.ExitStack() as two:
-                        again = [two.enter_context(dial(kind)).recv(1) for _ in range(2)]
+                        again = [two.enter_context(dial_proxy(kind)).recv(1) for _ in range(2)]
                     return again == [b"b", b"b"]
 
                 eventually(least_is_found, WAIT_MAX_S, "the least busy was b, and is not chosen")
@@ -517,21 +519,21 @@ def balances(env, kind):
 def answers(*words):
     """Whether curl gets an answer."""
     try:
-        return bool(curl(*words))
+        return bool(run_curl(*words))
     except Failure:
         return False
 
 
 def send_proxy(env, kind):
     """nginx learns the client's address from the header, in both versions."""
-    need("curl")
+    need_programs("curl")
     for version in ("v1", "v2"):
         with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", version,
                         "--health-interval", "0.2", "--stats", "0.2") as proxy, \
                 Nginx(env, kind.near, 9001, proxy_protocol=True) as nginx:
-            eventually(lambda: answers(url(kind, "who")), WAIT_MAX_S, proxy.story)
-            said = curl("--interface", kind.other, "--local-port", "40000-40100",
-                        url(kind, "who")).split()
+            eventually(lambda: answers(proxy_url(kind, "who")), WAIT_MAX_S, proxy.story)
+            said = run_curl("--interface", kind.other, "--local-port", "40000-40100",
+                        proxy_url(kind, "who")).split()
             check(said[0] == kind.other and 40000 <= int(said[1]) <= 40100
                   and said[2:] == [kind.host, str(PORT)], f"{version}: nginx saw {said}")
             await_rounds(proxy, 2)  # health checks
@@ -557,7 +559,7 @@ def accept_proxy(env, kind):
         for header in headers:
             for cuts in ([header + request], [header, request],
                          [bytes([byte]) for byte in header] + [request]):
-                with dial(kind) as sock:
+                with dial_proxy(kind) as sock:
                     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     for part in cuts:
                         sock.sendall(part)
@@ -566,13 +568,13 @@ def accept_proxy(env, kind):
                     answer = read_to_end(sock)
                 check(b"\r\n\r\n192.0.2.7 1234 192.0.2.8 80\n" in answer, f"nginx said {answer!r}")
         for data in wrong:
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 sock.sendall(data)
                 check_broken(sock)
-    with Peer(kind, echo) as peer, kind.serve(env, "--to", peer.at, "--accept-proxy",
+    with Peer(kind, echo_bytes) as peer, kind.serve(env, "--to", peer.at, "--accept-proxy",
                                               "--proxy-timeout", "1"):
         begin = time.monotonic()
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(b"PROXY TCP4 ")
             check_broken(sock)
         spent = time.monotonic() - begin
@@ -594,10 +596,10 @@ def two_links(env, kind):
 
         def note(sock):
             seen.append(sock.getpeername()[0])
-            echo(sock)
+            echo_bytes(sock)
 
         with Peer(kind, note, host="10.8.1.1", port=9001):
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 data = bytes(3 * MIB)
                 threading.Thread(target=sock.sendall, args=[data], daemon=True).start()
                 check(read_exactly(sock, len(data)) == data, "the echo differs")

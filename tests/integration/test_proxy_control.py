@@ -11,9 +11,9 @@ import re
 import subprocess
 
 from harness import WAIT_MAX_S, check, eventually, main
-from proxies import MIB, Peer, Tap, dial, echo, name, read_exactly
+from proxies import MIB, Peer, Tap, dial_proxy, echo_bytes, read_exactly, send_name
 from steering import Config, Load, await_line, backend_names
-from web import curl, need
+from web import need_programs, run_curl
 
 
 def metric(page, series, **labels):
@@ -50,13 +50,13 @@ def drain_by_control(env, kind):
     """Under load, drain and down stop new sessions and keep existing ones; ready allows new
     ones."""
     control = Control(env)
-    with Peer(kind, echo) as one, Peer(kind, echo) as two, \
+    with Peer(kind, echo_bytes) as one, Peer(kind, echo_bytes) as two, \
             kind.serve(env, "--to", f"one={one.at},weight=3", "--to", f"two={two.at}",
                        "--shards", "2", "--health-interval", "0",  # so that a check runs, too
                        *control.options) as proxy, contextlib.ExitStack() as later:
         stays = []
         for _ in range(16):
-            stays.append(dial(kind))
+            stays.append(dial_proxy(kind))
             stays[-1].sendall(b"x")
             check(stays[-1].recv(1) == b"x", "the echo differs")
         stay = control.backend("one")["sessions"]
@@ -92,12 +92,12 @@ def drain_by_control(env, kind):
 def backends_by_control(env, kind):
     """The table shows states, health, weights and the queue; errors are explained."""
     control = Control(env)
-    with Peer(kind, echo) as one, kind.serve(
+    with Peer(kind, echo_bytes) as one, kind.serve(
             env, "--to", f"one={one.at},weight=7,maxconn=1,check=none", "--to",
             f"two={kind.near}:9,state=down,backup", "--health-interval", "0.2", "--rise", "1",
             "--fall", "1", "--queue-timeout", "100", *control.options):
         eventually(lambda: control.backend("two")["health"] == "down", WAIT_MAX_S, "nobody checks")
-        with dial(kind) as first, dial(kind) as second:
+        with dial_proxy(kind) as first, dial_proxy(kind) as second:
             first.sendall(b"x" * 1000)
             read_exactly(first, 1000)
             eventually(lambda: "queue: 1 wait" in control("backends"), WAIT_MAX_S,
@@ -136,7 +136,7 @@ def backends_by_control(env, kind):
 def reload_by_control(env, kind):
     """coronet-ctl reload waits until the files are read, and prints the result."""
     control = Control(env)
-    with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
+    with Peer(kind, send_name(b"one")) as one, Peer(kind, send_name(b"two")) as two:
         config = Config(env, f"to = one={one.at}")
         with kind.serve(env, "--config", config.path, *control.options) as proxy:
             for _ in range(5):
@@ -157,16 +157,16 @@ def reload_by_control(env, kind):
 
 def backend_metrics(env, kind):
     """Metrics of each backend pass promtool and have the right labels."""
-    need("promtool")
+    need_programs("promtool")
     page = "127.0.0.1:9465"
-    with Peer(kind, echo) as one, kind.serve(
+    with Peer(kind, echo_bytes) as one, kind.serve(
             env, "--to", f"one={one.at}", "--to", f"two={kind.near}:9", "--health-interval", "0",
             "--eject-after", "0", "--metrics", page) as proxy, Load(kind) as load:
         load.more(30)
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(b"x" * (3 * MIB // 2))
             read_exactly(sock, 3 * MIB // 2)
-            text = curl(f"http://{page}/metrics")
+            text = run_curl(f"http://{page}/metrics")
             sent = metric(text, "coronet_proxy_backend_sent_bytes_total", backend="one")
             check(sent >= MIB, f"{sent} bytes: a session is counted late")
         load.__exit__()
@@ -175,7 +175,7 @@ def backend_metrics(env, kind):
         check(done.returncode == 0 and not done.stdout + done.stderr, f"{done}")
 
         def now(suffix, **labels):
-            return metric(curl(f"http://{page}/metrics"), f"coronet_proxy_{suffix}", **labels)
+            return metric(run_curl(f"http://{page}/metrics"), f"coronet_proxy_{suffix}", **labels)
         eventually(lambda: now("sessions") == 0, WAIT_MAX_S, "sessions stay")
         connects = now("backend_connects_total", backend="one")
         check(connects == one.seen > 30, f"{connects} connects, {one.seen} seen")

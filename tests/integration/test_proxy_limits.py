@@ -15,7 +15,8 @@ import time
 
 from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, eventually,
                      in_a_quiet_moment, main, repeat_for)
-from proxies import PORT, Epoll, Peer, Tap, check_broken, check_echo, dial, echo, read_to_end
+from proxies import (PORT, Epoll, Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes,
+                     read_to_end)
 from proxy_limits import (client_limit, drain, drain_delivers, drain_serves_the_queue,
                           drain_timeout, idle_timeout, out_of_connections)
 from test_proxy_shards import check_sessions
@@ -38,7 +39,7 @@ def slow_reader_is_not_idle(env, kind):
             longest = max(longest, time.monotonic() - last)
             last = time.monotonic()
 
-        with dial(kind, SO_RCVBUF=2048) as sock, contextlib.suppress(ConnectionResetError):
+        with dial_proxy(kind, SO_RCVBUF=2048) as sock, contextlib.suppress(ConnectionResetError):
             repeat_for(1.5 * limit, read_a_little)
             check(got < size / 2, "it reads too fast to show anything")
             while part := sock.recv(2000):
@@ -66,7 +67,7 @@ def dialling_holds_no_frame(env, kind):
         before = frames_free(proxy)
         with contextlib.ExitStack() as stack:
             for _ in range(count):
-                stack.enter_context(dial(kind)).sendall(b"PROXY UNKNOWN\r\n" + bytes(1000))
+                stack.enter_context(dial_proxy(kind)).sendall(b"PROXY UNKNOWN\r\n" + bytes(1000))
             eventually(lambda: f"proxy: {count} sessions" in proxy.output("stderr"), WAIT_MAX_S,
                        "the clients are not all there")
             held = before - frames_free(proxy)
@@ -81,7 +82,7 @@ def reset_ends_dialling(env, kind):
                     "60", "--health-interval", "0", "--stats", "0.2") as proxy:
         with contextlib.ExitStack() as stack:
             for _ in range(count):
-                sock = stack.enter_context(dial(kind))
+                sock = stack.enter_context(dial_proxy(kind))
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             check_sessions(proxy, count)
         begin = time.monotonic()
@@ -92,10 +93,10 @@ def reset_ends_dialling(env, kind):
 
 def out_of_files(env, kind):
     """More clients than descriptors: they wait, and the backend stays up."""
-    with Peer(kind, echo) as peer, kind.serve(
+    with Peer(kind, echo_bytes) as peer, kind.serve(
             env, "--to", peer.at, "--health-interval", "0.5", "--fall", "1", "--stats", "0.5",
             limit=(resource.RLIMIT_NOFILE, 60)) as proxy, contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(dial(kind)) for _ in range(80)]
+        socks = [stack.enter_context(dial_proxy(kind)) for _ in range(80)]
         served = 0
         for sock in socks:
             sock.sendall(b"x")
@@ -120,13 +121,13 @@ def served_again(kind):
 
 def headers_displace_each_other(env, kind):
     """Beyond the limit of incomplete PROXY headers, the oldest is reset."""
-    with Peer(kind, echo) as peer, \
+    with Peer(kind, echo_bytes) as peer, \
             kind.serve(env, "--to", peer.at, "--accept-proxy", "--max-half-open", "2",
                        "--proxy-timeout", "60", "--stats", "0.2") as proxy, \
             contextlib.ExitStack() as stack:
         socks = []
         for number in range(3):
-            socks.append(stack.enter_context(dial(kind)))
+            socks.append(stack.enter_context(dial_proxy(kind)))
             socks[-1].sendall(b"PROXY ")
             check_sessions(proxy, min(number + 1, 2))  # so that they begin in this order
         check_broken(socks[0])
@@ -140,7 +141,7 @@ def headers_displace_each_other(env, kind):
 def served_from(kind, source):
     """Whether a client from that address is accepted and served, at any time."""
     try:
-        with dial(kind, source=source) as sock:
+        with dial_proxy(kind, source=source) as sock:
             sock.sendall(b"x")
             return sock.recv(1) == b"x"
     except OSError:
@@ -171,10 +172,11 @@ class Newcomer:
 
 def source_limit(env, kind):
     """A source has a limit of clients, and does not block other sources."""
-    with Peer(kind, echo) as peer, \
+    with Peer(kind, echo_bytes) as peer, \
             kind.serve(env, "--to", peer.at, "--max-clients-per-source", "2",
                        "--stats", "0.2") as proxy:
-        with dial(kind, source=kind.near) as first, dial(kind, source=kind.near) as second:
+        with (dial_proxy(kind, source=kind.near) as first,
+              dial_proxy(kind, source=kind.near) as second):
             for sock in first, second:
                 sock.sendall(b"x")
                 check(sock.recv(1) == b"x", "two of two are not served")

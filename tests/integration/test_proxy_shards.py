@@ -13,8 +13,8 @@ import socket
 import threading
 
 from harness import WAIT_MAX_S, accepted_by, check, eventually, main
-from proxies import (MIB, PORT, Peer, Tap, check_broken, dial, echo, name, read_exactly,
-                     read_to_end)
+from proxies import (MIB, PORT, Peer, Tap, check_broken, dial_proxy, echo_bytes, read_exactly,
+                     read_to_end, send_name)
 from proxy_limits import refused
 
 SESSIONS = 64  # so that no shard of 4 is likely to go without
@@ -62,10 +62,10 @@ def shards_carry(env, kind, shards):
         sender.join()
 
     whole = []
-    with Peer(kind, echo) as peer, serve(env, kind, shards, "--to", peer.at,
+    with Peer(kind, echo_bytes) as peer, serve(env, kind, shards, "--to", peer.at,
                                          "--balance", "least") as proxy:
         with contextlib.ExitStack() as stack:
-            socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
+            socks = [stack.enter_context(dial_proxy(kind)) for _ in range(SESSIONS)]
             talkers = [threading.Thread(target=talk, args=pair, daemon=True)
                        for pair in enumerate(socks)]
             for talker in talkers:
@@ -84,10 +84,10 @@ def shards_limit(env, kind, shards):
     """--max-clients counts the sessions of all shards; an ended one makes room on any."""
     most = 8
     waiting = 16
-    with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
+    with Peer(kind, echo_bytes) as peer, contextlib.ExitStack() as stack, \
             serve(env, kind, shards, "--to", peer.at, "--max-clients", most,
                   "--health-interval", "0") as proxy:
-        socks = [stack.enter_context(dial(kind)) for _ in range(most + waiting)]
+        socks = [stack.enter_context(dial_proxy(kind)) for _ in range(most + waiting)]
         for sock in socks:
             sock.sendall(b"x")
         served = []
@@ -117,7 +117,7 @@ def shards_limit(env, kind, shards):
 def shards_source_limit(env, kind, shards):
     """--max-clients-per-source counts a source's sessions on all shards."""
     most = 3
-    with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
+    with Peer(kind, echo_bytes) as peer, contextlib.ExitStack() as stack, \
             serve(env, kind, shards, "--to", peer.at, "--max-clients-per-source", most,
                   "--health-interval", "0") as proxy:
         socks = [stack.enter_context(socket.socket()) for _ in range(32)]
@@ -154,7 +154,7 @@ def shards_source_limit(env, kind, shards):
 def shards_headers(env, kind, shards):
     """--max-half-open counts the PROXY headers of all shards; the oldest makes room on any."""
     most, count = 8, 12
-    with Peer(kind, echo) as peer, contextlib.ExitStack() as stack, \
+    with Peer(kind, echo_bytes) as peer, contextlib.ExitStack() as stack, \
             serve(env, kind, shards, "--to", peer.at, "--accept-proxy", "--max-half-open", most,
                   "--proxy-timeout", WAIT_MAX_S, "--health-interval", "0") as proxy:
         def displaced(count):
@@ -162,7 +162,7 @@ def shards_headers(env, kind, shards):
             return said and int(said[-1]) == count
         socks = []
         for number in range(1, count + 1):
-            socks.append(stack.enter_context(dial(kind)))
+            socks.append(stack.enter_context(dial_proxy(kind)))
             socks[-1].sendall(b"PROXY ")
             eventually(functools.partial(displaced, max(number - most, 0)), WAIT_MAX_S, proxy.story)
             check_sessions(proxy, min(number, most))
@@ -178,14 +178,14 @@ def shards_headers(env, kind, shards):
 def shards_health(env, kind, shards):
     """A dead backend is down on every shard at once, and up again on every one."""
     def who():
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             return sock.recv(1)
 
     def clients(count):
         return {who() for _ in range(count)}
 
-    with Peer(kind, name(b"a")) as first, contextlib.ExitStack() as stack:
-        second = stack.enter_context(Peer(kind, name(b"b")))
+    with Peer(kind, send_name(b"a")) as first, contextlib.ExitStack() as stack:
+        second = stack.enter_context(Peer(kind, send_name(b"b")))
         with serve(env, kind, shards, "--to", first.at, "--to", second.at, "--rise", 1, "--fall", 1,
                    "--health-interval", "1.5") as proxy:  # the time allowed for an answer
             check(clients(SESSIONS) == {b"a", b"b"}, "a backend gets no client")
@@ -196,7 +196,7 @@ def shards_health(env, kind, shards):
             check(clients(SESSIONS) == {b"a"}, "a client got no answer of the backend that is up")
             again = retries(proxy)
             check(before == again, f"{before}, then {again} attempts at more than one backend")
-            with Peer(kind, name(b"b"), port=second.port):
+            with Peer(kind, send_name(b"b"), port=second.port):
                 eventually(lambda: f"backend {second.at} is up" in proxy.output("stderr"),
                            WAIT_MAX_S, proxy.story)
                 check(clients(SESSIONS) == {b"a", b"b"}, "a backend is back and gets no client")
@@ -206,9 +206,9 @@ def shards_health(env, kind, shards):
 
 def shards_drain(env, kind, shards):
     """After SIGTERM every shard's sessions finish, or are reset at the timeout."""
-    with Peer(kind, echo) as peer:
+    with Peer(kind, echo_bytes) as peer:
         with contextlib.ExitStack() as stack, serve(env, kind, shards, "--to", peer.at) as proxy:
-            socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
+            socks = [stack.enter_context(dial_proxy(kind)) for _ in range(SESSIONS)]
             check_sessions(proxy, SESSIONS)
             proxy.signal(signal.SIGTERM)
             eventually(functools.partial(refused, kind), WAIT_MAX_S, "a new client is taken")
@@ -222,7 +222,7 @@ def shards_drain(env, kind, shards):
             check(proxy.output("stderr").count("draining") == 1, proxy.story())
         with contextlib.ExitStack() as stack, \
                 serve(env, kind, shards, "--to", peer.at, "--drain-timeout", "1") as proxy:
-            socks = [stack.enter_context(dial(kind)) for _ in range(SESSIONS)]
+            socks = [stack.enter_context(dial_proxy(kind)) for _ in range(SESSIONS)]
             check_sessions(proxy, SESSIONS)
             proxy.signal(signal.SIGTERM)
             for sock in socks:

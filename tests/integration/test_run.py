@@ -27,7 +27,7 @@ BIG = 8 << 20
 numbers = iter(range(1000))
 
 
-def need(*programs):
+def need_programs(*programs):
     for program in programs:
         if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin"):
             raise Skip(f"{program} is not installed")
@@ -163,7 +163,7 @@ BENCHMARK = ["-t", "set,get", "-n", 4000, "-c", 20, "--csv"]
 
 
 def redis_serves(env):
-    need("redis-server", "redis-benchmark", "redis-cli")
+    need_programs("redis-server", "redis-benchmark", "redis-cli")
     with OnTap(env).server(6379, *redis_server(OURS)) as server:
         benchmarked(command("redis-benchmark", "-h", OURS, *BENCHMARK))
         check(command("redis-cli", "-h", OURS, "set", "name", "value").strip() == "OK", "no OK")
@@ -172,7 +172,7 @@ def redis_serves(env):
 
 
 def redis_asks(env):
-    need("redis-server", "redis-benchmark")
+    need_programs("redis-server", "redis-benchmark")
     with kernel_server(env, 6379, *redis_server("0.0.0.0")):
         benchmarked(OnTap(env).client("redis-benchmark", "-h", KERNELS, *BENCHMARK))
 
@@ -195,7 +195,7 @@ def folder_of(env):
     return folder
 
 
-def nginx(folder, port):
+def nginx_command(folder, port):
     user = "user root;" if os.getuid() == 0 else ""
     (folder / "conf").write_text(NGINX.format(folder=folder, port=port, user=user))
     return ["nginx", "-p", folder, "-e", "stderr", "-c", folder / "conf"]
@@ -214,9 +214,9 @@ def fetches(folder, address, port):
 
 
 def nginx_serves(env):
-    need("nginx", "curl", "wrk")
+    need_programs("nginx", "curl", "wrk")
     folder = folder_of(env)
-    with OnTap(env).server(8080, *nginx(folder, 8080)) as server:
+    with OnTap(env).server(8080, *nginx_command(folder, 8080)) as server:
         fetches(folder, OURS, 8080)
         text = command("wrk", "-t1", "-c32", "-d2", f"http://{OURS}:8080/small")
         check("Requests/sec" in text and "Socket errors" not in text, text)
@@ -238,9 +238,9 @@ def only_child(program, old):
 def nginx_in_child(env):
     """Its master process binds and listens, and its worker has the stack. After a reload, or if
     the worker dies, a new worker has it."""
-    need("nginx", "curl")
+    need_programs("nginx", "curl")
     folder = folder_of(env)
-    words = nginx(folder, 8080)
+    words = nginx_command(folder, 8080)
     conf = (folder / "conf").read_text().replace("master_process off", "master_process on")
     (folder / "conf").write_text(conf)
     program = OnTap(env).start(*words, options=("--in-child",))
@@ -271,9 +271,9 @@ def python_serves(env):
 
 
 def curl_fetches(env):
-    need("nginx", "curl")
+    need_programs("nginx", "curl")
     folder, run = folder_of(env), OnTap(env)
-    with kernel_server(env, 8081, *nginx(folder, 8081)):
+    with kernel_server(env, 8081, *nginx_command(folder, 8081)):
         for host in (KERNELS, f"[{KERNELS6}]"):
             url = f"http://{host}:8081"
             check(run.client("curl", "-sS", f"{url}/small") == "hello\n", "the file differs")
@@ -285,9 +285,9 @@ def curl_fetches(env):
 
 
 def wget_fetches(env):
-    need("nginx", "wget")
+    need_programs("nginx", "wget")
     folder, run = folder_of(env), OnTap(env)
-    with kernel_server(env, 8081, *nginx(folder, 8081)):
+    with kernel_server(env, 8081, *nginx_command(folder, 8081)):
         run.client("wget", "-q", "-O", folder / "got", f"http://{KERNELS}:8081/big")
         check((folder / "got").read_bytes() == (folder / "big").read_bytes(), "the file differs")
 
@@ -309,10 +309,10 @@ backend b
 
 
 def haproxy_proxies(env):
-    need("nginx", "haproxy", "curl")
+    need_programs("nginx", "haproxy", "curl")
     folder = folder_of(env)
     (folder / "haproxy.cfg").write_text(HAPROXY.format(kernels=KERNELS))
-    with kernel_server(env, 8081, *nginx(folder, 8081)), \
+    with kernel_server(env, 8081, *nginx_command(folder, 8081)), \
             OnTap(env).server(8080, "haproxy", "-db", "-f", folder / "haproxy.cfg") as server:
         fetches(folder, OURS, 8080)
         server.signal(signal.SIGUSR1)  # soft stop
@@ -322,12 +322,12 @@ def haproxy_proxies(env):
 def haproxy_on_both_sides(env):
     """haproxy alternates between servers on the kernel and on the stack, and reuses socket numbers
     for both."""
-    need("nginx", "haproxy", "curl")
+    need_programs("nginx", "haproxy", "curl")
     folder = folder_of(env)
     text = (HAPROXY.format(kernels=KERNELS).replace("mode http", "mode http\n    option httpclose")
             + "    server k 127.0.0.1:8081\n")
     (folder / "haproxy.cfg").write_text(text)
-    with kernel_server(env, 8081, *nginx(folder, 8081)), \
+    with kernel_server(env, 8081, *nginx_command(folder, 8081)), \
             OnTap(env).server(8080, "haproxy", "-db", "-f", folder / "haproxy.cfg"):
         for turn in range(20):
             status = command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}",
@@ -345,7 +345,7 @@ def received(text):
 
 def iperf3(env):
     """iperf3 opens a listener for each test."""
-    need("iperf3")
+    need_programs("iperf3")
     run, mores = OnTap(env), ([], ["-R"], ["-P", 4], ["--bidir"])
 
     def each(server, port, client):
@@ -366,7 +366,7 @@ def iperf3(env):
 
 def netcat(env):
     """netcat sends a file in each direction: all bytes arrive, though the program has ended."""
-    need("nc")
+    need_programs("nc")
     folder, run = folder_of(env), OnTap(env)
     data = (folder / "big").read_bytes()
     with socket.create_server(("0.0.0.0", 7000)) as listener, (folder / "big").open("rb") as big:
@@ -407,7 +407,7 @@ def ask(sock, text, until):
 
 def memcached(env):
     """memcached's worker is another thread than the accepting one."""
-    need("memcached")
+    need_programs("memcached")
     user = ["-u", "root"] if os.getuid() == 0 else []
     with OnTap(env).server(11211, "memcached", "-t", 4, "-l", OURS, "-U", 0, *user) as server:
         socks = [socket.create_connection((OURS, 11211), WAIT_MAX_S) for _ in range(20)]
@@ -475,7 +475,8 @@ assert f.readline() == b"VALUE k 0 50000\\r\\n" and f.read(50002) == value + b"\
 
 
 def over_memif(env):
-    need("redis-server", "redis-benchmark", "nginx", "curl", "iperf3", "nc", "memcached", "haproxy")
+    need_programs("redis-server", "redis-benchmark", "nginx", "curl", "iperf3", "nc", "memcached",
+                  "haproxy")
     folder = folder_of(env)
     big, got = (folder / "big").read_bytes(), folder / "got"
 
@@ -485,7 +486,7 @@ def over_memif(env):
 
     with Far(env, *redis_server(OURS)) as far:
         benchmarked(far.ask("redis-benchmark", "-h", OURS, *BENCHMARK).output("stdout"))
-    with Far(env, *nginx(folder, 8080)) as far:
+    with Far(env, *nginx_command(folder, 8080)) as far:
         far.ask("curl", "-sS", "-o", got, f"http://{OURS}:8080/big")
         fetched(got)
     with Far(env, "python3", "-m", "http.server", "--bind", OURS, 8080, cwd=folder) as far:
@@ -505,7 +506,7 @@ def over_memif(env):
     # haproxy has a memif to its client and a TAP to its server.
     config, link = folder / "haproxy.cfg", f"run{next(numbers)}"
     config.write_text(HAPROXY.format(kernels="10.8.1.1"))
-    with kernel_server(env, 8081, *nginx(folder, 8081)), \
+    with kernel_server(env, 8081, *nginx_command(folder, 8081)), \
             Far(env, "haproxy", "-db", "-f", config,
                 options=["--link", f"tap:{link}", "--addr", "10.8.0.1/16"]) as far:
         bring_up(link, far.server, "10.8.1.1/16")

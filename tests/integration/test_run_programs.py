@@ -22,7 +22,7 @@ import subprocess
 from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_gateway import SQL, postgres
 from test_run import (BENCHMARK, KERNELS, OURS, Far, OnTap, benchmarked, folder_of, kernel_server,
-                      need, nginx, redis_server)
+                      need_programs, nginx_command, redis_server)
 
 PORT, KERNELS_PORT = 8080, 8081
 
@@ -190,7 +190,7 @@ def serving(name, folder):
     """Returns the words that start a server."""
     words, conf = (filled(text, folder) for text in SERVERS[name])
     words = words.split()
-    need(words[0], "curl", "nginx")
+    need_programs(words[0], "curl", "nginx")
     (folder / ("Server.java" if name == "java" else "program")).write_text(conf)
     if name in TLS:
         certificate(folder)
@@ -198,7 +198,7 @@ def serving(name, folder):
 
 
 def certificate(folder):
-    need("openssl")
+    need_programs("openssl")
     command("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test",
             "-keyout", folder / "key", "-out", folder / "pem", "-days", 2)
     (folder / "cert").write_text((folder / "key").read_text() + (folder / "pem").read_text())
@@ -230,7 +230,7 @@ def serves(env, name):
     folder = folder_of(env)
     words = serving(name, folder)
     large, small = curl(name, folder)
-    with kernel_server(env, KERNELS_PORT, *nginx(folder, KERNELS_PORT)), \
+    with kernel_server(env, KERNELS_PORT, *nginx_command(folder, KERNELS_PORT)), \
             OnTap(env).server(PORT, *words, cwd=folder) as server:
         command(*large)
         complete(folder)
@@ -352,7 +352,7 @@ def asking(name, folder, host, port):
     values = {"HOST": host, "PORT": port, "URL": f"http://{host}:{port}",
               "SHA256": sha256(folder / "big")}
     words = filled(words, folder, values).split()
-    need(words[0], "nginx")
+    need_programs(words[0], "nginx")
     (folder / "text").write_text("hello\n")
     (folder / ("Client.java" if name == "java" else "program")).write_text(
         filled(program, folder, values))
@@ -369,7 +369,7 @@ def asking(name, folder, host, port):
 def asks(env, name):
     folder = folder_of(env)
     words, look = asking(name, folder, KERNELS, KERNELS_PORT)
-    with kernel_server(env, KERNELS_PORT, *nginx(folder, KERNELS_PORT)):
+    with kernel_server(env, KERNELS_PORT, *nginx_command(folder, KERNELS_PORT)):
         program = OnTap(env).start(*words, cwd=folder, env={"HOME": str(folder)})
         status = program.wait(WAIT_MAX_S)
         check(status == 0, f"status {status}: {program.story()}")
@@ -379,7 +379,7 @@ def asks(env, name):
 def asks_over_memif(env, name):
     folder = folder_of(env)
     words, look = asking(name, folder, OURS, PORT)
-    with Far(env, *nginx(folder, PORT)) as far:
+    with Far(env, *nginx_command(folder, PORT)) as far:
         client = far.ask(*words, cwd=folder)
         look(client.output("stdout") + client.output("stderr"))
 
@@ -387,7 +387,7 @@ def asks_over_memif(env, name):
 # ---- other protocols ----
 
 def redis(env):
-    need("redis-server", "redis-benchmark")
+    need_programs("redis-server", "redis-benchmark")
     threads = ["--io-threads", 4, "--io-threads-do-reads", "yes"]
     benchmark = ["redis-benchmark", "--threads", 2, *BENCHMARK, "-h"]
     with OnTap(env).server(6379, *redis_server(OURS), *threads) as server:
@@ -402,7 +402,7 @@ def redis(env):
 def pgbench(env):
     """Debian's pgbench is a script that executes this program, which would then use the kernel."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/pgbench"))
-    need(found[-1] if found else "pgbench")
+    need_programs(found[-1] if found else "pgbench")
     script = env.scratch / "script"
     script.write_text(f"SELECT 1 / (host(inet_client_addr()) = '{OURS}')::int;\n")
     command("ip", "addr", "add", f"{KERNELS}/32", "dev", "lo")  # it binds before the TAP exists
@@ -416,7 +416,7 @@ def pgbench(env):
 
 
 def mosquitto(env):
-    need("mosquitto", "mosquitto_pub", "mosquitto_sub")
+    need_programs("mosquitto", "mosquitto_pub", "mosquitto_sub")
     folder = folder_of(env)
     (folder / "conf").write_text(f"listener 1883 {OURS}\nallow_anonymous true\nuser root\n")
     words = ["mosquitto", "-c", folder / "conf"]
@@ -433,7 +433,7 @@ def mosquitto(env):
 
 def ncat(env):
     """ncat serves one client after the other, and closes each connection with its client."""
-    need("ncat")
+    need_programs("ncat")
     with OnTap(env).server(7000, "ncat", "-lk", OURS, 7000) as server:
         for _ in range(3):
             with socket.create_connection((OURS, 7000), WAIT_MAX_S) as sock:
@@ -447,7 +447,7 @@ def ncat(env):
 def typed(env, *words):
     """Fetches by a client that copies its input and its output."""
     folder = folder_of(env)
-    need(words[0], "nginx")
+    need_programs(words[0], "nginx")
     program = OnTap(env).start(*words, stdin=subprocess.PIPE, cwd=folder)
     program.process.stdin.write(b"GET /small HTTP/1.0\n\n")
     program.process.stdin.flush()
@@ -461,7 +461,7 @@ def typed(env, *words):
 def typists(env):
     folder = folder_of(env)
     certificate(folder)
-    with kernel_server(env, 8081, *nginx(folder, 8081)), kernel_server(
+    with kernel_server(env, 8081, *nginx_command(folder, 8081)), kernel_server(
             env, 8443, "openssl", "s_server", "-accept", "8443", "-WWW", "-cert", folder / "cert",
             cwd=folder):
         typed(env, "telnet", KERNELS, 8081)
@@ -486,7 +486,7 @@ seccomp_sandbox=NO
 
 def active_ftp(env):
     """curl's client listens, and the server connects to it."""
-    need("vsftpd", "curl")
+    need_programs("vsftpd", "curl")
     folder = folder_of(env)
     (folder / "root").mkdir()
     (folder / "root" / "big").write_bytes((folder / "big").read_bytes())
@@ -500,7 +500,7 @@ def active_ftp(env):
 
 
 def ssh(env):
-    need("ssh", "sshd", "ssh-keygen")
+    need_programs("ssh", "sshd", "ssh-keygen")
     if os.getuid() or "4294967295" not in pathlib.Path("/proc/self/uid_map").read_text():
         raise Skip("sshd becomes another user")
     folder = folder_of(env)
@@ -519,7 +519,7 @@ def ssh(env):
 
 def rsync_uploads(env):
     """rsync uploads; its downloads would read the socket in a child."""
-    need("rsync")
+    need_programs("rsync")
     folder = folder_of(env)
     (folder / "conf").write_text(f"use chroot=no\n[m]\npath={folder}\nread only=no\nuid=0\ngid=0\n")
     with kernel_server(env, 8730, "rsync", "--daemon", "--no-detach", "--port=8730",
@@ -531,7 +531,7 @@ def rsync_uploads(env):
 
 
 def git_clones(env):
-    need("git")
+    need_programs("git")
     folder = folder_of(env)
     def git(*words):
         command("git", "-C", folder / "from", "-c", "user.name=t", "-c", "user.email=t@t", *words)
@@ -596,7 +596,7 @@ def serves_from_children(env, name):
     folder = folder_of(env)
     words, conf, wanted = FORKERS[name]
     words = filled(words, folder).split()
-    need(words[0])
+    need_programs(words[0])
     (folder / ("program.py" if name == "gunicorn" else "program")).write_text(filled(conf, folder))
     if name == "sshd":
         ssh_key(folder / "host_key")
@@ -620,7 +620,7 @@ def serves_from_children(env, name):
 
 
 def static(env):
-    need("busybox")
+    need_programs("busybox")
     program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
                          "busybox", "httpd", "-f"])
     check(program.wait(WAIT_MAX_S) == 2 and "statically" in program.output("stderr"),

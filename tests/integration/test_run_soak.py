@@ -29,7 +29,7 @@ import time
 
 import harness
 from harness import WAIT_MAX_S, Failure, check, command, comment, cpu_seconds, eventually, main
-from test_run import NGINX, bring_up, kernel_server, listening, nginx, without_leaks
+from test_run import NGINX, bring_up, kernel_server, listening, nginx_command, without_leaks
 
 SECONDS = 60
 CLIENTS = 2  # of each program
@@ -551,7 +551,7 @@ def soak(env, seconds, seed):
     folder = pathlib.Path(env.scratch_for({}))
     for name, data in files.items():
         (folder / name).write_bytes(data)
-    with kernel_server(env, BEHIND, *nginx(folder, BEHIND)):
+    with kernel_server(env, BEHIND, *nginx_command(folder, BEHIND)):
         live(start(env, files, rng), seconds, rng)
 
 

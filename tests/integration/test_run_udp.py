@@ -15,7 +15,7 @@ import subprocess
 import threading
 
 from harness import WAIT_MAX_S, check, command, eventually, main
-from test_run import KERNELS, KERNELS6, OURS, OURS6, OnTap, need
+from test_run import KERNELS, KERNELS6, OURS, OURS6, OnTap, need_programs
 
 PORT = 5300
 UPSTREAM = 5301
@@ -72,7 +72,7 @@ def resolver_of_the_kernel(env, port):
 
 def dig_asks_the_kernel(env):
     """dig on the stack asks a resolver on the kernel, also one at its loopback."""
-    need("dig", "dnsmasq")
+    need_programs("dig", "dnsmasq")
     command("ip", "link", "set", "lo", "up")
     run = OnTap(env)
     with resolver_of_the_kernel(env, PORT):
@@ -87,7 +87,7 @@ def dig_asks_the_kernel(env):
 
 def dnsmasq_serves(env):
     """dnsmasq on the stack answers the kernel's dig, and asks a resolver of the kernel's."""
-    need("dig", "dnsmasq")
+    need_programs("dig", "dnsmasq")
     command("ip", "link", "set", "lo", "up")
     for words in ([], [f"--listen-address={OURS},{OURS6}", "--bind-interfaces"]):
         with resolver_of_the_kernel(env, UPSTREAM):
@@ -121,7 +121,7 @@ DATAGRAMS = ["-u", "-b", "50M", "-n", "2M", "--json"]
 
 def iperf3(env):
     """iperf3 -u, whose server connects its socket to the client and opens another one."""
-    need("iperf3")
+    need_programs("iperf3")
     run, mores = OnTap(env), ([], ["-R"], ["-P", 2])
 
     def each(server, client):
@@ -321,7 +321,7 @@ class Refreshed:
 def groups(env):
     """A program on the stack joins groups: the kernel's bridge learns them from its reports and
     from its answers to queries, forwards datagrams, and forgets them when it leaves."""
-    need("bridge")
+    need_programs("bridge")
     command("ip", "link", "set", "lo", "up")
     program = OnTap(env).start("python3", "-c", MEMBER, OURS)
     bridge(program.link)

@@ -18,7 +18,7 @@ import subprocess
 import time
 
 from harness import WAIT_MAX_S, Skip, check, command, eventually, main
-from web import curl, need
+from web import need_programs, run_curl
 
 SYSTEMD = "/lib/systemd/systemd"
 PROGRAMS = ("coronet-echo", "coronet-httpd", "coronet-proxy")
@@ -191,7 +191,7 @@ def status_of(systemd, service):
 
 def services(env, source):
     """Services run as dynamic users, restart when killed, and drain when stopped."""
-    need("curl", "nsenter", "setpriv", "unshare")
+    need_programs("curl", "nsenter", "setpriv", "unshare")
     with booted(env, source) as systemd:
         for service in ("coronet-proxy@edge", "coronet-httpd@web", "coronet-echo@mem"):
             systemd.start(service)
@@ -202,14 +202,15 @@ def services(env, source):
             check(int(found["CapEff"], 16) == int(found["CapBnd"], 16) == wanted, f"{found}")
         command("ip", "addr", "add", "10.8.1.1/16", "dev", "web0")
         command("ip", "link", "set", "web0", "up")
-        check("It answers." in curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"), "curl")
+        check("It answers." in run_curl("--retry", 5, "--retry-connrefused", "http://10.8.0.1/"),
+              "curl")
 
         # An operator queries it by the socket in the runtime folder.
         for name, port in (("edge", 8080), ("web", 80), ("mem", 7777)):
             found = systemd.inside("env", f"RUNTIME_DIRECTORY=/run/coronet/{name}", "coronet-ctl",
                                   "listeners", "--json")
             check(f":{port}\"" in found, f"{name}: {found}")
-        check("\ncoronet_shards 1\n" in curl("http://127.0.0.1:9464/metrics"), "no metrics")
+        check("\ncoronet_shards 1\n" in run_curl("http://127.0.0.1:9464/metrics"), "no metrics")
         found = systemd.priorities("coronet-echo@mem")
         check({"6"} == {priority for line, priority in found.items()
                         if line.startswith("coronet.listen: event=listening ")}, f"{found}")

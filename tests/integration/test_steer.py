@@ -17,13 +17,13 @@ import time
 
 from harness import (WAIT_MAX_S, Failure, await_rounds, check, command, eventually, main,
                      repeat_for)
-from proxies import (Peer, Tap, check_broken, check_echo, dial, echo, name, read_exactly,
-                     read_to_end, reset, url)
+from proxies import (Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes, read_exactly,
+                     proxy_url, read_to_end, reset_socket, send_name)
 from steer_names import (dead_names_hold_up_no_other, headers_that_haproxy_reads, obeys_ttls,
                          resolves_by_the_stack, resolves_names, server_names, unique_id_and_tlvs)
 from steering import Config, Load, await_line, backend_name, backend_names
 from stopped_shard import stopped_shard
-from web import Nginx, curl, need, wrk, wrk_enough
+from web import Nginx, need_programs, run_curl, run_wrk, wrk_enough
 
 
 # ---- reloads ----
@@ -32,13 +32,13 @@ from web import Nginx, curl, need, wrk, wrk_enough
 def reload_loses_no_session(env, kind):
     """Backends are added and removed under load: no client fails, and sessions keep their
     backend."""
-    with Peer(kind, echo) as one, Peer(kind, echo) as two:
+    with Peer(kind, echo_bytes) as one, Peer(kind, echo_bytes) as two:
         first = [f"to = one={one.at}"]
         both = [*first, f"to = two={two.at},weight=2"]
         last = [f"to = two={two.at}"]
         config = Config(env, *first)
         with kind.serve(env, "--config", config.path, "--shards", "2") as proxy, \
-                dial(kind) as stays, Load(kind) as load:
+                dial_proxy(kind) as stays, Load(kind) as load:
             stays.sendall(b"a")
             check(stays.recv(1) == b"a", "the echo differs")
             for lines in (both, last, both, first, last):
@@ -64,7 +64,7 @@ def reload_loses_no_session(env, kind):
 
 def reload_is_said_when_it_holds(env, kind):
     """Clients that connect after the "reloaded" line get the new configuration on any shard."""
-    with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
+    with Peer(kind, send_name(b"one")) as one, Peer(kind, send_name(b"two")) as two:
         lines = {b"one": f"to = one={one.at}", b"two": f"to = two={two.at}"}
         config = Config(env, lines[b"one"], "health-interval = 0")
         with kind.serve(env, "--config", config.path, "--shards", "2") as proxy:
@@ -86,7 +86,7 @@ def reload_is_said_when_it_holds(env, kind):
 
 def wrong_reload_changes_nothing(env, kind):
     """A file with an error is refused with its line; the program continues unchanged."""
-    with Peer(kind, name(b"one")) as one, Peer(kind, name(b"two")) as two:
+    with Peer(kind, send_name(b"one")) as one, Peer(kind, send_name(b"two")) as two:
         good = f"to = one={one.at}"
         config = Config(env, good)
         with kind.serve(env, "--config", config.path) as proxy:
@@ -123,11 +123,11 @@ def wrong_reload_changes_nothing(env, kind):
 
 def drain_backend(env, kind):
     """state=drain keeps the sessions and gets no new ones; state=ready gets new ones again."""
-    with Peer(kind, echo) as one, Peer(kind, name(b"two")) as two:
+    with Peer(kind, echo_bytes) as one, Peer(kind, send_name(b"two")) as two:
         def lines(state):
             return [f"to = one={one.at},state={state}", f"to = two={two.at}"]
         config = Config(env, f"to = one={one.at}")
-        with kind.serve(env, "--config", config.path) as proxy, dial(kind) as stays:
+        with kind.serve(env, "--config", config.path) as proxy, dial_proxy(kind) as stays:
             stays.sendall(b"x")
             check(stays.recv(1) == b"x", "the echo differs")
             config.reload(proxy, *lines("drain"))
@@ -137,7 +137,7 @@ def drain_backend(env, kind):
             config.reload(proxy, *lines("ready"))
             seen = one.seen
             for _ in range(4):
-                dial(kind).close()
+                dial_proxy(kind).close()
             eventually(lambda: one.seen > seen, WAIT_MAX_S, "ready again, and gets no client")
 
 
@@ -146,12 +146,12 @@ def drain_backend(env, kind):
 
 def backup_takes_over(env, kind):
     """The backup serves only while the primary nginx is down."""
-    need("curl")
+    need_programs("curl")
     with kind.serve(env, "--to", f"a={kind.near}:9001", "--to", f"b={kind.near}:9002,backup",
                     "--health-interval", "0.2", "--rise", "1", "--fall", "1") as proxy, \
             contextlib.ExitStack() as stack:
         def backend():
-            head = curl("-D", "-", "-o", "/dev/null", url(kind, "small"))
+            head = run_curl("-D", "-", "-o", "/dev/null", proxy_url(kind, "small"))
             return re.search(r"X-Backend: (\d+)", head)[1]
         # Both count as up until the first check.
         await_line(proxy, "backend a is down")
@@ -174,8 +174,8 @@ def backup_takes_over(env, kind):
 
 def ejection(env, kind):
     """A backend is ejected after --eject-after refused connects, and used again after a time."""
-    with contextlib.ExitStack() as stack, Peer(kind, name(b"live")) as live:
-        dead = stack.enter_context(Peer(kind, name(b"dead")))
+    with contextlib.ExitStack() as stack, Peer(kind, send_name(b"live")) as live:
+        dead = stack.enter_context(Peer(kind, send_name(b"dead")))
         with kind.serve(
                 env, "--to", f"dead={dead.at}", "--to", f"live={live.at}", "--eject-after", "3",
                 "--eject-time", "2", "--health-interval", "0", "--stats", "0.2") as proxy:
@@ -185,13 +185,13 @@ def ejection(env, kind):
             await_line(proxy, "backend dead failed 3 connects in a row: ejected for 2 s")
             eventually(lambda: "1 of 2 backends up" in proxy.output("stderr"), WAIT_MAX_S,
                        proxy.story)
-            with Peer(kind, name(b"back"), port=dead.port):
+            with Peer(kind, send_name(b"back"), port=dead.port):
                 eventually(lambda: backend_name(kind) == b"back", WAIT_MAX_S, "it never comes back")
 
 
 def retry_budget(env, kind):
     """Without a retry budget a client of a dead backend is reset, not sent to another one."""
-    with Peer(kind, name(b"live")) as live:
+    with Peer(kind, send_name(b"live")) as live:
         config = Config(env, "to = dead=10.9.1.1:1", f"to = live={live.at}", "eject-after = 0",
                         "health-interval = 0", "retry-budget = 0", "stats = 0.2")
         with kind.serve(env, "--config", config.path) as proxy:
@@ -261,18 +261,18 @@ def waiting(proxy, count):
 
 def queue(env, kind):
     """Sessions beyond maxconn wait, at most --queue-timeout; those beyond --queue are reset."""
-    with Peer(kind, echo) as peer, kind.serve(
+    with Peer(kind, echo_bytes) as peer, kind.serve(
             env, "--to", f"a={peer.at},maxconn=1", "--queue", "2", "--queue-timeout", "4",
             "--health-interval", "0", "--stats", "0.2") as proxy:
-        first = dial(kind)
+        first = dial_proxy(kind)
         first.sendall(b"1")
         check(first.recv(1) == b"1", "the echo differs")
-        second = dial(kind)
+        second = dial_proxy(kind)
         second.sendall(b"2")
         waiting(proxy, 1)
-        third = dial(kind)
+        third = dial_proxy(kind)
         waiting(proxy, 2)
-        with contextlib.suppress(ConnectionResetError), dial(kind) as fourth:
+        with contextlib.suppress(ConnectionResetError), dial_proxy(kind) as fourth:
             check_broken(fourth)
         await_line(proxy, "1 queue full")
         first.close()
@@ -281,17 +281,17 @@ def queue(env, kind):
         await_line(proxy, "1 queue timeouts")
         check(peer.seen == 2, f"{peer.seen} sessions")
         second.close()
-        with dial(kind) as last:
+        with dial_proxy(kind) as last:
             last.sendall(b"5")
             check(last.recv(1) == b"5", "no slot comes free")
             # A client that resets leaves the queue.
-            gone = dial(kind)
+            gone = dial_proxy(kind)
             waiting(proxy, 1)
-            reset(gone)
+            reset_socket(gone)
             waiting(proxy, 0)
             check("2 queue timeouts" not in proxy.output("stderr"), "it stayed in the queue")
             # Queued sessions leave nothing behind when the program ends.
-            with dial(kind), dial(kind):
+            with dial_proxy(kind), dial_proxy(kind):
                 waiting(proxy, 2)
                 last.close()
         proxy.terminate()
@@ -299,11 +299,11 @@ def queue(env, kind):
 
 def queue_under_load(env, kind):
     """All of wrk's requests are answered, although it has more connections than maxconn."""
-    need("wrk")
+    need_programs("wrk")
     with kind.serve(env, "--to", f"a={kind.near}:9001,maxconn=4", "--queue-timeout", "60",
                     "--shards", "2", "--health-interval", "0") as proxy, \
             Nginx(env, kind.near, 9001):
-        wrk_enough(url(kind, "small"), connections=16, requests=20,
+        wrk_enough(proxy_url(kind, "small"), connections=16, requests=20,
                    extra=["-H", "Connection: close"])
         check(proxy.alive(), proxy.story())
 
@@ -324,20 +324,20 @@ def timeouts(env, kind):
             while True:
                 sock.sendall(b"x" * 100)
 
-    with Peer(kind, name(b"hi")) as quiet, Peer(kind, pour) as busy:
+    with Peer(kind, send_name(b"hi")) as quiet, Peer(kind, pour) as busy:
         config = Config(env, f"to = {quiet.at}", "client-timeout = 1", "stats = 0.2")
         with kind.serve(env, "--config", config.path, "--access-log", log) as proxy:
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 check_broken(sock)
             ends("client-timeout")
             config.reload(proxy, f"to = {quiet.at}", "server-timeout = 1")
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 check_broken(sock)
             ends("server-timeout")
             config.reload(proxy, f"to = {quiet.at}", "half-closed-timeout = 0.5", "keepalive = 1")
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 await_rounds(proxy, 6)  # longer than either
                 sock.setblocking(False)
@@ -351,14 +351,14 @@ def timeouts(env, kind):
             with Peer(kind, keep) as ender:
                 config.reload(proxy, f"to = {ender.at}", "half-closed-timeout = 0.5",
                               "health-interval = 0")
-                with dial(kind) as sock:
+                with dial_proxy(kind) as sock:
                     check(read_to_end(sock) == b"ho", "the end does not come through")
                     ends("half-closed-timeout")
             # A client that only acknowledges is not idle.
             limit = 1
             config.reload(proxy, f"to = {busy.at}", f"client-timeout = {limit}",
                           "health-interval = 0")
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 repeat_for(1.5 * limit, lambda: check(sock.recv(65536), "an end"))
 
 
@@ -367,35 +367,36 @@ def timeouts(env, kind):
 
 def access_lists(env, kind):
     """Access lists apply to the address in the PROXY header if its sender is trusted."""
-    with Peer(kind, echo) as peer:
+    with Peer(kind, echo_bytes) as peer:
         to = f"to = {peer.at}"
         config = Config(env, to, f"deny = {kind.other}")
         with kind.serve(env, "--config", config.path, "--stats", "0.2") as proxy:
             check_echo(kind)
-            with contextlib.suppress(ConnectionResetError), dial(kind, source=kind.other) as sock:
+            with (contextlib.suppress(ConnectionResetError),
+                  dial_proxy(kind, source=kind.other) as sock):
                 check_broken(sock)
             await_line(proxy, "1 denied")
             config.reload(proxy, to, "allow = 10.9.1.64/26")
             check_echo(kind, source=kind.other)
-            with contextlib.suppress(ConnectionResetError), dial(kind) as sock:
+            with contextlib.suppress(ConnectionResetError), dial_proxy(kind) as sock:
                 check_broken(sock)
             config.reload(proxy, to, "accept-proxy", f"proxy-from = {kind.near}",
                           "deny = 192.0.2.0/24")
             check_echo(kind, source=kind.other)  # it needs no header
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 sock.sendall(b"PROXY TCP4 198.51.100.7 10.0.0.1 1 2\r\nx")
                 check(sock.recv(1) == b"x", "a header is not believed")
-            with dial(kind) as sock:
+            with dial_proxy(kind) as sock:
                 sock.sendall(b"PROXY TCP4 192.0.2.7 10.0.0.1 1 2\r\nx")
                 check_broken(sock)
-            with dial(kind, source=kind.other) as sock:
+            with dial_proxy(kind, source=kind.other) as sock:
                 sock.sendall(b"PROXY TCP4 198.51.100.7 10.0.0.1 1 2\r\n")
                 check(read_exactly(sock, 7) == b"PROXY T", "a header of anybody is believed")
 
 
 def source_rate(env, kind):
     """A source's connection rate is limited; another source is not affected."""
-    with Peer(kind, echo) as peer, kind.serve(
+    with Peer(kind, echo_bytes) as peer, kind.serve(
             env, "--to", peer.at, "--max-rate-per-source", "5", "--stats", "0.2") as proxy:
         served = 0
         begin = time.monotonic()
@@ -414,7 +415,7 @@ def source_rate(env, kind):
 def many_sources(env, kind):
     """Thousands of sources use a bounded amount of memory and do not harm another source."""
     command("ip", "route", "add", "local", "10.9.64.0/18", "dev", "lo")
-    with Peer(kind, echo) as peer, kind.serve(
+    with Peer(kind, echo_bytes) as peer, kind.serve(
             env, "--to", peer.at, "--max-rate-per-source", "5", "--health-interval", "0",
             "--max-clients-per-source", "4") as proxy:
         def round_of(count):
@@ -438,7 +439,7 @@ def fields(line):
 
 def access_log(env, kind):
     """Every session is logged, although the log is rotated under load."""
-    need("wrk")
+    need_programs("wrk")
     log = env.scratch / "sessions.log"
     with kind.serve(env, "--to", f"web={kind.near}:9001", "--access-log", log,
                     "--health-interval", "0", "--unique-id", "--stats", "0.2") as proxy, \
@@ -457,10 +458,10 @@ def access_log(env, kind):
         rotator = threading.Thread(target=rotate)
         rotator.start()
         while len(moved) < 3:
-            wrk(url(kind, "small"), 4, seconds=1, extra=["-H", "Connection: close"])
+            run_wrk(proxy_url(kind, "small"), 4, seconds=1, extra=["-H", "Connection: close"])
         stop.set()
         rotator.join()
-        with dial(kind) as sock:
+        with dial_proxy(kind) as sock:
             sock.sendall(b"GET /small HTTP/1.0\r\n\r\n")
             answer = len(read_to_end(sock))
             port = sock.getsockname()[1]
@@ -490,7 +491,7 @@ def access_log_never_blocks(env, kind):
     """A log without a reader loses lines, which are counted, and no session waits for it."""
     pipe = env.scratch / "pipe.log"
     command("mkfifo", pipe)
-    with pipe.open("rb+", buffering=0), Peer(kind, echo) as peer, kind.serve(
+    with pipe.open("rb+", buffering=0), Peer(kind, echo_bytes) as peer, kind.serve(
             env, "--to", peer.at, "--access-log", pipe, "--health-interval", "0") as proxy:
         for _ in range(600):  # more than a pipe holds
             check_echo(kind)

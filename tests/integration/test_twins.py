@@ -310,7 +310,7 @@ def answer_while_nobody_reads(env, kind):
     done = threading.Event()
     with proxies.Peer(kind, serve) as peer, kind.serve(env, "--to", peer.at,
                                                        "--health-interval", "0"):
-        with proxies.dial(kind) as sock:
+        with proxies.dial_proxy(kind) as sock:
             fill(sock)  # with zero-window probes, on both sides of the proxy
             go.set()
             data = bytearray()
@@ -343,7 +343,7 @@ def upload_while_client_does_not_read(env, kind):
     data = payload(2, size)
     with proxies.Peer(kind, serve) as peer, kind.serve(
             env, "--to", peer.at, "--health-interval", "0", "--stats", "0.2") as proxy:
-        with proxies.dial(kind, SO_RCVBUF=4096) as sock:
+        with proxies.dial_proxy(kind, SO_RCVBUF=4096) as sock:
             await_stillness(proxy, sock)  # the direction to the client is full
             with contextlib.suppress(TimeoutError):
                 sock.sendall(data)
@@ -365,7 +365,7 @@ def reset_of_a_reader_that_sleeps(env, kind):
 
     with proxies.Peer(kind, pour) as peer, kind.serve(
             env, "--to", peer.at, "--health-interval", "0", "--idle-timeout", "1"):
-        with proxies.dial(kind, SO_RCVBUF=8192) as sock:
+        with proxies.dial_proxy(kind, SO_RCVBUF=8192) as sock:
             eventually(lambda: tcp_state(sock) != 1, WAIT_MAX_S,
                        "the client never heard of the reset")
             with contextlib.suppress(ConnectionResetError):

@@ -13,7 +13,7 @@ import socket
 
 from harness import WAIT_MAX_S, check, command, eventually, main
 from test_links import ECHO_ADDRS, checksums_in_software, echo_once
-from test_peers import dial, read_exactly
+from test_peers import dial_server, read_exactly
 from test_queues import xdp_options
 from vlan_device import vlan_device
 
@@ -44,7 +44,7 @@ def echo_on(env, link, **popen_args):
 
 
 def exchange(host, size):
-    with dial(host) as sock:
+    with dial_server(host) as sock:
         for _ in range(20):
             sock.sendall(b"x" * size)
             check(read_exactly(sock, size) == b"x" * size, "the echo differs")

@@ -15,7 +15,7 @@ import threading
 from harness import WAIT_MAX_S, accepted_by, check, command, comment, eventually, main
 from test_links import (ECHO_ADDRS, TARGETS, arp_request, check_load, checksums_in_software,
                         memif_pair)
-from test_peers import dial, read_exactly
+from test_peers import dial_server, read_exactly
 from vlan_device import Raw, vlan_device
 
 VID = 7
@@ -48,7 +48,7 @@ def kernel_on(lower):
 def check_echo(host, size):
     """Checks that the same bytes come back while more are being sent."""
     data = random.Random(size).randbytes(size)
-    with dial(host) as sock:
+    with dial_server(host) as sock:
         sender = threading.Thread(target=sock.sendall, args=(data,))
         sender.start()
         received = read_exactly(sock, size)
@@ -62,7 +62,7 @@ def check_everything(host):
             host)
     for size in SIZES:
         check_echo(host, size)
-    with dial(host) as sock:
+    with dial_server(host) as sock:
         sock.sendall(b"x")
         read_exactly(sock, 1)
         mss = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
@@ -72,7 +72,7 @@ def check_everything(host):
 def check_shards(server, shards):
     """Connections reach every shard, and each shard answers."""
     with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(dial(HOSTS[i % 2])) for i in range(CONNS)]
+        socks = [stack.enter_context(dial_server(HOSTS[i % 2])) for i in range(CONNS)]
         for sock in socks:
             sock.sendall(b"y" * 3000)
         for sock in socks:

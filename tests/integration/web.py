@@ -55,7 +55,7 @@ http {{
 SMALL = "x" * 128
 
 
-def need(*programs):
+def need_programs(*programs):
     """Skip the case unless the programs are installed."""
     for program in programs:
         if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin"):
@@ -76,7 +76,7 @@ class Nginx:
 
     def __init__(self, env, address, port, root=None, proxy_protocol=False, main="",
                  gzip_static=False):
-        need("nginx")
+        need_programs("nginx")
         self.env = env
         self.address, self.port = address, port
         self.folder = env.scratch / f"nginx{port}"
@@ -121,7 +121,7 @@ class Nginx:
             self.program.process.wait()
 
 
-def curl(*words):
+def run_curl(*words):
     """Runs curl, which must succeed; returns its output."""
     done = subprocess.run(["curl", "-sS", "--max-time", "120", *map(str, words)], check=False,
                           stdin=subprocess.DEVNULL, capture_output=True)
@@ -168,7 +168,7 @@ def wrk_enough(url, connections, requests=10, **options):
     """
     seconds = 1
     while True:
-        rate, output, errors = wrk(url, connections, seconds, **options)
+        rate, output, errors = run_wrk(url, connections, seconds, **options)
         check(not errors, f"{connections} connections: {output}")
         if rate * seconds >= requests:
             return rate
@@ -176,9 +176,9 @@ def wrk_enough(url, connections, requests=10, **options):
         check(seconds < WAIT_MAX_S, f"{connections} connections: {output}")
 
 
-def wrk(url, connections=64, seconds=2, threads=1, extra=()):
+def run_wrk(url, connections=64, seconds=2, threads=1, extra=()):
     """Returns wrk's requests per second, its output, and errors of any kind."""
-    need("wrk")
+    need_programs("wrk")
     done = subprocess.run(
         ["wrk", "-t", str(threads), "-c", str(connections), "-d", f"{seconds}s",
          "--timeout", f"{WAIT_MAX_S}s", "--latency", *extra, url], check=False,
