@@ -641,7 +641,7 @@ int net_dhcp_open(const struct net_opts *opts)
 	for (unsigned i = 0; i < opts->n_addrs && err == 0; i++) {
 		unsigned link = opts->addr_links[i];
 
-		if (!net_addr_is_leased(&opts->addrs[i]))
+		if (!net_addr_is_dhcp(&opts->addrs[i]))
 			continue;
 		net_dhcp_links |= (uint8_t)(1u << link);
 		if (net_here()->shard == 0 && !clients[link])
