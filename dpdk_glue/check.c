@@ -5,10 +5,11 @@
  * address from whichever option comes first; here all must be well formed.
  *
  * Refused, since nothing here needs them: fragments, routing headers and source
- * routes (RFC 5095, RFC 7126), router advertisements and redirects (the user
- * sets addresses and gateways), ICMP errors other than "too big" and "port
- * unreachable" for a datagram of UDP, and unused protocols. Of IGMP and MLD,
- * queries and reports pass that routers and hosts of the link may send.
+ * routes (RFC 5095, RFC 7126), router solicitations and redirects (this host
+ * is no router, and RAs give its gateways), ICMP errors other than "too big"
+ * and "port unreachable" for a datagram of UDP, and unused protocols. Of IGMP
+ * and MLD, queries and reports pass that routers and hosts of the link may
+ * send.
  */
 #include "dpdk_glue/check.h"
 
@@ -17,6 +18,7 @@
 #define ARP_BYTES      28u
 #define ICMP_BYTES     8u
 #define ND_BYTES       24u /* of a solicitation or an advertisement */
+#define RA_BYTES       16u
 #define MLD_BYTES      24u
 #define IGMP_BYTES     8u
 #define ND_HOPS	       255u
@@ -40,6 +42,7 @@ enum {
 	ICMP6_ECHO = 128,
 	ICMP6_QUERY = 130,
 	ICMP6_REPORT = 131,
+	ICMP6_ROUTER = 134,
 	ICMP6_SOLICITATION = 135,
 	ICMP6_ADVERTISEMENT = 136,
 };
@@ -288,6 +291,25 @@ static enum glue_verdict check_nd(const struct glue_frame *f,
 	return GLUE_KEEP;
 }
 
+static bool is_link_local6(const uint8_t *ip)
+{
+	return ip[0] == 0xfe && (ip[1] & 0xc0) == 0x80;
+}
+
+/* A router advertisement: RFC 4861 6.1.2. */
+static enum glue_verdict check_ra(const struct glue_frame *f,
+				  const struct glue_l4 *l4)
+{
+	const uint8_t *ra = f->data + f->l4_off;
+
+	if (ra[1] != 0 || !is_link_local6(l4->addrs) ||
+	    f->data[f->l3_off + 7] != ND_HOPS)
+		return GLUE_REFUSED;
+	return nd_options_ok(ra + RA_BYTES, l4->len - RA_BYTES)
+		       ? GLUE_KEEP
+		       : GLUE_BAD_FRAME;
+}
+
 /* Is there a router alert for MLD (RFC 2711) in a hop-by-hop header? */
 static bool has_alert6(const struct glue_frame *f)
 {
@@ -316,9 +338,8 @@ static enum glue_verdict check_mld(const struct glue_frame *f,
 
 	if (room_of(f, l4) < MLD_BYTES)
 		return GLUE_BAD_FRAME;
-	return f->data[f->l3_off + 7] == 1 && src[0] == 0xfe &&
-			       (src[1] & 0xc0) == 0x80 && src[16] == 0xff &&
-			       has_alert6(f)
+	return f->data[f->l3_off + 7] == 1 && is_link_local6(src) &&
+			       src[16] == 0xff && has_alert6(f)
 		       ? GLUE_KEEP
 		       : GLUE_REFUSED;
 }
@@ -347,6 +368,10 @@ static enum glue_verdict check_icmp6(struct glue_frame *f,
 	case ICMP6_QUERY:
 	case ICMP6_REPORT:
 		return check_mld(f, l4);
+	case ICMP6_ROUTER:
+		if (room < RA_BYTES || room < l4->len)
+			return GLUE_BAD_FRAME;
+		return check_ra(f, l4);
 	case ICMP6_SOLICITATION:
 	case ICMP6_ADVERTISEMENT:
 		if (room < ND_BYTES || room < l4->len)

@@ -229,6 +229,7 @@ struct net_ifaddr {
 	uint8_t prefix_len;
 	bool active;	     /* the stack uses it */
 	bool duplicate;	     /* not active: another host has it */
+	bool deprecated;     /* RFC 4862 5.5.4: no source if there is another */
 	uint8_t to_announce; /* announcements; or duplicate: shards to ask */
 	struct netif *netif; /* IPv4, active: its own; else the link's first */
 	int64_t due_ns;	     /* the next announcement */

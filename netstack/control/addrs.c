@@ -35,7 +35,11 @@ static bool is_leased(const struct net_port *port, const struct net_addr *addr)
 	int64_t left_s;
 
 	net_addr_to_lwip(addr, &ip);
-	return net_here()->shard == 0 && net_dhcp_lease_of(port, &ip, &left_s);
+	if (IP_IS_V6_VAL(ip))
+		ip6_addr_assign_zone(ip_2_ip6(&ip), IP6_UNICAST, port->netif0);
+	return net_here()->shard == 0 &&
+	       (net_dhcp_lease_of(port, &ip, &left_s) ||
+		net_slaac_lease_of(port, &ip, &left_s));
 }
 
 static bool change_step(void *data)
@@ -89,6 +93,11 @@ static cJSON *change_error(const struct change *change, int err)
 			"removed within the last minute count as well",
 			text, NET_MAX_ADDRS);
 	case -EBUSY:
+		if (change->addr.family == 6)
+			return net_control_error(
+				"%s was formed by --addr auto: it is removed "
+				"when its prefix expires",
+				text);
 		return net_control_error("%s is leased by DHCP: it is removed "
 					 "when the lease ends",
 					 text);
@@ -182,8 +191,22 @@ struct addrs {
 		const char *state;
 		bool leased;
 		int64_t left_s; /* of the lease; -1: it has no end */
-	} rows[NET_IFADDRS];
+	} rows[NET_IFADDRS + NET_SLAAC_UNUSED];
 };
+
+/* Those that SLAAC probes, or found at other hosts. */
+static void add_unused(struct addrs *all)
+{
+	struct net_slaac_unused unused[NET_SLAAC_UNUSED];
+	unsigned n = net_slaac_unused(unused);
+
+	for (unsigned i = 0; i < n; i++)
+		all->rows[all->n++] = (struct addr_row){
+			.addr = unused[i].addr,
+			.link = unused[i].link + 1,
+			.state = unused[i].tentative ? "tentative"
+						     : "duplicate"};
+}
 
 static bool addrs_step(void *data)
 {
@@ -200,12 +223,15 @@ static bool addrs_step(void *data)
 		net_addr_from_lwip(&own->ip, 0, &row->addr);
 		row->addr.prefix_len = own->prefix_len;
 		row->link = (unsigned)(port - net_here()->ports) + 1;
-		row->leased = net_dhcp_lease_of(port, &own->ip, &row->left_s);
+		row->leased = net_dhcp_lease_of(port, &own->ip, &row->left_s) ||
+			      net_slaac_lease_of(port, &own->ip, &row->left_s);
 		row->state = own->duplicate ? "duplicate"
 			     : own->probed_ns > net_here()->now_ns
 				     ? "optimistic"
-				     : "preferred";
+			     : own->deprecated ? "deprecated"
+					       : "preferred";
 	}
+	add_unused(all);
 	return true;
 }
 

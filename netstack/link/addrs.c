@@ -185,7 +185,7 @@ static struct net_ifaddr *free_entry(void)
 }
 
 static int enable(struct net_port *port, const ip_addr_t *ip,
-		  unsigned prefix_len, bool moved)
+		  unsigned prefix_len, enum net_addr_origin origin)
 {
 	struct net_ifaddr *entry = net_ifaddr_on(port, ip);
 	struct net_ifaddr addr = {.ip = *ip,
@@ -204,7 +204,7 @@ static int enable(struct net_port *port, const ip_addr_t *ip,
 	*entry = addr;
 	if (entry == &net_here()->addrs[net_here()->n_addrs])
 		net_here()->n_addrs++;
-	net_announce_begin(entry, moved);
+	net_announce_begin(entry, origin);
 	return 0;
 }
 
@@ -220,7 +220,7 @@ static void read_ip(const struct net_port *port, const struct net_addr *addr,
  * A link has a link-local address, from its MAC (RFC 4291 2.5.6), as soon as it
  * has another one of IPv6.
  */
-static int open_ip6(struct net_port *port, bool moved)
+static int open_ip6(struct net_port *port, enum net_addr_origin origin)
 {
 	const uint8_t *mac = port->netif0->hwaddr;
 	struct net_addr addr = {.family = 6, .ip = {0xfe, 0x80}};
@@ -235,13 +235,13 @@ static int open_ip6(struct net_port *port, bool moved)
 	addr.ip[12] = 0xfe;
 	memcpy(addr.ip + 13, mac + 3, 3);
 	read_ip(port, &addr, &ip);
-	err = enable(port, &ip, 64, moved);
+	err = enable(port, &ip, 64, origin);
 	port->has_ip6 = err == 0;
 	return err;
 }
 
 static int add_addr(struct net_port *port, const struct net_addr *addr,
-		    bool moved)
+		    enum net_addr_origin origin)
 {
 	ip_addr_t ip;
 	int err;
@@ -252,18 +252,34 @@ static int add_addr(struct net_port *port, const struct net_addr *addr,
 	if (net_ifaddr_of(&ip))
 		return -EEXIST;
 	err = addr->family == 6 && !ip_addr_isloopback(&ip)
-		      ? open_ip6(port, moved)
+		      ? open_ip6(port, origin)
 		      : 0;
-	return err == 0 ? enable(port, &ip, addr->prefix_len, moved) : err;
+	return err == 0 ? enable(port, &ip, addr->prefix_len, origin) : err;
 }
 
 int net_ifaddr_add(struct net_port *port, const struct net_addr *addr)
 {
-	int err = add_addr(port, addr, true);
+	int err = add_addr(port, addr, NET_ADDR_MOVED);
 
 	if (err == 0)
 		net_here()->addr_returned = net_here()->addrs_removed;
 	return err;
+}
+
+int net_ifaddr_add_probed(struct net_port *port, const struct net_addr *addr)
+{
+	ip_addr_t ip;
+	int err;
+
+	read_ip(port, addr, &ip);
+	if (net_ifaddr_of(&ip))
+		return -EEXIST;
+	err = enable(port, &ip, addr->prefix_len, NET_ADDR_PROBED);
+	if (err < 0)
+		return err;
+	port->has_ip6 |= ip6_addr_islinklocal(ip_2_ip6(&ip));
+	net_here()->addr_returned = net_here()->addrs_removed;
+	return 0;
 }
 
 void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate)
@@ -315,7 +331,8 @@ int net_ifaddrs_open(struct net_port *port, struct net_opts *opts)
 			if (opts->addr_links[i] == link &&
 			    opts->addrs[i].family == family &&
 			    !net_addr_is_leased(&opts->addrs[i]))
-				err = add_addr(port, &opts->addrs[i], false);
+				err = add_addr(port, &opts->addrs[i],
+					       NET_ADDR_OPENED);
 	if (err == -EEXIST)
 		snprintf(opts->error, sizeof(opts->error),
 			 "--addr: an address is given twice");

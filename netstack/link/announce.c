@@ -1,10 +1,11 @@
 /*
  * Announces the stack's addresses, and finds other hosts that have them.
  *
- * An address is used at once, so that a restart costs no second: duplicate
- * detection is optimistic (RFC 4429), for IPv4 as well. When an address comes
- * up, shard 0 sends a probe (RFC 5227 2.1.1, RFC 4862 5.4.2) and an
- * announcement (a gratuitous ARP request, RFC 5227 2.3; an unsolicited
+ * An address that the user gives, or DHCP leases, is used at once, so that a
+ * restart costs no second: duplicate detection is optimistic (RFC 4429), for
+ * IPv4 as well. (SLAAC probes its addresses before: link/slaac_addr.c.) When an
+ * address comes up, shard 0 sends a probe (RFC 5227 2.1.1, RFC 4862 5.4.2) and
+ * an announcement (a gratuitous ARP request, RFC 5227 2.3; an unsolicited
  * neighbour advertisement, RFC 4861 7.2.6), and a second later another one. An
  * answer within that second withdraws the address. A conflict later on is
  * counted and answered by an announcement, once in ten seconds (RFC 5227 2.4
@@ -37,33 +38,28 @@ static void send_arp(const struct net_ifaddr *addr, bool probe)
 				       .target = own});
 }
 
-/* Sends a solicitation from no address, or else an advertisement. */
-static void send_nd(const struct net_ifaddr *addr, bool probe, uint8_t flags)
+static void send_advertisement(const struct net_ifaddr *addr, uint8_t flags)
 {
-	static const uint8_t none[16], all_nodes[16] = {0xff, 2, [15] = 1};
+	static const uint8_t all_nodes[16] = {0xff, 2, [15] = 1};
+	static const uint8_t mac[6] = {0x33, 0x33, [5] = 1};
 	const uint8_t *own = (const void *)ip_2_ip6(&addr->ip)->addr;
-	uint8_t solicited[16] = {0xff, 2, [11] = 1, [12] = 0xff};
-	uint8_t mac[6] = {0x33, 0x33};
-	struct net_nd nd = {
-		.to_mac = mac,
-		.own_mac = addr->netif->hwaddr,
-		.src = probe ? none : own,
-		.dest = probe ? solicited : all_nodes,
-		.target = own,
-		.solicits = probe,
-		.flags = flags,
-	};
 
-	memcpy(solicited + 13, own + 13, 3);
-	memcpy(mac + 2, nd.dest + 12, 4);
-	net_nd_send(net_port_of(addr->netif), &nd);
+	net_nd_send(net_port_of(addr->netif),
+		    &(struct net_nd){
+			    .to_mac = mac,
+			    .own_mac = addr->netif->hwaddr,
+			    .src = own,
+			    .dest = all_nodes,
+			    .target = own,
+			    .flags = flags,
+		    });
 }
 
 /* Without override, a neighbour that knows another MAC keeps it. */
 static void announce(struct net_ifaddr *addr, bool override)
 {
 	if (IP_IS_V6(&addr->ip))
-		send_nd(addr, false, override ? NA_OVERRIDE : 0);
+		send_advertisement(addr, override ? NA_OVERRIDE : 0);
 	else
 		send_arp(addr, false);
 	addr->to_announce--;
@@ -75,21 +71,22 @@ static void announce(struct net_ifaddr *addr, bool override)
 
 /* ---- when an address comes up ---- */
 
-void net_announce_begin(struct net_ifaddr *addr, bool moved)
+void net_announce_begin(struct net_ifaddr *addr, enum net_addr_origin origin)
 {
 	if (net_here()->shard != 0)
 		return; /* shard 0 answers for it as well */
 	if (ip_addr_isloopback(&addr->ip))
 		return; /* a host's own */
-	if (!net_here()->dad_off) {
+	if (!net_here()->dad_off && origin != NET_ADDR_PROBED) {
 		addr->probed_ns = net_here()->now_ns + INTERVAL_NS;
 		if (IP_IS_V6(&addr->ip))
-			send_nd(addr, true, 0);
+			net_nd_probe(net_port_of(addr->netif),
+				     (const void *)ip_2_ip6(&addr->ip)->addr);
 		else
 			send_arp(addr, true);
 	}
 	addr->to_announce = ANNOUNCEMENTS;
-	announce(addr, moved || net_here()->dad_off);
+	announce(addr, origin == NET_ADDR_MOVED || net_here()->dad_off);
 }
 
 void net_announce_start(void)

@@ -17,7 +17,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -598,18 +597,12 @@ bool net_dhcp_input(struct net_port *port, const struct glue_frame *frame)
 /* Reads the address of the last start, if the options say where it is. */
 static int open_file(struct net_dhcp *client, const struct net_opts *opts)
 {
-	const char *directory = opts->lease_dir, *preset;
-	struct net_lease_record record;
 	char first[PATH_MAX];
+	const char *directory = net_lease_directory(opts->lease_dir, first);
+	struct net_lease_record record;
 	int err;
 
-	preset = getenv("STATE_DIRECTORY"); /* of systemd: several, by ':' */
-	if (!directory && preset) {
-		snprintf(first, sizeof(first), "%.*s",
-			 (int)strcspn(preset, ":"), preset);
-		directory = first;
-	}
-	if (!directory || !*directory || strcmp(directory, "off") == 0)
+	if (!directory)
 		return 0;
 	err = net_lease_file_open(directory, client->lease.link, &client->file);
 	if (err < 0)
@@ -648,7 +641,7 @@ int net_dhcp_open(const struct net_opts *opts)
 	for (unsigned i = 0; i < opts->n_addrs && err == 0; i++) {
 		unsigned link = opts->addr_links[i];
 
-		if (!net_addr_is_leased(&opts->addrs[i]))
+		if (!net_addr_is_dhcp(&opts->addrs[i]))
 			continue;
 		net_dhcp_links |= (uint8_t)(1u << link);
 		if (net_here()->shard == 0 && !clients[link])

@@ -2,6 +2,7 @@
  * Leases: what a server's message gives, and how a shard uses it.
  */
 #include "netstack/link/dhcp.h"
+#include "netstack/link/slaac.h"
 #include "netstack/program/log.h"
 
 #include <errno.h>
@@ -173,14 +174,15 @@ void net_leases_close(void)
 unsigned net_leased_servers(struct net_addr out[NET_MAX_RESOLVERS],
 			    unsigned *turn)
 {
-	unsigned n = 0;
+	unsigned n = 0, slaac_turn;
 
-	*turn = servers_turn;
 	for (unsigned i = 0; i < NET_MAX_LINKS; i++)
 		for (unsigned k = 0;
 		     applied[i] && applied[i]->bound &&
 		     k < applied[i]->n_servers && n < NET_MAX_RESOLVERS;
 		     k++)
 			out[n++] = applied[i]->servers[k];
+	n = net_slaac_servers(out, n, &slaac_turn);
+	*turn = servers_turn + slaac_turn; /* both only grow */
 	return n;
 }

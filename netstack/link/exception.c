@@ -76,6 +76,9 @@ static enum net_receiver receiver_of_icmp(const struct net_port *port,
 							: NET_RECEIVER_BOTH;
 	if (!ip4 && icmp[0] == ICMP6_TYPE_NA)
 		return NET_RECEIVER_BOTH;
+	if (!ip4 && icmp[0] == ICMP6_TYPE_RA && !net_slaac_has(port))
+		return rule->other_off ? NET_RECEIVER_NONE
+				       : NET_RECEIVER_KERNEL;
 	return rule->other_off ? NET_RECEIVER_STACK : NET_RECEIVER_BOTH;
 }
 

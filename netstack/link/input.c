@@ -2,6 +2,7 @@
  * Passes received frames to TCP and lwIP.
  */
 #include "netstack/link/dhcp.h"
+#include "netstack/link/slaac.h"
 
 #include <assert.h>
 
@@ -258,6 +259,8 @@ static bool input_icmp(struct net_port *port, const struct glue_frame *frame)
 			return net_neighbour_nd(port, frame);
 		if (icmp[0] == ICMP6_TYPE_MLQ || icmp[0] == ICMP6_TYPE_MLR)
 			return net_group_message(port, frame);
+		if (icmp[0] == ICMP6_TYPE_RA)
+			return false; /* of use with --addr auto alone */
 		if (icmp[0] != ICMP6_TYPE_PTB)
 			return true;
 	}
@@ -321,6 +324,10 @@ static void input_other(struct net_port *port, struct glue_frame *frame)
 		return;
 	}
 	if (unlikely(port->exception) && net_exception_input(port, frame)) {
+		glue_frame_free(frame);
+		return;
+	}
+	if (unlikely(net_slaac_has(port)) && net_slaac_input(port, frame)) {
 		glue_frame_free(frame);
 		return;
 	}

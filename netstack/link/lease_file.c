@@ -91,8 +91,7 @@ int net_lease_parse(const char *bytes, size_t len, struct net_lease_record *out)
 
 /* ---- reading ---- */
 
-/* Returns how many bytes there are, or -errno. */
-static long read_bytes(const char *path, char to[NET_LEASE_TEXT_MAX])
+long net_lease_read_bytes(const char *path, char to[NET_LEASE_TEXT_MAX])
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	struct stat about;
@@ -115,7 +114,7 @@ int net_lease_file_read(const struct net_lease_file *file, const uint8_t mac[6],
 {
 	struct net_lease_record record;
 	char bytes[NET_LEASE_TEXT_MAX];
-	long n = read_bytes(file->path, bytes);
+	long n = net_lease_read_bytes(file->path, bytes);
 	int err = n < 0 ? (int)n : net_lease_parse(bytes, (size_t)n, &record);
 
 	if (err < 0 && err != -ENOENT)
@@ -143,22 +142,22 @@ static int write_whole(int fd, const char *text, size_t len)
 	return n < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* A reader sees the file before or after, even if the machine stops. */
-static int replace_file(const struct net_lease_file *file)
+int net_lease_replace(const char *path, const char *temporary, const char *text,
+		      size_t len)
 {
 	int fd, err;
 
-	unlink(file->temporary); /* of a program that was stopped */
-	fd = open(file->temporary,
+	unlink(temporary); /* of a program that was stopped */
+	fd = open(temporary,
 		  O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
-	err = write_whole(fd, file->job.text, file->job.len);
+	err = write_whole(fd, text, len);
 	close(fd);
-	if (err == 0 && rename(file->temporary, file->path) < 0)
+	if (err == 0 && rename(temporary, path) < 0)
 		err = -errno;
 	if (err < 0)
-		unlink(file->temporary);
+		unlink(temporary);
 	return err;
 }
 
@@ -167,7 +166,9 @@ static void *run_job(void *arg)
 	struct net_lease_file *file = arg;
 
 	if (file->job.len)
-		file->job.err = replace_file(file);
+		file->job.err =
+			net_lease_replace(file->path, file->temporary,
+					  file->job.text, file->job.len);
 	else
 		file->job.err =
 			unlink(file->path) < 0 && errno != ENOENT ? -errno : 0;
@@ -228,6 +229,20 @@ void net_lease_file_write(struct net_lease_file *file,
 }
 
 /* ---- handles ---- */
+
+const char *net_lease_directory(const char *lease_dir, char first[PATH_MAX])
+{
+	const char *preset = getenv("STATE_DIRECTORY"); /* several, by ':' */
+
+	if (!lease_dir && preset) {
+		snprintf(first, PATH_MAX, "%.*s", (int)strcspn(preset, ":"),
+			 preset);
+		lease_dir = first;
+	}
+	if (!lease_dir || !*lease_dir || strcmp(lease_dir, "off") == 0)
+		return NULL;
+	return lease_dir;
+}
 
 int net_lease_file_open(const char *directory, unsigned link,
 			struct net_lease_file **out)

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,6 +58,26 @@ void net_lease_file_write(struct net_lease_file *file,
  * Blocks the thread. After the scheduler has closed.
  */
 void net_lease_file_close(struct net_lease_file *file);
+
+/*
+ * The directory of lease files: lease_dir, an option, or if that is NULL the
+ * first of systemd's $STATE_DIRECTORY, which `first` holds. NULL: there is
+ * none, or it is "off".
+ */
+const char *net_lease_directory(const char *lease_dir, char first[PATH_MAX]);
+/*
+ * Reads a regular file, at most NET_LEASE_TEXT_MAX bytes of it. Blocks the
+ * thread. Returns how many there are, -EBADMSG (it is no regular file) or
+ * another -errno.
+ */
+long net_lease_read_bytes(const char *path, char to[NET_LEASE_TEXT_MAX]);
+/*
+ * Replaces a file as a whole, with mode 0600: a reader sees it before or after,
+ * even if the machine stops. Blocks the thread. temporary: a path beside it.
+ * Returns 0 or -errno.
+ */
+int net_lease_replace(const char *path, const char *temporary, const char *text,
+		      size_t len);
 
 /* The time since 1970 in seconds. */
 int64_t net_lease_wall_s(void);

@@ -1,17 +1,27 @@
 /*
- * What DHCP has leased, for the folders above link/.
+ * What DHCP has leased and SLAAC has formed, for the folders above link/.
  */
 #pragma once
 
 #include "netstack/state.h"
 
 /*
- * Whether an entry of net_opts.addrs stands for an address that is leased:
- * 0.0.0.0/0.
+ * Whether an entry of net_opts.addrs stands for an address that the network
+ * gives: 0.0.0.0/0 that of DHCP, ::/0 those of SLAAC.
  */
 static inline bool net_addr_is_leased(const struct net_addr *addr)
 {
-	return addr->family == 4 && addr->prefix_len == 0;
+	return addr->family && addr->prefix_len == 0;
+}
+
+static inline bool net_addr_is_dhcp(const struct net_addr *addr)
+{
+	return addr->family == 4 && net_addr_is_leased(addr);
+}
+
+static inline bool net_addr_is_auto(const struct net_addr *addr)
+{
+	return addr->family == 6 && net_addr_is_leased(addr);
 }
 
 /* ---- dhcp.c ---- */
@@ -24,8 +34,25 @@ bool net_dhcp_lease_of(const struct net_port *port, const ip_addr_t *ip,
 
 /* ---- dhcp_lease.c ---- */
 /*
- * The name servers of this shard's leases. Returns how many; *turn changes
- * whenever they may have changed.
+ * The name servers of this shard's leases, and then those that routers have
+ * advertised. Returns how many; *turn changes whenever they may have changed.
  */
 unsigned net_leased_servers(struct net_addr out[NET_MAX_RESOLVERS],
 			    unsigned *turn);
+
+/* ---- slaac.c ---- */
+/* On shard 0: the same as net_dhcp_lease_of(), for addresses of SLAAC. */
+bool net_slaac_lease_of(const struct net_port *port, const ip_addr_t *ip,
+			int64_t *left_s);
+
+/* An address of SLAAC that the stack does not use. */
+struct net_slaac_unused {
+	unsigned link;	/* index */
+	bool tentative; /* it is being probed; else: another host has it */
+	struct net_addr addr; /* with prefix_len */
+};
+#define NET_SLAAC_ADDRS	 5u /* for each link: a link-local one, and others */
+#define NET_SLAAC_UNUSED (NET_SLAAC_ADDRS * NET_MAX_LINKS)
+
+/* On shard 0: fills in those addresses of all links. Returns how many. */
+unsigned net_slaac_unused(struct net_slaac_unused out[NET_SLAAC_UNUSED]);

@@ -42,6 +42,12 @@ struct net_ifaddr *net_ifaddr_on(const struct net_port *port,
 /* Makes an active address inactive. duplicate: another host has it. */
 void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate);
 
+/*
+ * Like net_ifaddr_add(), for an address that was probed. A link-local one is
+ * the link's, in place of that from the MAC.
+ */
+int net_ifaddr_add_probed(struct net_port *port, const struct net_addr *addr);
+
 /* ---- arp_nd.c ---- */
 #define NET_ARP_FRAME 42u /* bytes */
 struct net_arp {
@@ -60,10 +66,21 @@ struct net_nd {
 	uint8_t flags;
 };
 void net_nd_send(const struct net_port *port, const struct net_nd *nd);
+/* Asks whether a host has an address, from no address (RFC 4862 5.4.2). */
+void net_nd_probe(const struct net_port *port, const uint8_t ip[16]);
+/* Solicits routers, from the link-local address if there is one. */
+void net_rs_send(const struct net_port *port);
 
 /* ---- announce.c ---- */
-/* Probes and announces an address that has come up. moved: from a host. */
-void net_announce_begin(struct net_ifaddr *addr, bool moved);
+/* Where an address that comes up was before. */
+enum net_addr_origin {
+	NET_ADDR_OPENED, /* maybe here, before a restart */
+	NET_ADDR_MOVED,	 /* maybe at another host */
+	NET_ADDR_PROBED, /* nowhere: the caller has probed it */
+};
+
+/* Announces an address that has come up, and probes it if it was not. */
+void net_announce_begin(struct net_ifaddr *addr, enum net_addr_origin origin);
 /*
  * In the first round, which sends what was queued when the links opened: begins
  * the time for answers again.
@@ -163,6 +180,17 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
 bool net_neighbour_nd(const struct net_port *port,
 		      const struct glue_frame *frame);
+
+/* ---- slaac.c ---- */
+/* A bit for each link of this shard that has --addr auto. */
+extern NET_SHARD_VAR uint8_t net_slaac_links
+	__attribute__((visibility("hidden")));
+#define net_slaac_links NET_SHARD(net_slaac_links)
+
+static inline bool net_slaac_has(const struct net_port *port)
+{
+	return net_slaac_links >> (port - net_here()->ports) & 1;
+}
 
 /* ---- group.c ---- */
 /*

@@ -2,6 +2,7 @@
  * Links: opens and closes them, and runs lwIP's timers for neighbours.
  */
 #include "netstack/link/dhcp.h"
+#include "netstack/link/slaac.h"
 #include "netstack/program/log.h"
 
 #include <errno.h>
@@ -50,13 +51,16 @@ int net_link_open(struct net_opts *opts)
 			return err;
 	}
 	err = net_routes_open(opts);
-	return err == 0 ? net_dhcp_open(opts) : err;
+	if (err == 0)
+		err = net_dhcp_open(opts);
+	return err == 0 ? net_slaac_open(opts) : err;
 }
 
 void net_link_close(void)
 {
 	net_loop_close();
 	net_dhcp_close();
+	net_slaac_close();
 	while (net_here()->n_netifs)
 		netif_remove(&net_here()->netifs[--net_here()->n_netifs]);
 	net_exception_close();
@@ -105,6 +109,7 @@ void net_link_tick(void)
 	mld6_tmr();
 	net_announce_tick();
 	net_dhcp_tick();
+	net_slaac_tick();
 	if (stack->now_ns < stack->next_1s_ns)
 		return;
 	stack->next_1s_ns = stack->now_ns + INT64_C(1000000000);

@@ -8,6 +8,7 @@
  * second, when link/neighbour.c has forgotten their neighbour.
  */
 #include "netstack/link/dhcp.h"
+#include "netstack/link/slaac.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -161,7 +162,7 @@ static unsigned label_of(const ip_addr_t *ip)
 }
 
 /*
- * How well an address serves as a source: rules 1, 2, 6 and 8 of RFC 6724 5,
+ * How well an address serves as a source: rules 1, 2, 3, 6 and 8 of RFC 6724 5,
  * in that order. A network that has the neighbour comes before rule 6, since a
  * gateway may refuse sources that it does not know. IPv4 has no labels: there
  * the longest of such networks is best.
@@ -171,9 +172,10 @@ static unsigned source_rank(const struct net_ifaddr *addr,
 {
 	unsigned bits = (unsigned)common_bits(&addr->ip, to);
 
-	return (unsigned)!!ip_addr_zoneless_eq(&addr->ip, to) << 12 |
+	return (unsigned)!!ip_addr_zoneless_eq(&addr->ip, to) << 13 |
 	       (unsigned)(is_link_local(&addr->ip) == has_link_scope(to))
-		       << 11 |
+		       << 12 |
+	       (unsigned)!addr->deprecated << 11 |
 	       (unsigned)has_in_network(addr, &hop->ip) << 10 |
 	       (unsigned)(IP_IS_V6(to) ? label_of(&addr->ip) == label_of(to)
 				       : addr == hop->near)
@@ -323,7 +325,7 @@ static int refuse_route(const struct net_route_opts *route,
 	return -EINVAL;
 }
 
-/* Whether a link of the route may have an address of DHCP. */
+/* Whether a link of the route may get an address of its gateway's version. */
 static bool may_lease(const struct net_route_opts *route,
 		      const struct net_opts *opts)
 {
@@ -331,9 +333,10 @@ static bool may_lease(const struct net_route_opts *route,
 
 	for (unsigned i = 0; i < opts->n_addrs; i++)
 		found |= net_addr_is_leased(&opts->addrs[i]) &&
+			 opts->addrs[i].family == route->via.family &&
 			 (!route->link ||
 			  route->link == opts->addr_links[i] + 1u);
-	return found && route->via.family == 4 && !route->source.family;
+	return found && !route->source.family;
 }
 
 static int check_route(const struct net_route_opts *route,
@@ -390,13 +393,14 @@ int net_routes_open(struct net_opts *opts)
 static NET_SHARD_VAR unsigned n_leased;
 #define n_leased NET_SHARD(n_leased)
 
-static void drop_leased(const struct net_port *port)
+static void drop_leased(const struct net_port *port, bool is_ip6)
 {
 	struct net_route_entry *routes = net_here()->routes;
 	unsigned end = net_here()->n_routes, to = end - n_leased;
 
 	for (unsigned from = to; from < end; from++)
-		if (routes[from].port != port)
+		if (routes[from].port != port ||
+		    !!IP_IS_V6(&routes[from].to) != is_ip6)
 			routes[to++] = routes[from];
 	n_leased -= end - to;
 	net_here()->n_routes = to;
@@ -405,7 +409,7 @@ static void drop_leased(const struct net_port *port)
 void net_routes_lease(struct net_port *port,
 		      const struct net_dhcp_route *routes, unsigned n)
 {
-	drop_leased(port);
+	drop_leased(port, false);
 	for (unsigned i = 0; i < n && net_here()->n_routes < NET_ROUTES; i++) {
 		struct net_route_entry *route =
 			&net_here()->routes[net_here()->n_routes++];
@@ -415,6 +419,27 @@ void net_routes_lease(struct net_port *port,
 						  .port = port};
 		ip_addr_set_ip4_u32_val(route->to, routes[i].to);
 		ip_addr_set_ip4_u32_val(route->via, routes[i].via);
+		n_leased++;
+	}
+}
+
+/* A router is in the network of the link-local address. */
+void net_routes_slaac(struct net_port *port,
+		      const struct net_slaac_route *routes, unsigned n)
+{
+	drop_leased(port, true);
+	for (unsigned i = 0; i < n && net_here()->n_routes < NET_ROUTES; i++) {
+		struct net_route_entry *route =
+			&net_here()->routes[net_here()->n_routes++];
+
+		*route = (struct net_route_entry){
+			.prefix_len = routes[i].to.prefix_len,
+			.on_link = !routes[i].via.family,
+			.port = port};
+		net_addr_to_lwip(&routes[i].to, &route->to);
+		ip_addr_set_any(true, &route->via);
+		if (routes[i].via.family)
+			net_addr_to_lwip(&routes[i].via, &route->via);
 		n_leased++;
 	}
 }

@@ -43,11 +43,13 @@ static int read_link(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
-/* DHCP leases one address for a link. */
-static bool has_dhcp(const struct net_opts *opts, uint8_t link)
+/* DHCP leases one address for a link, and SLAAC forms all that there are. */
+static bool has_leased(const struct net_opts *opts, uint8_t link,
+		       uint8_t family)
 {
 	for (unsigned i = 0; i < opts->n_addrs; i++)
-		if (opts->addr_links[i] == link && opts->addrs[i].family == 4 &&
+		if (opts->addr_links[i] == link &&
+		    opts->addrs[i].family == family &&
 		    opts->addrs[i].prefix_len == 0)
 			return true;
 	return false;
@@ -58,13 +60,14 @@ static int read_addr(const struct opt *opt, const char *text, void *base,
 {
 	uint8_t link = 0;
 	struct net_opts *opts = base;
-	struct net_addr addr = {.family = 4}; /* dhcp: 0.0.0.0/0 */
+	struct net_addr addr = {0}; /* dhcp: 0.0.0.0/0; auto: ::/0 */
 
 	if (opts->n_links)
 		link = (uint8_t)(opts->n_links - 1);
-	if (strcmp(text, "dhcp") == 0) {
-		if (has_dhcp(opts, link))
-			return opt_expect(error, "dhcp once per link");
+	if (strcmp(text, "dhcp") == 0 || strcmp(text, "auto") == 0) {
+		addr.family = *text == 'd' ? 4 : 6;
+		if (has_leased(opts, link, addr.family))
+			return opt_expect(error, "%s once per link", text);
 	} else if (net_addr_parse_prefix(text, &addr) < 0 ||
 		   !(net_addr_is_host(&addr) || net_addr_is_loopback(&addr))) {
 		return -EINVAL;
@@ -292,14 +295,17 @@ static const struct opt rows[] = {
 		 " (repeatable). --link list prints the cards and interfaces "
 		 "of this machine",
 	 .group = 1},
-	{"addr", OPT_CUSTOM, .arg = "ADDRESS/BITS|dhcp", .read = read_addr,
-	 .expected = "a host's address and the bits of its network, or dhcp",
+	{"addr", OPT_CUSTOM, .arg = "ADDRESS/BITS|dhcp|auto", .read = read_addr,
+	 .expected = "a host's address and the bits of its network, dhcp or "
+		     "auto",
 	 .example = "10.9.0.1/16 or --addr fd00::1/64",
 	 .help = "An address of the stack, as in 10.9.0.1/16 or fd00::1/64, on "
 		 "the --link before it (repeatable). A loopback address, as in "
 		 "127.0.0.1/8 or ::1/128, connects within the program; dhcp: "
 		 "an IPv4 address that a DHCP server leases for that link, "
-		 "with its routers and name servers"},
+		 "with its routers and name servers; auto: IPv6 addresses of "
+		 "the prefixes that routers on that link advertise, with "
+		 "their routes and name servers"},
 	{"exception", OPT_CUSTOM, .arg = "tap:NAME[,KEY=VALUE...]",
 	 .read = read_exception, .example = "tap:kern0",
 	 .help = "Pass frames that are not for the stack to the kernel through "
@@ -316,13 +322,14 @@ static const struct opt rows[] = {
 	 .read = read_resolver, .expected = "addresses of name servers",
 	 .example = "10.9.0.53 or --resolver 10.9.0.53,[fd00::53]:5353",
 	 .help = "Name servers that the stack asks for host names, each with "
-		 "an optional port (default: those that --addr dhcp finds, or "
-		 "else those of /etc/resolv.conf)"},
+		 "an optional port (default: those that --addr dhcp and auto "
+		 "find, or else those of /etc/resolv.conf)"},
 	{"lease-dir", OPT_CUSTOM, .arg = "DIRECTORY|off",
 	 .read = read_lease_dir, .expected = "a directory that exists, or off",
 	 .example = "/var/lib/coronet",
-	 .help = "Keep the addresses of --addr dhcp in this directory for the "
-		 "next start (default: $STATE_DIRECTORY, if that is set)"},
+	 .help = "Keep the addresses of --addr dhcp, and the secret of those "
+		 "of --addr auto, in this directory for the next start "
+		 "(default: $STATE_DIRECTORY, if that is set)"},
 	{"route", OPT_CUSTOM,
 	 .arg = "PREFIX via GATEWAY [dev LINK] [src ADDRESS]",
 	 .read = read_route, .example = "'10.0.0.0/8 via 10.9.0.253'",

@@ -510,6 +510,50 @@ static void test_multicast_listener_messages_need_a_router_alert(void **state)
 
 /* ---- neighbour discovery ---- */
 
+/* A router advertisement with room for options, the first with a MAC. */
+static uint8_t *write_ra(unsigned options)
+{
+	uint8_t *icmp = write_ip6(58, 16 + options);
+
+	bytes[L3 + 7] = 255;
+	bytes[L3 + 8] = 0xfe;
+	bytes[L3 + 9] = 0x80;
+	icmp[0] = 134;
+	if (options) {
+		icmp[16] = 1;
+		icmp[17] = 1;
+	}
+	return icmp;
+}
+
+static void test_router_advertisements_must_come_from_the_link(void **state)
+{
+	write_ra(8);
+	expect_whole_only();
+	bytes[L3 + 7] = 254;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_ra(8);
+	bytes[L3 + 9] = 0xc0; /* site-local */
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_ra(8)[1] = 1;
+	assert_int_equal(judge_frame(), GLUE_REFUSED);
+	write_ra(0);
+	expect_whole_only();
+}
+
+static void test_lengths_of_a_router_advertisement_are_checked(void **state)
+{
+	write_ra(8)[17] = 0;
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_ra(8)[17] = 2;
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_ra(12);
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+	write_ip6(58, 15)[0] = 134;
+	bytes[L3 + 7] = 255;
+	assert_int_equal(judge_frame(), GLUE_BAD_FRAME);
+}
+
 static void test_solicitations_bring_their_mac_first(void **state)
 {
 	uint8_t *icmp = write_nd(135, 8);
@@ -634,6 +678,10 @@ int main(void)
 			test_multicast_listener_messages_must_be_link_local),
 		cmocka_unit_test(
 			test_multicast_listener_messages_need_a_router_alert),
+		cmocka_unit_test(
+			test_router_advertisements_must_come_from_the_link),
+		cmocka_unit_test(
+			test_lengths_of_a_router_advertisement_are_checked),
 		cmocka_unit_test(test_solicitations_bring_their_mac_first),
 		cmocka_unit_test(
 			test_solicitations_without_source_have_no_mac_option),

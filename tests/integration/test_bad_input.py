@@ -55,7 +55,7 @@ WRONG_VALUES = [
         "memif:/tmp/e.sock,mac=1", "memif:/tmp/e.sock,mac=01:00:00:00:00:01", "memif:/" + "x" * 200,
         "tap:ct0,role=server", "pci:nonsense", "pci:", "af_packet:", "pcap:in.pcap"]),
     (CORONET, "--addr", [
-        "dhcp/24", "DHCP",
+        "dhcp/24", "DHCP", "auto/64", "AUTO", "slaac",
         "", "banana", "10.9.0.1/33", "10.9.0.1/", "10.9.0.1/x", "10.9.0.1/-1", "10.9.0/16",
         "10.9.0.256/16", "fd00:9::1/129", "fd00:9::1/", "fd00:9:::1/64", "10.9.0.1/16/16",
         "224.0.0.1/4", "0.0.0.0/0", "255.255.255.255/32", "ff02::1/64", "::/64"]),

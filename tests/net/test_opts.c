@@ -75,6 +75,22 @@ static void test_dhcp_leases_once_for_each_link(void **state)
 	assert_int_equal(opts.addrs[2].prefix_len, 0);
 }
 
+static void test_auto_stands_beside_dhcp_on_each_link(void **state)
+{
+	char *argv[] = {"x",	       "--link=tap:t0", "--addr=dhcp",
+			"--addr=auto", "--link=tap:t1", "--addr=auto",
+			NULL};
+
+	assert_int_equal(parse_options(6, argv), 0);
+	assert_int_equal(opts.n_addrs, 3);
+	assert_int_equal(opts.addrs[0].family, 4);
+	assert_int_equal(opts.addrs[1].family, 6);
+	assert_int_equal(opts.addrs[1].prefix_len, 0);
+	assert_int_equal(opts.addr_links[1], 0);
+	assert_int_equal(opts.addrs[2].family, 6);
+	assert_int_equal(opts.addr_links[2], 1);
+}
+
 static void test_options_are_parsed(void **state)
 {
 	char *argv[] = {"x",
@@ -533,6 +549,7 @@ int main(void)
 		cmocka_unit_test(test_every_option_has_a_default),
 		cmocka_unit_test(test_address_applies_to_the_preceding_link),
 		cmocka_unit_test(test_dhcp_leases_once_for_each_link),
+		cmocka_unit_test(test_auto_stands_beside_dhcp_on_each_link),
 		cmocka_unit_test(test_options_are_parsed),
 		cmocka_unit_test(test_capture_options_are_parsed),
 		cmocka_unit_test(test_exception_applies_to_the_preceding_link),

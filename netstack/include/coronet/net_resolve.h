@@ -5,12 +5,12 @@
  * -ETIMEDOUT, -ENOMEM) are those of coronet/net.h.
  *
  * The name servers are those of net_opts.resolvers (--resolver), otherwise
- * those that DHCP gives (--addr dhcp), otherwise those of resolv.conf(5), whose
- * search list and ndots hold in all cases. They are asked over the stack's own
- * UDP, and over its TCP after a truncated answer (RFC 7766), so they must be
- * reachable through a link: a server at a loopback address is not. If
- * resolv.conf names no others, the servers that systemd-resolved(8) itself asks
- * are used.
+ * those that DHCP or routers give (--addr dhcp, --addr auto), otherwise those
+ * of resolv.conf(5), whose search list and ndots hold in all cases. They are
+ * asked over the stack's own UDP, and over its TCP after a truncated answer
+ * (RFC 7766), so they must be reachable through a link: a server at a loopback
+ * address is not. If resolv.conf names no others, the servers that
+ * systemd-resolved(8) itself asks are used.
  *
  * The servers are not asked for a name that is in /etc/hosts. That file is read
  * again once it has changed; its first NET_HOSTS_BYTES count.

@@ -129,8 +129,10 @@ struct net_opts {
 	/* For each link: "tap:NAME[,key=value...]", the kernel interface that
 	   gets the frames that are not for the stack; or NULL. */
 	const char *exceptions[NET_MAX_LINKS];
-	struct net_addr addrs[NET_MAX_ADDRS]; /* with prefix_len; 0/0: DHCP */
-	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
+	/* With prefix_len; 0: the address of DHCP or, with family 6, those of
+	   SLAAC. */
+	struct net_addr addrs[NET_MAX_ADDRS];
+	uint8_t addr_links[NET_MAX_ADDRS]; /* index of the link it is on */
 	unsigned n_addrs;
 	/* The longest prefix decides, among equal ones the first. */
 	struct net_route_opts routes[NET_MAX_ROUTES];
@@ -141,8 +143,9 @@ struct net_opts {
 	   none: those of leases, or else of resolv.conf(5). */
 	struct net_addr resolvers[NET_MAX_RESOLVERS];
 	unsigned n_resolvers;
-	/* Where addresses of DHCP are kept for the next start: a directory;
-	   NULL: $STATE_DIRECTORY, if set; "off": nowhere. */
+	/* Where addresses of DHCP and the secret of SLAAC are kept for the
+	   next start: a directory; NULL: $STATE_DIRECTORY, if set; "off":
+	   nowhere. */
 	const char *lease_dir;
 	unsigned mtu; /* bytes, 576 to 9000 */
 	/* One shard is pinned to each of these CPUs; empty: no shard is. */

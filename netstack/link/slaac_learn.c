@@ -1,0 +1,251 @@
+/*
+ * What routers advertise: default routers, prefixes on the link and name
+ * servers, each until its lifetime ends (RFC 4861 6.3.4, RFC 8106 6.1). A list
+ * that is full takes no more.
+ */
+#include "netstack/link/slaac.h"
+#include "netstack/program/log.h"
+
+#include <string.h>
+
+/* ---- routers ---- */
+
+static void log_router(const struct net_slaac *client, const uint8_t ip[16],
+		       const char *event, const char *reason)
+{
+	char text[NET_ADDR_TEXT_MAX];
+
+	net_log_of(NET_COMPONENT_LINK, NET_LOG_INFO,
+		   "coronet.link: event=%s link=%u router=%s%s", event,
+		   net_slaac_link(client) + 1, net_slaac_format(ip, text),
+		   reason);
+}
+
+/* The router's entry, or a free one; NULL: the list is full. */
+static struct net_slaac_router *find_router(struct net_slaac *client,
+					    const uint8_t ip[16])
+{
+	struct net_slaac_router *unused = NULL;
+
+	for (unsigned i = 0; i < NET_SLAAC_ROUTERS; i++) {
+		struct net_slaac_router *router = &client->routers[i];
+
+		if (!router->until_ns)
+			unused = unused ? unused : router;
+		else if (memcmp(router->ip, ip, 16) == 0)
+			return router;
+	}
+	return unused;
+}
+
+static void drop_router(const struct net_slaac *client,
+			struct net_slaac_router *router, const char *reason)
+{
+	log_router(client, router->ip, "router-lost", reason);
+	*router = (struct net_slaac_router){0};
+}
+
+static void learn_router(struct net_slaac *client, const struct net_ra_msg *msg,
+			 const uint8_t from[16])
+{
+	struct net_slaac_router *router = find_router(client, from);
+
+	if (!router || (!router->until_ns && !msg->router_s)) {
+		net_here()->stats.rx_refused += !router && msg->router_s;
+		return;
+	}
+	if (!msg->router_s) {
+		drop_router(client, router, " reason=withdrawn");
+		return;
+	}
+	if (!router->until_ns)
+		log_router(client, from, "router", "");
+	memcpy(router->ip, from, 16);
+	router->preference = msg->preference;
+	router->until_ns =
+		net_here()->now_ns + msg->router_s * INT64_C(1000000000);
+}
+
+bool net_slaac_has_router(const struct net_slaac *client)
+{
+	for (unsigned i = 0; i < NET_SLAAC_ROUTERS; i++)
+		if (client->routers[i].until_ns)
+			return true;
+	return false;
+}
+
+/* ---- prefixes and name servers ---- */
+
+static void learn_prefix(struct net_slaac *client,
+			 const struct net_ra_prefix *prefix)
+{
+	struct net_slaac_prefix *found = NULL;
+
+	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++) {
+		struct net_slaac_prefix *entry = &client->prefixes[i];
+
+		if (!entry->until_ns) {
+			found = found ? found : entry;
+		} else if (entry->bits == prefix->bits &&
+			   memcmp(entry->ip, prefix->ip, 16) == 0) {
+			found = entry;
+			break;
+		}
+	}
+	if (!found) {
+		net_here()->stats.rx_refused++;
+		return;
+	}
+	memcpy(found->ip, prefix->ip, 16);
+	found->bits = prefix->bits;
+	found->until_ns =
+		prefix->valid_s ? net_slaac_end_ns(prefix->valid_s) : 0;
+}
+
+static void learn_server(struct net_slaac *client,
+			 const struct net_ra_server *server)
+{
+	struct net_slaac_server *found = NULL;
+
+	for (unsigned i = 0; i < NET_SLAAC_SERVERS; i++) {
+		struct net_slaac_server *entry = &client->servers[i];
+
+		if (!entry->until_ns) {
+			found = found ? found : entry;
+		} else if (memcmp(entry->ip, server->ip, 16) == 0) {
+			found = entry;
+			break;
+		}
+	}
+	if (!found) {
+		net_here()->stats.rx_refused++;
+		return;
+	}
+	memcpy(found->ip, server->ip, 16);
+	found->until_ns =
+		server->lifetime_s ? net_slaac_end_ns(server->lifetime_s) : 0;
+}
+
+void net_slaac_learn(struct net_slaac *client, const struct net_ra_msg *msg,
+		     const uint8_t from[16])
+{
+	learn_router(client, msg, from);
+	for (unsigned i = 0; i < msg->n_prefixes; i++) {
+		const struct net_ra_prefix *prefix = &msg->prefixes[i];
+
+		if (prefix->on_link)
+			learn_prefix(client, prefix);
+		/* RFC 4862 5.5.3 d: an identifier has the other 64 bits. */
+		if (prefix->autonomous && prefix->bits == 64)
+			net_slaac_take_prefix(client, prefix);
+	}
+	for (unsigned i = 0; i < msg->n_servers; i++)
+		learn_server(client, &msg->servers[i]);
+}
+
+void net_slaac_expire(struct net_slaac *client)
+{
+	int64_t now_ns = net_here()->now_ns;
+
+	for (unsigned i = 0; i < NET_SLAAC_ROUTERS; i++)
+		if (client->routers[i].until_ns &&
+		    client->routers[i].until_ns <= now_ns)
+			drop_router(client, &client->routers[i],
+				    " reason=expired");
+	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++)
+		if (client->prefixes[i].until_ns <= now_ns)
+			client->prefixes[i].until_ns = 0;
+	for (unsigned i = 0; i < NET_SLAAC_SERVERS; i++)
+		if (client->servers[i].until_ns <= now_ns)
+			client->servers[i].until_ns = 0;
+}
+
+/* ---- what is in use ---- */
+
+static void put_addr(struct net_addr *to, const uint8_t ip[16], uint8_t bits)
+{
+	*to = (struct net_addr){.family = 6, .prefix_len = bits};
+	memcpy(to->ip, ip, 16);
+}
+
+/* Whether the first 64 bits of an address are a prefix on the link. */
+static bool is_on_link(const struct net_slaac *client, const uint8_t ip[16])
+{
+	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++)
+		if (client->prefixes[i].until_ns &&
+		    client->prefixes[i].bits == 64 &&
+		    memcmp(client->prefixes[i].ip, ip, 8) == 0)
+			return true;
+	return false;
+}
+
+/* RFC 5942 4: an address has no network on the link unless a router says so. */
+static void describe_addrs(const struct net_slaac *client,
+			   struct net_slaac_config *out)
+{
+	for (unsigned i = 0; i < NET_SLAAC_ADDRS; i++) {
+		const struct net_slaac_addr *addr = &client->addrs[i];
+		bool has_network = i == 0 || is_on_link(client, addr->ip);
+
+		if (addr->state != NET_SLAAC_USED)
+			continue;
+		put_addr(&out->addrs[out->n_addrs], addr->ip,
+			 has_network ? 64 : 128);
+		out->deprecated[out->n_addrs++] =
+			addr->preferred_ns <= net_here()->now_ns;
+	}
+}
+
+/* Whether a prefix is the network of an address already. */
+static bool has_addr(const struct net_slaac_config *config,
+		     const struct net_slaac_prefix *prefix)
+{
+	for (unsigned i = 0; i < config->n_addrs; i++)
+		if (prefix->bits == 64 &&
+		    memcmp(config->addrs[i].ip, prefix->ip, 8) == 0)
+			return true;
+	return false;
+}
+
+static void describe_routes(const struct net_slaac *client,
+			    struct net_slaac_config *out)
+{
+	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++) {
+		const struct net_slaac_prefix *prefix = &client->prefixes[i];
+
+		if (prefix->until_ns && !has_addr(out, prefix))
+			put_addr(&out->routes[out->n_routes++].to, prefix->ip,
+				 prefix->bits);
+	}
+	/* The first of equal routes counts: RFC 4191 3.2. */
+	for (int preference = 1; preference >= -1; preference--)
+		for (unsigned i = 0; i < NET_SLAAC_ROUTERS; i++) {
+			const struct net_slaac_router *router =
+				&client->routers[i];
+			struct net_slaac_route *route =
+				&out->routes[out->n_routes];
+
+			if (!router->until_ns ||
+			    router->preference != preference)
+				continue;
+			route->to.family = 6;
+			put_addr(&route->via, router->ip, 128);
+			out->n_routes++;
+		}
+}
+
+void net_slaac_describe(const struct net_slaac *client,
+			struct net_slaac_config *out)
+{
+	memset(out, 0, sizeof(*out)); /* configurations are compared */
+	out->link = net_slaac_link(client);
+	describe_addrs(client, out);
+	describe_routes(client, out);
+	for (unsigned i = 0; i < NET_SLAAC_SERVERS; i++)
+		if (client->servers[i].until_ns) {
+			struct net_addr *to = &out->servers[out->n_servers++];
+
+			put_addr(to, client->servers[i].ip, 128);
+			to->port = 53;
+		}
+}
