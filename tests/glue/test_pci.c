@@ -179,7 +179,8 @@ static void test_card_of_uio_is_claimed_by_one_process(void **state)
 	assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
 	assert_int_equal(claim_card(), -EBUSY);
 	assert_non_null(strstr(text, "another process has the card"));
-	list_has("    another process has the card");
+	if (geteuid() == 0) /* users learn first that they may not use it */
+		list_has("    another process has the card");
 	bind_driver(CARD, "vfio-pci"); /* which excludes others itself */
 	assert_int_equal(claim_card(), 0);
 	bind_driver(CARD, "uio_pci_generic");
