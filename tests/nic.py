@@ -214,7 +214,7 @@ def check_life(guest, name):
         links = guest.links()
     states = re.findall(r"^(\d)\S*state +(\S+)", links, re.MULTILINE)
     losses = re.findall(r"carrier_losses +(\d+)", links)
-    lines, _ = guest.ask("grep -cE '^coronet: link.*(down|away)' /run/log")
+    lines, _ = guest.ask("grep -cE '^coronet: link.*(down|removed)' /run/log")
     check((states, losses, int(lines)) == ([("0", "up"), ("1", "down")], ["1", "1"], 2),
           f"{states}, {losses} losses, {lines} lines in the log")
     return "a carrier lost and back, another card pulled out"

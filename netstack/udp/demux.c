@@ -91,7 +91,11 @@ static bool have_same_local(const struct net_udp *a, const struct net_udp *b)
 	       ip_addr_eq(&a->local, &b->local);
 }
 
-/* Of those that share an address and port, one by the hash of the 4-tuple. */
+/*
+ * Of those that share an address and port, one by the hash of the 4-tuple. Its
+ * low bits alone may be the same for a row of ports, so all of them decide
+ * (Knuth's multiplicative hashing).
+ */
 cold static struct net_udp *choose_shared(struct net_udp *first, uint32_t hash)
 {
 	struct net_udp *udp, *chosen = NULL;
@@ -99,7 +103,7 @@ cold static struct net_udp *choose_shared(struct net_udp *first, uint32_t hash)
 
 	for (udp = first; udp; udp = udp->hash_next)
 		n += have_same_local(udp, first);
-	n = n ? hash % n : 0;
+	n = (unsigned)((uint64_t)(hash * UINT32_C(0x9e3779b1)) * n >> 32);
 	for (udp = first; udp; udp = udp->hash_next)
 		if (have_same_local(udp, first) && n-- == 0) {
 			chosen = udp;
