@@ -150,36 +150,19 @@ static void withdraw_lease(struct net_dhcp *client, int err)
 
 static void apply_here(void *arg)
 {
-	net_lease_apply(arg);
-}
+	struct net_lease *lease = arg;
+	struct net_dhcp *client =
+		clients[lease->link]; /* NULL but on shard 0 */
+	int err = net_lease_apply(lease);
 
-static void push_to(struct net_dhcp *client, unsigned shard)
-{
-	struct net_lease *copy = malloc(sizeof(*copy));
-	int err;
-
-	if (!copy)
-		return;
-	*copy = client->lease;
-	if (shard != 0 && net_post(shard, apply_here, copy) < 0) {
-		free(copy);
-		return;
-	}
-	client->posted[shard] = client->turn;
-	err = shard == 0 ? net_lease_apply(copy) : 0;
-	if (err < 0)
+	if (err < 0 && client)
 		withdraw_lease(client, err);
 }
 
-/*
- * Gives the lease to each shard that does not have it. Where there is no
- * memory, or a queue is full, the next tick tries again.
- */
 static void push_lease(struct net_dhcp *client)
 {
-	for (unsigned i = 0; i < net_here()->n_shards; i++)
-		if (client->posted[i] != client->turn)
-			push_to(client, i);
+	net_share_config(&client->lease, sizeof(client->lease), &client->turn,
+			 client->posted, apply_here);
 }
 
 static void publish_lease(struct net_dhcp *client)
@@ -638,15 +621,12 @@ int net_dhcp_open(const struct net_opts *opts)
 {
 	int err = 0;
 
-	for (unsigned i = 0; i < opts->n_addrs && err == 0; i++) {
-		unsigned link = opts->addr_links[i];
-
-		if (!net_addr_is_dhcp(&opts->addrs[i]))
-			continue;
-		net_dhcp_links |= (uint8_t)(1u << link);
-		if (net_here()->shard == 0 && !clients[link])
-			err = open_client(link, opts);
-	}
+	net_dhcp_links = net_leased_links(opts, net_addr_is_dhcp);
+	if (net_here()->shard != 0)
+		return 0;
+	for (unsigned i = 0; i < opts->n_links && err == 0; i++)
+		if (net_dhcp_links >> i & 1)
+			err = open_client(i, opts);
 	return err;
 }
 

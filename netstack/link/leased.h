@@ -24,6 +24,19 @@ static inline bool net_addr_is_auto(const struct net_addr *addr)
 	return addr->family == 6 && net_addr_is_leased(addr);
 }
 
+/* The links that have entries of a kind: a bit each. */
+static inline uint8_t
+net_leased_links(const struct net_opts *opts,
+		 bool (*is_kind)(const struct net_addr *addr))
+{
+	unsigned links = 0;
+
+	for (unsigned i = 0; i < opts->n_addrs; i++)
+		if (is_kind(&opts->addrs[i]))
+			links |= 1u << opts->addr_links[i];
+	return (uint8_t)links;
+}
+
 /* ---- dhcp.c ---- */
 /*
  * On shard 0: whether an address of a link is leased now. *left_s: for how many

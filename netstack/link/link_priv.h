@@ -215,6 +215,17 @@ void net_exception_close(void);
 bool net_exception_input(struct net_port *port, const struct glue_frame *frame);
 /* ---- share.c ---- */
 /*
+ * On shard 0: gives a copy of a configuration (size bytes) to each shard that
+ * does not have its version *turn yet, as posted[] notes. apply runs on the
+ * shard and owns the copy, which is malloc(3)'s; on shard 0 it runs at once,
+ * and may change *config and *turn. Without memory, or with a full queue, a
+ * shard gets nothing: the next call tries again.
+ */
+void net_share_config(const void *config, size_t size, const uint8_t *turn,
+		      uint8_t posted[NET_MAX_SHARDS],
+		      void (*apply)(void *copy));
+
+/*
  * On shard 0: passes news of a neighbour to the other shards, before lwIP sees
  * the frame.
  */

@@ -1,5 +1,5 @@
 /*
- * Neighbours for every shard.
+ * Neighbours, and configurations of links, for every shard.
  *
  * Frames that belong to no flow go to shard 0, which alone answers for the
  * program's addresses. Replies to requests of other shards arrive there as
@@ -114,4 +114,33 @@ void net_neighbour_share(const struct net_port *port,
 	memcpy(shared.data, frame->data, shared.len);
 	for (unsigned i = 1; i < stack->n_shards; i++)
 		share_with(i, &shared);
+}
+
+/* ---- configurations ---- */
+
+static void share_config_with(unsigned shard, const void *config, size_t size,
+			      uint8_t *turn_posted, uint8_t turn,
+			      void (*apply)(void *copy))
+{
+	void *copy = malloc(size);
+
+	if (!copy)
+		return;
+	memcpy(copy, config, size);
+	if (shard != 0 && net_post(shard, apply, copy) < 0) {
+		free(copy);
+		return;
+	}
+	*turn_posted = turn;
+	if (shard == 0)
+		apply(copy);
+}
+
+void net_share_config(const void *config, size_t size, const uint8_t *turn,
+		      uint8_t posted[NET_MAX_SHARDS], void (*apply)(void *copy))
+{
+	for (unsigned i = 0; i < net_here()->n_shards; i++)
+		if (posted[i] != *turn)
+			share_config_with(i, config, size, &posted[i], *turn,
+					  apply);
 }

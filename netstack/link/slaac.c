@@ -58,32 +58,17 @@ const char *net_slaac_format(const uint8_t ip[16], char text[NET_ADDR_TEXT_MAX])
 
 static void apply_here(void *arg)
 {
-	net_slaac_apply(arg);
-}
+	struct net_slaac_config *config = arg;
+	struct net_slaac *client = clients[config->link];
+	unsigned failed = net_slaac_apply(config);
 
-static void push_to(struct net_slaac *client, unsigned shard)
-{
-	struct net_slaac_config *copy = malloc(sizeof(*copy));
-	unsigned failed;
-
-	if (!copy)
+	if (!client) /* on other shards than 0 */
 		return;
-	*copy = client->config;
-	if (shard != 0 && net_post(shard, apply_here, copy) < 0) {
-		free(copy);
-		return;
-	}
-	client->posted[shard] = client->turn;
-	failed = shard == 0 ? net_slaac_apply(copy) : 0;
 	for (unsigned i = 0; i < NET_SLAAC_ADDRS; i++)
 		if (failed >> i & 1)
 			net_slaac_refuse(client, &client->config.addrs[i]);
 }
 
-/*
- * Gives the configuration to each shard that does not have it. Where there is
- * no memory, or a queue is full, the next tick tries again.
- */
 static void publish(struct net_slaac *client)
 {
 	struct net_slaac_config now;
@@ -93,9 +78,8 @@ static void publish(struct net_slaac *client)
 		client->config = now;
 		client->turn++;
 	}
-	for (unsigned i = 0; i < net_here()->n_shards; i++)
-		if (client->posted[i] != client->turn)
-			push_to(client, i);
+	net_share_config(&client->config, sizeof(client->config), &client->turn,
+			 client->posted, apply_here);
 }
 
 /* ---- solicitations ---- */
@@ -248,15 +232,12 @@ int net_slaac_open(const struct net_opts *opts)
 {
 	int err = 0;
 
-	for (unsigned i = 0; i < opts->n_addrs && err == 0; i++) {
-		unsigned link = opts->addr_links[i];
-
-		if (!net_addr_is_auto(&opts->addrs[i]))
-			continue;
-		net_slaac_links |= (uint8_t)(1u << link);
-		if (net_here()->shard == 0 && !clients[link])
-			err = open_client(link, opts);
-	}
+	net_slaac_links = net_leased_links(opts, net_addr_is_auto);
+	if (net_here()->shard != 0)
+		return 0;
+	for (unsigned i = 0; i < opts->n_links && err == 0; i++)
+		if (net_slaac_links >> i & 1)
+			err = open_client(i, opts);
 	return err;
 }
 

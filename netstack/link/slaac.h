@@ -42,20 +42,12 @@ struct net_slaac_addr {
 	int64_t preferred_ns, valid_ns; /* until then */
 };
 
-/* What routers have advertised; until_ns 0: the entry is free. */
-struct net_slaac_prefix {
+/* A prefix, a router (link-local) or a name server that was advertised. */
+struct net_slaac_entry {
 	uint8_t ip[16];
-	uint8_t bits;
-	int64_t until_ns;
-};
-struct net_slaac_router {
-	uint8_t ip[16]; /* link-local */
-	int8_t preference;
-	int64_t until_ns;
-};
-struct net_slaac_server {
-	uint8_t ip[16];
-	int64_t until_ns;
+	uint8_t bits;	   /* of the prefix; 128: an address */
+	int8_t preference; /* of the router */
+	int64_t until_ns;  /* 0: the entry is free */
 };
 
 /* A network behind a router. */
@@ -79,9 +71,9 @@ struct net_slaac {
 	struct net_port *port;
 	uint8_t secret[NET_SLAAC_SECRET];
 	struct net_slaac_addr addrs[NET_SLAAC_ADDRS]; /* [0]: link-local */
-	struct net_slaac_prefix prefixes[NET_SLAAC_PREFIXES];
-	struct net_slaac_router routers[NET_SLAAC_ROUTERS];
-	struct net_slaac_server servers[NET_SLAAC_SERVERS];
+	struct net_slaac_entry prefixes[NET_SLAAC_PREFIXES];
+	struct net_slaac_entry routers[NET_SLAAC_ROUTERS];
+	struct net_slaac_entry servers[NET_SLAAC_SERVERS];
 	int64_t ask_ns;	     /* the next solicitation; CORO_FOREVER: none */
 	int64_t ask_wait_ns; /* behind the last one; 0: the first is due */
 	bool no_carrier;     /* as last seen */

@@ -8,6 +8,46 @@
 
 #include <string.h>
 
+/* ---- lists ---- */
+
+/* The entry of a prefix or address, or a free one; NULL: the list is full. */
+static struct net_slaac_entry *find_entry(struct net_slaac_entry *list,
+					  unsigned n, const uint8_t ip[16],
+					  uint8_t bits)
+{
+	struct net_slaac_entry *unused = NULL;
+
+	for (unsigned i = 0; i < n; i++)
+		if (!list[i].until_ns)
+			unused = unused ? unused : &list[i];
+		else if (list[i].bits == bits &&
+			 memcmp(list[i].ip, ip, 16) == 0)
+			return &list[i];
+	return unused;
+}
+
+/* Adds an entry, renews it, or ends it if its lifetime is 0. */
+static void learn_entry(struct net_slaac_entry *list, unsigned n,
+			const uint8_t ip[16], uint8_t bits, uint32_t lifetime_s)
+{
+	struct net_slaac_entry *entry = find_entry(list, n, ip, bits);
+
+	if (!entry) {
+		net_here()->stats.rx_refused++;
+		return;
+	}
+	memcpy(entry->ip, ip, 16);
+	entry->bits = bits;
+	entry->until_ns = lifetime_s ? net_slaac_end_ns(lifetime_s) : 0;
+}
+
+static void expire_entries(struct net_slaac_entry *list, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		if (list[i].until_ns <= net_here()->now_ns)
+			list[i].until_ns = 0;
+}
+
 /* ---- routers ---- */
 
 static void log_router(const struct net_slaac *client, const uint8_t ip[16],
@@ -21,34 +61,18 @@ static void log_router(const struct net_slaac *client, const uint8_t ip[16],
 		   reason);
 }
 
-/* The router's entry, or a free one; NULL: the list is full. */
-static struct net_slaac_router *find_router(struct net_slaac *client,
-					    const uint8_t ip[16])
-{
-	struct net_slaac_router *unused = NULL;
-
-	for (unsigned i = 0; i < NET_SLAAC_ROUTERS; i++) {
-		struct net_slaac_router *router = &client->routers[i];
-
-		if (!router->until_ns)
-			unused = unused ? unused : router;
-		else if (memcmp(router->ip, ip, 16) == 0)
-			return router;
-	}
-	return unused;
-}
-
 static void drop_router(const struct net_slaac *client,
-			struct net_slaac_router *router, const char *reason)
+			struct net_slaac_entry *router, const char *reason)
 {
 	log_router(client, router->ip, "router-lost", reason);
-	*router = (struct net_slaac_router){0};
+	*router = (struct net_slaac_entry){0};
 }
 
 static void learn_router(struct net_slaac *client, const struct net_ra_msg *msg,
 			 const uint8_t from[16])
 {
-	struct net_slaac_router *router = find_router(client, from);
+	struct net_slaac_entry *router =
+		find_entry(client->routers, NET_SLAAC_ROUTERS, from, 128);
 
 	if (!router || (!router->until_ns && !msg->router_s)) {
 		net_here()->stats.rx_refused += !router && msg->router_s;
@@ -61,9 +85,9 @@ static void learn_router(struct net_slaac *client, const struct net_ra_msg *msg,
 	if (!router->until_ns)
 		log_router(client, from, "router", "");
 	memcpy(router->ip, from, 16);
+	router->bits = 128;
 	router->preference = msg->preference;
-	router->until_ns =
-		net_here()->now_ns + msg->router_s * INT64_C(1000000000);
+	router->until_ns = net_slaac_end_ns(msg->router_s);
 }
 
 bool net_slaac_has_router(const struct net_slaac *client)
@@ -74,57 +98,7 @@ bool net_slaac_has_router(const struct net_slaac *client)
 	return false;
 }
 
-/* ---- prefixes and name servers ---- */
-
-static void learn_prefix(struct net_slaac *client,
-			 const struct net_ra_prefix *prefix)
-{
-	struct net_slaac_prefix *found = NULL;
-
-	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++) {
-		struct net_slaac_prefix *entry = &client->prefixes[i];
-
-		if (!entry->until_ns) {
-			found = found ? found : entry;
-		} else if (entry->bits == prefix->bits &&
-			   memcmp(entry->ip, prefix->ip, 16) == 0) {
-			found = entry;
-			break;
-		}
-	}
-	if (!found) {
-		net_here()->stats.rx_refused++;
-		return;
-	}
-	memcpy(found->ip, prefix->ip, 16);
-	found->bits = prefix->bits;
-	found->until_ns =
-		prefix->valid_s ? net_slaac_end_ns(prefix->valid_s) : 0;
-}
-
-static void learn_server(struct net_slaac *client,
-			 const struct net_ra_server *server)
-{
-	struct net_slaac_server *found = NULL;
-
-	for (unsigned i = 0; i < NET_SLAAC_SERVERS; i++) {
-		struct net_slaac_server *entry = &client->servers[i];
-
-		if (!entry->until_ns) {
-			found = found ? found : entry;
-		} else if (memcmp(entry->ip, server->ip, 16) == 0) {
-			found = entry;
-			break;
-		}
-	}
-	if (!found) {
-		net_here()->stats.rx_refused++;
-		return;
-	}
-	memcpy(found->ip, server->ip, 16);
-	found->until_ns =
-		server->lifetime_s ? net_slaac_end_ns(server->lifetime_s) : 0;
-}
+/* ---- advertisements ---- */
 
 void net_slaac_learn(struct net_slaac *client, const struct net_ra_msg *msg,
 		     const uint8_t from[16])
@@ -134,13 +108,16 @@ void net_slaac_learn(struct net_slaac *client, const struct net_ra_msg *msg,
 		const struct net_ra_prefix *prefix = &msg->prefixes[i];
 
 		if (prefix->on_link)
-			learn_prefix(client, prefix);
+			learn_entry(client->prefixes, NET_SLAAC_PREFIXES,
+				    prefix->ip, prefix->bits, prefix->valid_s);
 		/* RFC 4862 5.5.3 d: an identifier has the other 64 bits. */
 		if (prefix->autonomous && prefix->bits == 64)
 			net_slaac_take_prefix(client, prefix);
 	}
 	for (unsigned i = 0; i < msg->n_servers; i++)
-		learn_server(client, &msg->servers[i]);
+		learn_entry(client->servers, NET_SLAAC_SERVERS,
+			    msg->servers[i].ip, 128,
+			    msg->servers[i].lifetime_s);
 }
 
 void net_slaac_expire(struct net_slaac *client)
@@ -152,12 +129,8 @@ void net_slaac_expire(struct net_slaac *client)
 		    client->routers[i].until_ns <= now_ns)
 			drop_router(client, &client->routers[i],
 				    " reason=expired");
-	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++)
-		if (client->prefixes[i].until_ns <= now_ns)
-			client->prefixes[i].until_ns = 0;
-	for (unsigned i = 0; i < NET_SLAAC_SERVERS; i++)
-		if (client->servers[i].until_ns <= now_ns)
-			client->servers[i].until_ns = 0;
+	expire_entries(client->prefixes, NET_SLAAC_PREFIXES);
+	expire_entries(client->servers, NET_SLAAC_SERVERS);
 }
 
 /* ---- what is in use ---- */
@@ -198,7 +171,7 @@ static void describe_addrs(const struct net_slaac *client,
 
 /* Whether a prefix is the network of an address already. */
 static bool has_addr(const struct net_slaac_config *config,
-		     const struct net_slaac_prefix *prefix)
+		     const struct net_slaac_entry *prefix)
 {
 	for (unsigned i = 0; i < config->n_addrs; i++)
 		if (prefix->bits == 64 &&
@@ -211,7 +184,7 @@ static void describe_routes(const struct net_slaac *client,
 			    struct net_slaac_config *out)
 {
 	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++) {
-		const struct net_slaac_prefix *prefix = &client->prefixes[i];
+		const struct net_slaac_entry *prefix = &client->prefixes[i];
 
 		if (prefix->until_ns && !has_addr(out, prefix))
 			put_addr(&out->routes[out->n_routes++].to, prefix->ip,
@@ -220,7 +193,7 @@ static void describe_routes(const struct net_slaac *client,
 	/* The first of equal routes counts: RFC 4191 3.2. */
 	for (int preference = 1; preference >= -1; preference--)
 		for (unsigned i = 0; i < NET_SLAAC_ROUTERS; i++) {
-			const struct net_slaac_router *router =
+			const struct net_slaac_entry *router =
 				&client->routers[i];
 			struct net_slaac_route *route =
 				&out->routes[out->n_routes];

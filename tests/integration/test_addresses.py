@@ -15,6 +15,7 @@ import subprocess
 import threading
 
 from harness import WAIT_MAX_S, check, command, eventually, main
+from leases import check_echo_on
 
 MOVED = {"IPv4": "10.9.0.7/16", "IPv6": "fd00:9::7/64"}
 KERNELS = {"IPv4": "10.9.1.1/16", "IPv6": "fd00:9::2/64"}
@@ -69,16 +70,6 @@ def connect(address):
     return sock
 
 
-def echoes(sock, text):
-    sock.sendall(text)
-    got = b""
-    while len(got) < len(text):
-        part = sock.recv(100)
-        check(part, "the connection ended")
-        got += part
-    check(got == text, f"sent {text}, received {got}")
-
-
 def lost(sock):
     """Whether segments of a connection are not acknowledged (SIOCOUTQ counts bytes)."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
@@ -92,18 +83,18 @@ def moving(env, number, family):
         check(address not in echo.states(), "it has the address already")
         echo.ctl("addr", "add", address, "dev", "1")
         with connect(address) as sock:
-            echoes(sock, b"before")
+            check_echo_on(sock, b"before")
             echo.ctl("addr", "del", address)
             check(address not in echo.states(), f"it still has {address}")
             sock.sendall(b"meanwhile")
             eventually(lambda: lost(sock), WAIT_MAX_S, "the bytes were acknowledged")
-            echoes(other, b"of another address")
+            check_echo_on(other, b"of another address")
             echo.ctl("addr", "add", address)
             got = b""
             while len(got) < 9:
                 got += sock.recv(100)
             check(got == b"meanwhile", f"received {got}")
-            echoes(sock, b"after")
+            check_echo_on(sock, b"after")
         conflicts = echo.ctl("addr")
         check("duplicate" not in conflicts, conflicts)
 
@@ -115,7 +106,7 @@ def duplicate(env, number, family):
         eventually(lambda: echo.states().get(KERNELS[family]) == "duplicate", WAIT_MAX_S,
                    lambda: f"no conflict: {echo.states()}")
         with connect(STAYS[family]) as sock:
-            echoes(sock, b"goes on")
+            check_echo_on(sock, b"goes on")
         echo.ctl("addr", "del", KERNELS[family])
         check(KERNELS[family] not in echo.states(), "it is still listed")
 
@@ -178,7 +169,7 @@ def routed(env, number, family):
                       "--control", control]):
         give_addresses(tap)
         with connect(STAYS[family]) as sock:
-            echoes(sock, b"far")
+            check_echo_on(sock, b"far")
         check(server.peers == {source}, f"connections come from {server.peers}")
         routes = json.loads(command(env.app("coronet-ctl"), "--control", control, "--json",
                                     "routes"))

@@ -5,96 +5,44 @@ Usage: test_auto.py BUILD_DIR
 How lifetimes end is tested in tests/net, since dnsmasq advertises none of less than two minutes.
 """
 
-import contextlib
 import functools
 import ipaddress
-import json
 import re
-import shutil
 import socket
-import subprocess
 
-from harness import Skip, WAIT_MAX_S, check, command, eventually, main
+import leases
+from harness import WAIT_MAX_S, check, command, eventually, main
+from leases import LEASED, LeasedEcho, check_echo
 
-PORT = 7777
 PREFIX = "fd77::/64"
 ROUTER = "fd77::1"
-LEASED = "10.9.0.40"
 
 
-@contextlib.contextmanager
-def router(env, tap, *more):
-    """A router on the TAP's side of the kernel, which advertises one prefix and leases."""
-    if not shutil.which("dnsmasq"):
-        raise Skip("dnsmasq is not installed")
-    command("ip", "addr", "add", f"{ROUTER}/64", "dev", tap, "nodad")
-    command("ip", "addr", "add", "10.9.0.1/16", "dev", tap)
-    command("ip", "link", "set", tap, "up")
-    process = env.start(
-        ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--port=0",
-         f"--interface={tap}", "--bind-interfaces", "--no-ping", "--log-dhcp", "--enable-ra",
-         "--dhcp-range=fd77::,ra-only,64,7200", f"--ra-param={tap},4,1800",
-         f"--dhcp-range={LEASED},{LEASED},255.255.0.0,120",
-         f"--dhcp-leasefile={env.scratch / (tap + '.leases')}", "--user=root", *more])
-    try:
-        yield process
-    finally:
-        process.kill()
+def router(env, tap):
+    """A router that advertises one prefix, and leases an IPv4 address."""
+    return leases.dnsmasq(env, tap, [f"{ROUTER}/64", "10.9.0.1/16"], "--enable-ra",
+                          "--dhcp-range=fd77::,ra-only,64,7200", f"--ra-param={tap},4,1800")
 
 
-class Echo:
-    """coronet-echo on a TAP, with --addr auto alone."""
-
+class Echo(LeasedEcho):
     def __init__(self, env, number, *more):
-        self.env = env
-        self.tap = f"au{number}"
-        self.socket = env.scratch / f"control{number}"
-        self.log = env.scratch / f"log{number}"
-        self.argv = [env.app("coronet-echo"), "--link", f"tap:{self.tap}", "--addr", "auto",
-                     "--port", PORT, "--poll", "adaptive",
-                     "--control", self.socket, "--log-level", "coronet.link=info",
-                     "--log-to", self.log, *more]
-
-    def ctl(self, *words):
-        done = subprocess.run(
-            [self.env.app("coronet-ctl"), "--control", self.socket, "--json", *words],
-            check=False, capture_output=True, text=True)
-        check(done.returncode == 0, f"coronet-ctl {words}: {done.stderr}")
-        return json.loads(done.stdout)
-
-    def rows(self, state=None):
-        return {row["address"]: row for row in self.ctl("addr")
-                if state in (None, row["state"])}
-
-    def routes(self):
-        return {row["to"]: row.get("via") for row in self.ctl("routes")}
+        super().__init__(env, "auto", number, *more)
 
     def find(self, network, state="preferred"):
         """Returns the address in a network that has this state, with its prefix; or None."""
-        for text in self.rows(state):
+        for text in self.addresses(state):
             if ipaddress.ip_interface(text).ip in ipaddress.ip_network(network):
                 return text
         return None
 
     def await_address(self, process, network=PREFIX, state="preferred"):
         eventually(lambda: self.find(network, state), WAIT_MAX_S,
-                   lambda: f"no address: {self.rows()}, {process.output('stderr')}")
+                   lambda: f"no address: {self.addresses()}, {process.output('stderr')}")
         return self.find(network, state)
 
 
 def host(address):
     return address.split("/")[0]
-
-
-def echoes(address, text):
-    with socket.create_connection((host(address), PORT), timeout=WAIT_MAX_S) as sock:
-        sock.sendall(text)
-        got = b""
-        while len(got) < len(text):
-            part = sock.recv(100)
-            check(part, "the connection ended")
-            got += part
-    check(got == text, f"sent {text}, received {got}")
 
 
 def formed(env, number):
@@ -103,27 +51,20 @@ def formed(env, number):
     with env.running(echo.argv), router(env, echo.tap) as process:
         address = echo.await_address(process)
         check(address.endswith("/64") and "ff:fe" not in address, address)
-        check(re.match(r"\d{4}-", echo.rows()[address]["leased_until"]), echo.rows())
-        check(echo.find("fe80::/64"), f"no link-local address: {echo.rows()}")
+        check(re.match(r"\d{4}-", echo.addresses()[address]["leased_until"]), echo.addresses())
+        check(echo.find("fe80::/64"), f"no link-local address: {echo.addresses()}")
         gateway = echo.routes().get("::/0", "")
         check(gateway.startswith("fe80::"), echo.routes())
-        echoes(address, b"formed")
-        done = subprocess.run(
-            [env.app("coronet-ctl"), "--control", echo.socket, "addr", "del", address],
-            check=False, capture_output=True, text=True)
-        check(done.returncode != 0 and "formed by --addr auto" in done.stderr, done.stderr)
-        check(echo.find(PREFIX), echo.rows())
+        check_echo(host(address), b"formed")
+        echo.check_kept(address, "formed by --addr auto")
 
 
 def sharded(env, number):
-    """Every shard has the addresses: the ports of the connections choose one of them."""
+    """Every shard has the addresses."""
     echo = Echo(env, number, "--shards", 2)
     with env.running(echo.argv), router(env, echo.tap) as process:
         address = echo.await_address(process)
-        for i in range(16):
-            echoes(address, f"connection {i}".encode())
-        taken = [row["accepted"] for row in echo.ctl("shards")]
-        check(len(taken) == 2 and all(taken), f"connections of the shards: {taken}")
+        echo.check_shards(host(address))
 
 
 def restarted(env, number):
@@ -134,25 +75,25 @@ def restarted(env, number):
         file = env.scratch / "slaac.secret"
         check(file.stat().st_mode & 0o777 == 0o600, oct(file.stat().st_mode))
     with env.running(echo.argv), router(env, echo.tap) as process:
-        check(echo.await_address(process) == address, f"{address}: {echo.rows()}")
+        check(echo.await_address(process) == address, f"{address}: {echo.addresses()}")
     with env.running(echo.argv):
         command("ip", "addr", "add", f"{host(address)}/64", "dev", echo.tap, "nodad")
         with router(env, echo.tap) as process:
             other = echo.await_address(process)
-            check(other != address, f"{address} is the kernel's: {echo.rows()}")
+            check(other != address, f"{address} is the kernel's: {echo.addresses()}")
             log = echo.log.read_text()
             check(re.search(f"event=duplicate link=1 address={host(address)} mac=", log), log)
-            echoes(other, b"another one")
+            check_echo(host(other), b"another one")
 
 
 def both(env, number):
     """DHCP and SLAAC on one link."""
     echo = Echo(env, number, "--addr", "dhcp")
     with env.running(echo.argv), router(env, echo.tap) as process:
-        echoes(echo.await_address(process), b"of IPv6")
-        eventually(lambda: f"{LEASED}/16" in echo.rows(), WAIT_MAX_S,
-                   lambda: f"no lease: {echo.rows()}, {process.output('stderr')}")
-        echoes(LEASED, b"of IPv4")
+        check_echo(host(echo.await_address(process)), b"of IPv6")
+        eventually(lambda: f"{LEASED}/16" in echo.addresses(), WAIT_MAX_S,
+                   lambda: f"no lease: {echo.addresses()}, {process.output('stderr')}")
+        check_echo(LEASED, b"of IPv4")
 
 
 def withdrawn(env, number):

@@ -5,22 +5,8 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "netstack/link/link.h"
 #include "tests/net/dhcp_bytes.h"
-#include "tests/net/fake_glue.h"
-#include "tests/net/frames.h"
-#include "tests/net/peer.h"
-
-#define NS_PER_S INT64_C(1000000000)
-
-static const uint8_t other_mac[6] = {2, 0, 0, 0, 0, 9};
+#include "tests/net/leases.h"
 
 /* ---- what the client sends ---- */
 
@@ -185,17 +171,10 @@ static void receive_reply(struct reply r)
 
 /* ---- the stack ---- */
 
-static struct net_opts opts;
-
 static void init_opts(void)
 {
-	fake_now_ns = NS_PER_S;
+	init_lease_opts(4);
 	n_sent = 0;
-	peer_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	opts.addrs[opts.n_addrs++] = (struct net_addr){.family = 4};
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
 }
 
 static int setup(void **state)
@@ -204,41 +183,12 @@ static int setup(void **state)
 	return net_stack_open(&opts, &stack);
 }
 
-static int teardown(void **state)
-{
-	fake_no_carrier = false;
-	return peer_teardown(state);
-}
-
 static bool stack_has(const char *text)
 {
 	struct net_addr addr;
 
 	net_addr_parse(text, 0, &addr);
 	return net_is_local(stack, &addr);
-}
-
-/* The neighbour of a destination, "" without a route. */
-static const char *hop_of(const char *text)
-{
-	static char out[NET_ADDR_TEXT_MAX];
-	struct net_addr addr;
-	struct net_hop hop;
-	ip_addr_t ip;
-
-	net_addr_parse(text, 0, &addr);
-	net_addr_to_lwip(&addr, &ip);
-	out[0] = '\0';
-	if (net_route_find(NULL, &ip, &hop) == 0) {
-		net_addr_from_lwip(&hop.ip, 0, &addr);
-		net_ip_format(&addr, out);
-	}
-	return out;
-}
-
-static unsigned refused(void)
-{
-	return (unsigned)net_here()->stats.rx_refused;
 }
 
 static void bind_lease(uint32_t lease_s, const char *more, unsigned more_len)

@@ -5,24 +5,10 @@
  */
 #pragma once
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #include "netstack/link/leased.h"
-#include "netstack/link/link.h"
-#include "tests/net/fake_glue.h"
-#include "tests/net/frames.h"
-#include "tests/net/peer.h"
+#include "tests/net/leases.h"
 #include "tests/net/ra_bytes.h"
 
-#define NS_PER_S INT64_C(1000000000)
-
-static const uint8_t other_mac[6] = {2, 0, 0, 0, 0, 9};
 static const uint8_t none6[16];
 static const uint8_t all_nodes[16] = {0xff, 2, [15] = 1};
 static const uint8_t router1[16] = {0xfe, 0x80, [15] = 1};
@@ -198,29 +184,16 @@ static void solicit(const uint8_t src[16], const uint8_t target[16],
 
 /* ---- the stack ---- */
 
-static struct net_opts opts;
-
 static void init_opts(void)
 {
-	fake_now_ns = NS_PER_S;
+	init_lease_opts(6);
 	memset(&heard, 0, sizeof(heard));
-	peer_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	opts.addrs[opts.n_addrs++] = (struct net_addr){.family = 6};
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
 }
 
 static int setup(void **state)
 {
 	init_opts();
 	return net_stack_open(&opts, &stack);
-}
-
-static int teardown(void **state)
-{
-	fake_no_carrier = false;
-	return peer_teardown(state);
 }
 
 /* The stack's active address in a /64, or NULL. */
@@ -249,37 +222,6 @@ static int64_t seconds_left(const struct net_ifaddr *addr)
 	assert_non_null(addr);
 	assert_true(net_slaac_lease_of(net_here()->ports, &addr->ip, &left_s));
 	return left_s;
-}
-
-static ip_addr_t ip_of(const char *text)
-{
-	struct net_addr addr;
-	ip_addr_t ip;
-
-	assert_int_equal(net_addr_parse(text, 0, &addr), 0);
-	net_addr_to_lwip(&addr, &ip);
-	return ip;
-}
-
-/* The neighbour of a destination, "" without a route. */
-static const char *hop_of(const char *text)
-{
-	static char out[NET_ADDR_TEXT_MAX];
-	ip_addr_t ip = ip_of(text);
-	struct net_addr addr;
-	struct net_hop hop;
-
-	out[0] = '\0';
-	if (net_route_find(NULL, &ip, &hop) == 0) {
-		net_addr_from_lwip(&hop.ip, 0, &addr);
-		net_ip_format(&addr, out);
-	}
-	return out;
-}
-
-static unsigned refused(void)
-{
-	return (unsigned)net_here()->stats.rx_refused;
 }
 
 /* Passes until the link-local address is in use and routers are solicited. */

@@ -14,16 +14,14 @@
 #include "netstack/conn/conn.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
+#include "tests/net/short_memory.h"
 
 #define MIB	   (UINT64_C(1) << 20)
 #define NEAR_WRAP  0xffffff00u
-#define BALLAST	   4096u
 #define PEERS	   600u
 #define FLOOR	   8192u
 #define GREEDY_LEN (300 * 1024)
 
-static void *ballast[BALLAST];
-static unsigned n_ballast;
 static bool go;
 
 static int listen_many(void **state)
@@ -46,13 +44,6 @@ static uint64_t taken_bytes(void)
 	return net_mem_bytes() + net_budget_elsewhere();
 }
 
-static void take_ballast(void)
-{
-	assert_in_range(n_ballast, 0, BALLAST - 1);
-	ballast[n_ballast] = net_mem_malloc(65000);
-	assert_non_null(ballast[n_ballast++]);
-}
-
 static uint64_t eighths_of_all(unsigned n)
 {
 	struct net_stats stats;
@@ -73,12 +64,6 @@ static void fill_up(void)
 {
 	while (!net_here()->memory_full)
 		take_ballast();
-}
-
-static void unload(void)
-{
-	while (n_ballast)
-		net_mem_free(ballast[--n_ballast]);
 }
 
 static void forget_sent(void)
@@ -214,7 +199,7 @@ static void test_send_buffer_shrinks_with_the_free_memory(void **state)
 	fill_to(7);
 	run_ms(2);
 	assert_int_equal(net_here()->snd_max, FLOOR);
-	unload();
+	free_ballast();
 	run_ms(2);
 	assert_int_equal(net_here()->snd_max, whole);
 }
@@ -330,7 +315,7 @@ static void test_windows_shrink_without_moving_the_edge_back(void **state)
 	}
 	/* All is read, but the window stays at its share. */
 	assert_in_range(window, 1000, FLOOR);
-	unload();
+	free_ballast();
 	for (unsigned i = 0; i < 30 && window < 60000; i++) {
 		send_some(&peer, 1);
 		may_read = 100000;
@@ -436,7 +421,7 @@ static void test_largest_connection_is_reset_and_the_others_live(void **state)
 	assert_true(rst || (peer_next(&s) && (s.flags & PEER_RST)));
 	assert_int_equal(stack->stats.memory_resets, 1);
 	assert_int_equal(net_here()->n_conns, 10);
-	unload();
+	free_ballast();
 	run_ms(5);
 	peer_send(&modest[3], PEER_ACK, "again", 5);
 	expect(&s, PEER_ACK | PEER_PSH, ANY, modest[3].snd, 5);
@@ -509,7 +494,7 @@ static void test_many_small_connections_are_reset_for_room(void **state)
 	run_ms(50);
 	assert_true(stack->stats.memory_resets > 0);
 	go = true;
-	unload();
+	free_ballast();
 }
 
 static void *park_reader(void *arg)
@@ -539,7 +524,7 @@ static void test_memory_of_many_coroutines_is_returned(void **state)
 	/* The coroutines' memory stays allocated: others share the rest. */
 	while (net_here()->snd_max == TCP_SND_BUF)
 		take_ballast();
-	unload();
+	free_ballast();
 }
 
 static void test_no_connection_is_accepted_without_memory(void **state)
@@ -553,7 +538,7 @@ static void test_no_connection_is_accepted_without_memory(void **state)
 	peer_send(&peer, PEER_SYN, NULL, 0);
 	peer_expect_nothing();
 	assert_int_equal(stack->stats.memory_refused, 1);
-	unload();
+	free_ballast();
 	run_ms(2);
 	expect_echo(2000);
 }
@@ -657,7 +642,7 @@ static void test_large_scale_leaves_a_window_when_memory_is_short(void **state)
 			if ((int32_t)(s.ack + (s.wnd << 14) - edge) > 0)
 				edge = s.ack + (s.wnd << 14);
 	}
-	unload();
+	free_ballast();
 	assert_true(idle_ms < 10000);
 }
 

@@ -129,10 +129,8 @@ struct net_opts {
 	/* For each link: "tap:NAME[,key=value...]", the kernel interface that
 	   gets the frames that are not for the stack; or NULL. */
 	const char *exceptions[NET_MAX_LINKS];
-	/* With prefix_len; 0: the address of DHCP or, with family 6, those of
-	   SLAAC. */
-	struct net_addr addrs[NET_MAX_ADDRS];
-	uint8_t addr_links[NET_MAX_ADDRS]; /* index of the link it is on */
+	struct net_addr addrs[NET_MAX_ADDRS]; /* prefix_len 0: DHCP, SLAAC */
+	uint8_t addr_links[NET_MAX_ADDRS];    /* index of the link it is on */
 	unsigned n_addrs;
 	/* The longest prefix decides, among equal ones the first. */
 	struct net_route_opts routes[NET_MAX_ROUTES];
@@ -143,9 +141,8 @@ struct net_opts {
 	   none: those of leases, or else of resolv.conf(5). */
 	struct net_addr resolvers[NET_MAX_RESOLVERS];
 	unsigned n_resolvers;
-	/* Where addresses of DHCP and the secret of SLAAC are kept for the
-	   next start: a directory; NULL: $STATE_DIRECTORY, if set; "off":
-	   nowhere. */
+	/* A directory that keeps DHCP's addresses and SLAAC's secret for the
+	   next start; NULL: $STATE_DIRECTORY, if set; "off": none. */
 	const char *lease_dir;
 	unsigned mtu; /* bytes, 576 to 9000 */
 	/* One shard is pinned to each of these CPUs; empty: no shard is. */
