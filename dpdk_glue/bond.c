@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <linux/if.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -30,6 +31,7 @@
 #if RTE_VERSION < RTE_VERSION_NUM(23, 11, 0, 0)
 #define rte_eth_bond_member_add	   rte_eth_bond_slave_add
 #define rte_eth_bond_member_remove rte_eth_bond_slave_remove
+#define rte_eth_bond_members_get   rte_eth_bond_slaves_get
 #endif
 
 #define ANNOUNCE_LOOKS 31 /* an address is announced for 1.6 s */
@@ -365,6 +367,41 @@ void glue_bond_stop(struct glue_device *device)
 			rte_dev_event_callback_unregister(member->link.name,
 							  on_event, member);
 		rte_eal_alarm_cancel(give_up, member);
+	}
+}
+
+static void post(void *done)
+{
+	sem_post(done);
+}
+
+/* A timer of net_bonding may be reading the members' links: wait for its end.
+ */
+static void wait_for_timers(void)
+{
+	sem_t done;
+
+	sem_init(&done, 0, 0);
+	if (rte_eal_alarm_set(1, post, &done) == 0)
+		while (sem_wait(&done) < 0)
+			;
+	sem_destroy(&done);
+}
+
+void glue_bond_close_taps(uint16_t id)
+{
+	uint16_t members[RTE_MAX_ETHPORTS];
+	struct rte_eth_dev_info info;
+	int n = rte_eth_bond_members_get(id, members, RTE_MAX_ETHPORTS);
+
+	if (n > 0)
+		wait_for_timers();
+	for (int i = 0; i < n; i++) {
+		if (rte_eth_dev_info_get(members[i], &info) != 0 ||
+		    strcmp(info.driver_name, "net_tap") != 0)
+			continue;
+		rte_eth_dev_stop(members[i]);
+		rte_eth_dev_close(members[i]);
 	}
 }
 

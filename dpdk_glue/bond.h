@@ -33,6 +33,12 @@ bool glue_bond_has_tap(unsigned index);
 void glue_bond_start(struct glue_device *device);
 /* Called before the port stops. Waits if a removed card is being released. */
 void glue_bond_stop(struct glue_device *device);
+/*
+ * Closes the TAPs among the members of a port that is stopped, if it is a bond.
+ * When a bond is closed, DPDK 24.11 releases the receive queues of its members
+ * before their transmit queues, and net_tap then reads freed memory.
+ */
+void glue_bond_close_taps(uint16_t id);
 
 /*
  * Checks the carriers of all members, logs each change, and makes an

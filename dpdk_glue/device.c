@@ -468,6 +468,7 @@ static void close_device(struct glue_device *device)
 	} else if (!device->gone) {
 		glue_capture_start(&log); /* libxdp logs that it seeks bpffs */
 		rte_eth_dev_stop(device->id);
+		glue_bond_close_taps(device->id);
 		rte_eth_dev_close(device->id);
 		glue_capture_end(&log);
 	}
