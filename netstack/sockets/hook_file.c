@@ -248,7 +248,6 @@ static bool makes_descriptor(long number)
 	case SYS_userfaultfd:
 	case SYS_pidfd_open:
 	case SYS_pidfd_getfd:
-	case SYS_io_uring_setup:
 	case SYS_mq_open:
 		return true;
 	default:
@@ -358,6 +357,11 @@ NET_HOOK long syscall(long number, ...)
 	for (unsigned i = 0; i < 6; i++)
 		a[i] = va_arg(ap, long);
 	va_end(ap);
+	if (net_fds && number == SYS_io_uring_setup) {
+		/* a ring would take the stack's sockets for the kernel's */
+		errno = ENOSYS;
+		return -1;
+	}
 	if (net_fds && by_name(number, a, &result))
 		return result;
 	result =

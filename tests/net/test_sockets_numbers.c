@@ -63,6 +63,17 @@ static void test_system_calls_read_and_write(void **state)
 	assert_true(net_sockets_ours(fd));
 }
 
+/* libuv, for example, then adds sockets to its epoll set one by one. */
+static void test_a_program_finds_no_io_uring(void **state)
+{
+	char params[256] = {0};
+
+	connect_socket();
+	errno = 0;
+	assert_int_equal(syscall(SYS_io_uring_setup, 8u, params), -1);
+	assert_int_equal(errno, ENOSYS);
+}
+
 static FILE *stream;
 static DIR *folder;
 
@@ -352,6 +363,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_a_system_call_closes_the_socket),
 		T(test_system_calls_read_and_write),
+		T(test_a_program_finds_no_io_uring),
 		T(test_reused_descriptor_number_is_the_kernels),
 		T(test_descriptors_are_passed_in_messages),
 		T(test_descriptors_are_passed_in_several_messages),
