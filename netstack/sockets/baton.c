@@ -20,8 +20,9 @@
  * has, it runs turns until a thread wants the baton. While a call waits, it
  * sleeps.
  *
- * No thread is cancelled in the stack. A waiting call of a thread that
- * pthread_cancel() names ends with -ECANCELED, and the thread after it.
+ * No thread is cancelled in the stack, whatever its cancellation type. A
+ * waiting call of a thread that pthread_cancel() names ends with -ECANCELED,
+ * and the thread after it.
  *
  * A signal that arrives while its thread is in the stack is noted, and its
  * handler runs when the thread has left: at the end of the call, or in a wait,
@@ -34,6 +35,7 @@
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -80,10 +82,28 @@ static struct {
 	_Atomic int fatal;  /* a signal that ends the program */
 	pthread_key_t ends; /* runs end_caller() */
 	bool can_bias;
+	_Atomic bool closing;	   /* the loop has ended */
+	_Atomic unsigned n_waking; /* threads that are waking the loop */
 } baton;
 
 static void nothing(void *arg)
 {
+}
+
+/*
+ * The holder may sleep in the loop. Also in signal handlers. coro_post() is a
+ * cancellation point, at which a ticket of the thread would be lost.
+ */
+static void wake_loop(void)
+{
+	int cancels;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
+	atomic_fetch_add(&baton.n_waking, 1);
+	if (!atomic_load(&baton.closing))
+		coro_post(net_whole.sched, nothing, NULL);
+	atomic_fetch_sub(&baton.n_waking, 1);
+	pthread_setcancelstate(cancels, NULL);
 }
 
 static long call_futex(_Atomic uint32_t *word, int op, uint32_t value)
@@ -132,9 +152,8 @@ static void wait_for(uint32_t ticket)
 	uint32_t now;
 
 	revoke_bias();
-	/* The holder may sleep in the loop. */
 	if (atomic_load(&baton.serving) != ticket)
-		coro_post(net_whole.sched, nothing, NULL);
+		wake_loop();
 	while ((now = atomic_load(&baton.serving)) != ticket)
 		call_futex(&baton.serving, FUTEX_WAIT, now);
 }
@@ -442,6 +461,8 @@ static void begin_caller(void)
 
 void net_whole_step_in(void)
 {
+	if (unlikely(net_caller.is_async))
+		disable_cancels();
 	net_caller.state = NET_CALLING;
 	begin_call();
 	if (unlikely(baton.cancels))
@@ -476,6 +497,19 @@ int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread))
 	}
 	err = real_cancel(thread);
 	net_whole_step_out();
+	return err;
+}
+
+int net_whole_cancel_type(int type, int *old,
+			  int (*real_type)(int type, int *old))
+{
+	int err;
+
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		net_caller.is_async = true;
+	err = real_type(type, old);
+	if (err == 0)
+		net_caller.is_async = type == PTHREAD_CANCEL_ASYNCHRONOUS;
 	return err;
 }
 
@@ -569,6 +603,15 @@ static void sleep_while_polled(void)
 	sem_wait(&baton.keeper);
 }
 
+void net_whole_close(void)
+{
+	atomic_store(&baton.closing, true);
+	while (atomic_load(&baton.n_waking))
+		sched_yield();
+	net_whole.closed = true;
+	net_stack_close(net_whole.stack);
+}
+
 /* As the kernel closes the connections of a program that a signal ends. */
 static void end_by(int signo)
 {
@@ -576,7 +619,7 @@ static void end_by(int signo)
 	net_stack_stop(net_whole.stack);
 	net_caller.state = NET_TURNING;
 	net_stack_run(net_whole.stack);
-	net_stack_close(net_whole.stack);
+	net_whole_close();
 	net_whole.default_action(signo);
 }
 
@@ -638,7 +681,7 @@ void net_whole_end_by(int signo)
 {
 	atomic_store(&baton.fatal, signo);
 	sem_post(&baton.keeper);
-	coro_post(net_whole.sched, nothing, NULL);
+	wake_loop();
 }
 
 void net_whole_note(int signo)
@@ -646,5 +689,5 @@ void net_whole_note(int signo)
 	atomic_fetch_or(&net_caller.noted, UINT64_C(1) << (signo - 1));
 	if (net_caller.begun)
 		sem_post(&net_caller.sem);
-	coro_post(net_whole.sched, nothing, NULL);
+	wake_loop();
 }

@@ -210,8 +210,7 @@ static void at_exit(int status, void *arg)
 	deliver();
 	net_stack_stop(net_whole.stack);
 	net_stack_run(net_whole.stack);
-	net_whole.closed = true;
-	net_stack_close(net_whole.stack);
+	net_whole_close();
 	net_run_left();
 }
 

@@ -379,6 +379,16 @@ NET_HOOK int pthread_cancel(pthread_t thread)
 				 : real(thread);
 }
 
+NET_HOOK int pthread_setcanceltype(int type, int *old)
+{
+	static int (*real)(int type, int *old);
+
+	if (!real)
+		real = (int (*)(int, int *))dlsym(RTLD_NEXT,
+						  "pthread_setcanceltype");
+	return net_whole_cancel_type(type, old, real);
+}
+
 /* ---- the beginning and the end ---- */
 
 void net_run_signals_save(void)

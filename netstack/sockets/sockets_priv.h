@@ -372,6 +372,7 @@ struct net_caller {
 	unsigned batch;	       /* writes that may wait for the next turn */
 	bool cancelled;	       /* by pthread_cancel() */
 	bool cancels_off;      /* not cancelled before the call ends */
+	bool is_async;	       /* PTHREAD_CANCEL_ASYNCHRONOUS, outside */
 	int cancels;	       /* pthread_setcancelstate(), outside */
 	pthread_t thread;
 	LIST_ENTRY(net_caller) link; /* of all threads that made a call */
@@ -399,6 +400,11 @@ int net_whole_begin(struct net_stack *stack);
  */
 int net_whole_keeper(void);
 /*
+ * Closes the stack, whose loop has ended, for a thread that keeps the baton.
+ * Waits for other threads that are waking the loop; none does so any more.
+ */
+void net_whole_close(void);
+/*
  * Notes the threads that exist: before the stack opens (programs), and after it
  * the others, which are the stack's.
  */
@@ -416,6 +422,12 @@ bool net_whole_keeps_any(unsigned first, unsigned last);
  * a call, the call ends, and the thread is cancelled after it.
  */
 int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread));
+/*
+ * Calls real_type(type, old), which is pthread_setcanceltype(). A thread that
+ * can be cancelled at any time is cancelled between its calls, not in one.
+ */
+int net_whole_cancel_type(int type, int *old,
+			  int (*real_type)(int type, int *old));
 
 /* Takes the baton for a call, and gives it back. */
 void net_whole_step_in(void);

@@ -59,6 +59,23 @@ static void *waits_in_epoll(void *arg)
 	return NULL;
 }
 
+static void *asynchronously_in_recv(void *arg)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	return waits_in_recv(arg);
+}
+
+static void *asynchronously_without_waiting(void *arg)
+{
+	char byte;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+	sem_post(&begun);
+	for (;;)
+		recv(client, &byte, 1, MSG_DONTWAIT);
+	return NULL;
+}
+
 static void *waits_with_cancellation_disabled(void *arg)
 {
 	char byte = 0;
@@ -140,6 +157,8 @@ int main(int argc, char **argv)
 	cancel("recv", waits_in_recv);
 	cancel("poll", waits_in_poll);
 	cancel("epoll_wait", waits_in_epoll);
+	cancel("recv, asynchronously", asynchronously_in_recv);
+	cancel("any time", asynchronously_without_waiting);
 	disabled();
 	exchange(client, server);
 	return 0;

@@ -40,6 +40,9 @@ static struct {
 	struct net_waitq queue; /* a waiter of it is woken by each turn */
 	struct net_waitq silent;
 	sem_t posted;
+	_Atomic bool is_slow; /* the next coro_post() reports its begin */
+	sem_t begun;
+	_Atomic bool is_closed;
 } stack;
 
 static _Thread_local bool entered;
@@ -86,6 +89,13 @@ void net_stack_rest(struct net_stack *s, unsigned work, int64_t until_ns)
 
 int coro_post(struct coro_sched *s, void (*fn)(void *arg), void *arg)
 {
+	pthread_testcancel(); /* the real one calls write() */
+	if (stack.is_slow) {
+		stack.is_slow = false;
+		sem_post(&stack.begun);
+		usleep(2000);
+	}
+	CHECK(!stack.is_closed);
 	return sem_post(&stack.posted);
 }
 
@@ -114,6 +124,7 @@ void net_stack_stop(struct net_stack *s)
 
 void net_stack_close(struct net_stack *s)
 {
+	stack.is_closed = true;
 }
 
 void net_whole_take_signals(void)
@@ -345,6 +356,93 @@ static void test_cancelled_thread_ends_after_its_call(void **state)
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 }
 
+static _Atomic bool is_cancelling, called_while_cancelled;
+
+static void *calls_while_cancelled(void *arg)
+{
+	make_call(1);
+	sem_post(arg);
+	while (!is_cancelling)
+		sched_yield();
+	make_call(1);
+	called_while_cancelled = true;
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The thread draws its ticket after it has been cancelled. */
+static int cancel_and_wait_for_ticket(pthread_t thread)
+{
+	int err = pthread_cancel(thread);
+
+	is_cancelling = true;
+	while (!is_wanted())
+		sched_yield();
+	return err;
+}
+
+static void test_cancelled_thread_loses_no_ticket(void **state)
+{
+	pthread_t thread = start_thread(calls_while_cancelled);
+	void *result;
+
+	assert_int_equal(net_whole_cancel(thread, cancel_and_wait_for_ticket),
+			 0);
+	pthread_join(thread, &result);
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	CHECK(called_while_cancelled);
+}
+
+static void *call_for_ever(void *arg)
+{
+	make_call(1);
+	net_whole_cancel_type(PTHREAD_CANCEL_ASYNCHRONOUS, NULL,
+			      pthread_setcanceltype);
+	sem_post(arg);
+	for (;;)
+		make_call(1);
+	return NULL;
+}
+
+static void test_asynchronous_cancellation_ends_no_call(void **state)
+{
+	for (unsigned i = 0; i < 100; i++) {
+		pthread_t thread = start_thread(call_for_ever);
+		void *result;
+
+		assert_int_equal(net_whole_cancel(thread, pthread_cancel), 0);
+		pthread_join(thread, &result);
+		assert_ptr_equal(result, PTHREAD_CANCELED);
+		make_call(1);
+	}
+}
+
+static void *call_once(void *arg)
+{
+	make_call(1);
+	return NULL;
+}
+
+static void test_stack_is_closed_when_no_thread_wakes_it(void **state)
+{
+	pthread_t early, late;
+
+	sem_init(&stack.begun, 0, 0);
+	net_whole_step_in();
+	stack.is_slow = true;
+	CHECK(pthread_create(&early, NULL, call_once, NULL) == 0);
+	sem_wait(&stack.begun); /* by this thread, or by the keeper */
+	net_whole_close();
+	CHECK(pthread_create(&late, NULL, call_once, NULL) == 0);
+	usleep(2000);
+	stack.is_closed = false;
+	baton.closing = false;
+	net_whole.closed = false;
+	net_whole_step_out();
+	pthread_join(early, NULL);
+	pthread_join(late, NULL);
+}
+
 static void test_wait_goes_on_if_cancellation_is_disabled(void **state)
 {
 	pthread_t thread = start_thread(waits_uncancelled);
@@ -390,6 +488,9 @@ int main(void)
 		cmocka_unit_test(
 			test_revoked_bias_is_passed_on_at_the_end_of_the_call),
 		cmocka_unit_test(test_cancelled_thread_ends_after_its_call),
+		cmocka_unit_test(test_cancelled_thread_loses_no_ticket),
+		cmocka_unit_test(test_asynchronous_cancellation_ends_no_call),
+		cmocka_unit_test(test_stack_is_closed_when_no_thread_wakes_it),
 		cmocka_unit_test(test_wait_goes_on_if_cancellation_is_disabled),
 		cmocka_unit_test(test_idle_bias_is_revoked_by_the_keeper),
 		cmocka_unit_test(test_without_membarrier_nobody_is_biased),
