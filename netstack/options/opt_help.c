@@ -5,7 +5,8 @@
  * no room for its left margin, argp (glibc 2.36, argp-fmtstream.c) writes the
  * blanks of the margin to the stream, ahead of the text that is still in the
  * buffer. The stream is unbuffered, so these blanks arrive one by one. They are
- * kept until the line that lacks them, the next that begins without a blank.
+ * kept until the line that lacks them, the next that begins without a blank. A
+ * blank that arrives alone is in its place: glibc 2.41 writes text in pieces.
  */
 #include "netstack/options/opt.h"
 
@@ -15,6 +16,7 @@
 
 static struct {
 	FILE *out;
+	unsigned single; /* blanks that have just arrived one by one */
 	unsigned blanks, behind;
 	bool within_line;
 } help;
@@ -34,10 +36,16 @@ static void write_char(char c)
 static ssize_t write_help(void *cookie, const char *text, size_t len)
 {
 	if (len == 1 && *text == ' ') {
-		help.blanks++;
-		help.behind = 0;
+		help.single++;
 		return 1;
 	}
+	if (help.single == 1) {
+		write_char(' ');
+	} else if (help.single > 1) {
+		help.blanks += help.single;
+		help.behind = 0;
+	}
+	help.single = 0;
 	for (size_t i = 0; i < len; i++)
 		write_char(text[i]);
 	return (ssize_t)len;
@@ -52,7 +60,7 @@ FILE *opt_open_help(FILE *out)
 		return out;
 	setvbuf(stream, NULL, _IONBF, 0);
 	help.out = out;
-	help.blanks = 0;
+	help.single = help.blanks = 0;
 	help.within_line = false;
 	return stream;
 }

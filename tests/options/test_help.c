@@ -58,10 +58,26 @@ static void test_lines_of_help_keep_their_margins(void **state)
 	free(text);
 }
 
+static void test_single_blank_stays_in_its_line(void **state)
+{
+	char *text;
+	size_t len;
+	FILE *out = open_memstream(&text, &len), *help = opt_open_help(out);
+
+	fputs("a", help);
+	fputc(' ', help);
+	fputs("b\nc\n", help);
+	fclose(help);
+	fclose(out);
+	assert_string_equal(text, "a b\nc\n");
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines_of_help_keep_their_margins),
+		cmocka_unit_test(test_single_blank_stays_in_its_line),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
