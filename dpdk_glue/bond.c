@@ -12,10 +12,10 @@
 				 */
 #include "dpdk_glue/bond.h"
 #include "dpdk_glue/link_watch.h"
+#include "dpdk_glue/thread.h"
 
 #include <errno.h>
 #include <linux/if.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -370,22 +370,9 @@ void glue_bond_stop(struct glue_device *device)
 	}
 }
 
-static void post(void *done)
+static void nothing(void *arg)
 {
-	sem_post(done);
-}
-
-/* A timer of net_bonding may be reading the members' links: wait for its end.
- */
-static void wait_for_timers(void)
-{
-	sem_t done;
-
-	sem_init(&done, 0, 0);
-	if (rte_eal_alarm_set(1, post, &done) == 0)
-		while (sem_wait(&done) < 0)
-			;
-	sem_destroy(&done);
+	(void)arg;
 }
 
 void glue_bond_close_taps(uint16_t id)
@@ -394,8 +381,8 @@ void glue_bond_close_taps(uint16_t id)
 	struct rte_eth_dev_info info;
 	int n = rte_eth_bond_members_get(id, members, RTE_MAX_ETHPORTS);
 
-	if (n > 0)
-		wait_for_timers();
+	if (n > 0) /* a timer of net_bonding may be reading their links */
+		glue_on_interrupt_thread(nothing, NULL);
 	for (int i = 0; i < n; i++) {
 		if (rte_eth_dev_info_get(members[i], &info) != 0 ||
 		    strcmp(info.driver_name, "net_tap") != 0)

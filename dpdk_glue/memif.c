@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -281,28 +280,15 @@ void glue_memif_unwatch(struct glue_device *device)
 
 /* ---- both ---- */
 
-struct closing {
-	uint16_t id;
-	sem_t done;
-};
-
 static void close_here(void *arg)
 {
-	struct closing *closing = arg;
+	uint16_t *id = arg;
 
-	rte_eth_dev_stop(closing->id);
-	rte_eth_dev_close(closing->id);
-	sem_post(&closing->done);
+	rte_eth_dev_stop(*id);
+	rte_eth_dev_close(*id);
 }
 
 void glue_memif_close(struct glue_device *device)
 {
-	struct closing closing = {.id = device->id};
-
-	sem_init(&closing.done, 0, 0);
-	if (rte_eal_alarm_set(1, close_here, &closing) < 0)
-		close_here(&closing);
-	while (sem_wait(&closing.done) < 0)
-		;
-	sem_destroy(&closing.done);
+	glue_on_interrupt_thread(close_here, &device->id);
 }

@@ -1,11 +1,14 @@
 /*
- * Starts threads that do not poll.
+ * Starts threads that do not poll, and runs code on DPDK's.
  */
 #include "dpdk_glue/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
+
+#include <rte_alarm.h>
 
 #include "dpdk_glue/glue_priv.h"
 
@@ -41,4 +44,30 @@ int glue_thread_start(pthread_t *thread, const char *name,
 		return -rc;
 	pthread_setname_np(*thread, name);
 	return 0;
+}
+
+struct errand {
+	void (*fn)(void *arg);
+	void *arg;
+	sem_t done;
+};
+
+static void run_errand(void *arg)
+{
+	struct errand *errand = arg;
+
+	errand->fn(errand->arg);
+	sem_post(&errand->done);
+}
+
+void glue_on_interrupt_thread(void (*fn)(void *arg), void *arg)
+{
+	struct errand errand = {.fn = fn, .arg = arg};
+
+	sem_init(&errand.done, 0, 0);
+	if (rte_eal_alarm_set(1, run_errand, &errand) < 0)
+		run_errand(&errand);
+	while (sem_wait(&errand.done) < 0)
+		;
+	sem_destroy(&errand.done);
 }

@@ -13,3 +13,9 @@
  */
 int glue_thread_start(pthread_t *thread, const char *name,
 		      void *(*run)(void *arg), void *arg);
+
+/*
+ * Calls fn(arg) on DPDK's interrupt thread, which runs timers and handles peers
+ * that disconnect, and waits for its end: none of these overlap with it.
+ */
+void glue_on_interrupt_thread(void (*fn)(void *arg), void *arg);

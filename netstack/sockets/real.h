@@ -9,6 +9,7 @@
 #include <mqueue.h>
 #include <netdb.h>
 #include <poll.h>
+#include <pthread.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -70,6 +71,7 @@ int __openat64_2(int folder, const char *path, int flags);
 	X(epoll_pwait2) X(sleep) X(usleep) X(nanosleep) X(clock_nanosleep)     \
 	/* programs */                                                         \
 	X(execve) X(execvpe) X(fexecve) X(execveat)                            \
+	X(pthread_cancel) X(pthread_setcanceltype)                             \
 	/* names */                                                            \
 	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2)
 /* clang-format on */

@@ -371,22 +371,15 @@ NET_HOOK int sigwait(const sigset_t *mask, int *signo)
 
 NET_HOOK int pthread_cancel(pthread_t thread)
 {
-	static int (*real)(pthread_t thread);
-
-	if (!real)
-		real = (int (*)(pthread_t))dlsym(RTLD_NEXT, "pthread_cancel");
-	return net_needs_baton() ? net_whole_cancel(thread, real)
-				 : real(thread);
+	return net_needs_baton()
+		       ? net_whole_cancel(thread, net_real()->pthread_cancel)
+		       : net_real()->pthread_cancel(thread);
 }
 
 NET_HOOK int pthread_setcanceltype(int type, int *old)
 {
-	static int (*real)(int type, int *old);
-
-	if (!real)
-		real = (int (*)(int, int *))dlsym(RTLD_NEXT,
-						  "pthread_setcanceltype");
-	return net_whole_cancel_type(type, old, real);
+	return net_whole_cancel_type(type, old,
+				     net_real()->pthread_setcanceltype);
 }
 
 /* ---- the beginning and the end ---- */
