@@ -116,7 +116,8 @@ class Peer:
         self.port = self.listener.getsockname()[1]
         at = f"[{host}]" if ":" in host else host
         self.at = f"{at}:{self.port}"
-        threading.Thread(target=self.run, daemon=True).start()
+        self.acceptor = threading.Thread(target=self.run, daemon=True)
+        self.acceptor.start()
 
     def run(self):
         with contextlib.suppress(OSError):
@@ -139,6 +140,7 @@ class Peer:
     def __exit__(self, *_):
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
+        self.acceptor.join()  # it would accept from the socket that gets the number next
         self.listener.close()
 
 

@@ -102,10 +102,11 @@ def moving(env, number, family):
 def duplicate(env, number, family):
     """The kernel has the address that is added: it is withdrawn, and the program goes on."""
     with Echo(env, number).serving() as echo:
-        echo.ctl("addr", "add", KERNELS[family])
-        eventually(lambda: echo.states().get(KERNELS[family]) == "duplicate", WAIT_MAX_S,
-                   lambda: f"no conflict: {echo.states()}")
+        # The only probe finds the kernel's address only if that is in use already.
         with connect(STAYS[family]) as sock:
+            echo.ctl("addr", "add", KERNELS[family])
+            eventually(lambda: echo.states().get(KERNELS[family]) == "duplicate", WAIT_MAX_S,
+                       lambda: f"no conflict: {echo.states()}")
             check_echo_on(sock, b"goes on")
         echo.ctl("addr", "del", KERNELS[family])
         check(KERNELS[family] not in echo.states(), "it is still listed")
@@ -146,6 +147,12 @@ class FarServer(threading.Thread):
             self.peers.add(peer[0])
             threading.Thread(target=self.echo, args=(sock,), daemon=True).start()
 
+    def close(self):
+        """Ends the thread first: it would accept from the socket that gets the number next."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.join()
+        self.listener.close()
+
     @staticmethod
     def echo(sock):
         with sock, contextlib.suppress(OSError):
@@ -174,7 +181,7 @@ def routed(env, number, family):
         routes = json.loads(command(env.app("coronet-ctl"), "--control", control, "--json",
                                     "routes"))
         check(any(row.get("from") == source and "via" in row for row in routes), routes)
-    server.listener.close()
+    server.close()
 
 
 def refused(env, number):

@@ -31,7 +31,8 @@ class Peer:
         self.broken = 0  # connections that ended with a reset
         self.listener = socket.create_server((HOST, 0), backlog=256)
         self.target = f"{HOST}:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self.run, daemon=True).start()
+        self.acceptor = threading.Thread(target=self.run, daemon=True)
+        self.acceptor.start()
 
     def run(self):
         with contextlib.suppress(OSError):
@@ -52,6 +53,7 @@ class Peer:
 
     def __exit__(self, *_):
         self.listener.shutdown(socket.SHUT_RDWR)
+        self.acceptor.join()  # it would accept from the socket that gets the number next
         self.listener.close()
 
 
