@@ -214,17 +214,22 @@ def nobody_there_is_refused_at_once(env):
 
 def large_requests(env):
     size = 300000
+    conns = 3
     for loop in ([], ["--rate", "20"]):
         moved = [0]
+        accepted = []
 
-        def count(sock, moved=moved):
+        def count(sock, moved=moved, accepted=accepted):
+            accepted.append(sock)
             while data := sock.recv(65536):
                 sock.sendall(data)
-                moved[0] += len(data)
+                # The load counts no request before all its connections are open.
+                if len(accepted) == conns:
+                    moved[0] += len(data)
 
         with Peer(count) as peer:
             status, figures = load_until(env, peer.target, lambda m=moved: m[0] >= 12 * size,
-                                         "--conns", "3", "--size", size, "--verify", *loop)
+                                         "--conns", conns, "--size", size, "--verify", *loop)
         check_clean(status, figures)
         check(figures["requests"] >= 9, f"{figures['requests']} requests")
 
