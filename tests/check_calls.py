@@ -39,6 +39,7 @@ ALLOWED = {
     "net_predict_output": ("recovery", "the last step of output sends what prediction prepared"),
     "net_random": ("recovery", "BBR draws its phase from the generator of sequence numbers"),
     "net_link_send_tcp": ("tcp", "predicted output goes past lwIP's IP to the link"),
+    "net_link_confirm6": ("tcp", "progress of a connection shows that its neighbour is reachable"),
     "net_link_send_reply": ("tcp", "a reply without a pcb goes past lwIP's IP to the link"),
 }
 

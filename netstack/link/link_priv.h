@@ -164,8 +164,6 @@ extern NET_SHARD_VAR struct net_asked_tables {
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);
 /* The same for IPv6, while lwIP believes that it can be reached. */
 struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest);
-/* RFC 4861 7.3.1: the neighbour has answered what was sent to it. */
-void net_neighbour_confirm6(const ip6_addr_t *dest);
 /* lwIP's output functions of every interface. */
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 			    const ip4_addr_t *dest);

@@ -436,7 +436,7 @@ struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest)
 		       : NULL;
 }
 
-void net_neighbour_confirm6(const ip6_addr_t *dest)
+void net_link_confirm6(const ip6_addr_t *dest)
 {
 	struct nd6_neighbor_cache_entry *entry = net_neighbour_known6(dest);
 	const struct net_asked6 *slot = slot_of6(dest);

@@ -93,6 +93,36 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 		const uint64_t *)(const void *)frame)[NET_PORT_WORD];
 }
 
+/* ---- frame.c ---- */
+/* Frees the frame that a pbuf lies in: a pbuf's custom_free_function. */
+void net_frame_free(struct pbuf *p);
+/*
+ * Makes a pbuf of a frame's bytes, which lies in the frame and owns it. tot_len
+ * is that of the frame and those that follow it in a chain.
+ */
+static inline struct pbuf *
+net_frame_wrap(struct net_port *port, struct glue_frame *frame, u16_t tot_len)
+{
+	struct pbuf_custom *custom = (struct pbuf_custom *)(void *)frame->user;
+	struct pbuf *p = &custom->pbuf;
+
+	custom->custom_free_function = net_frame_free;
+	p->next = NULL;
+	p->payload = frame->data;
+	p->tot_len = tot_len;
+	p->len = frame->seg_len;
+	p->type_internal = PBUF_REF;
+	p->flags = PBUF_FLAG_IS_CUSTOM;
+	p->ref = 1;
+	p->if_idx = NETIF_NO_INDEX;
+	frame->user[NET_PORT_WORD] = (uintptr_t)port;
+	port->frames_in++;
+	return p;
+}
+/* The same for a frame in several segments: a chain of as many pbufs. */
+struct pbuf *net_frame_wrap_chain(struct net_port *port,
+				  struct glue_frame *frame);
+
 /* Like pbuf_free(), fast for a single frame with one reference. */
 static inline void net_pbuf_free(struct pbuf *p)
 {

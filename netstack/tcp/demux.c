@@ -60,6 +60,11 @@ static inline uint32_t hash_of(const ip_addr_t *local, u16_t local_port,
 			 local_port, remote_port);
 }
 
+static inline struct net_conn **bucket_of(uint32_t hash)
+{
+	return &net_here()->buckets[hash & net_here()->bucket_mask];
+}
+
 /* Both ports lie side by side: one word excludes most strangers. */
 static inline bool has_ports(const struct net_conn *conn, u16_t local_port,
 			     u16_t remote_port)
@@ -79,12 +84,12 @@ static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
 	       ip_addr_eq(&conn->pcb.local_ip, local);
 }
 
-static inline __attribute__((always_inline)) struct net_conn *
-find_hashed(uint32_t hash, const ip_addr_t *local, u16_t local_port,
-	    const ip_addr_t *remote, u16_t remote_port)
+struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
+				       u16_t local_port,
+				       const ip_addr_t *remote,
+				       u16_t remote_port)
 {
-	struct net_conn *conn =
-		net_here()->buckets[hash & net_here()->bucket_mask];
+	struct net_conn *conn = *bucket_of(hash);
 
 	for (; conn; conn = conn->pcb.hash_next)
 		if (matches(conn, local, local_port, remote, remote_port))
@@ -101,16 +106,15 @@ uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port)
 {
-	return find_hashed(hash_of(local, local_port, remote, remote_port),
-			   local, local_port, remote, remote_port);
+	return net_demux_find_hashed(
+		hash_of(local, local_port, remote, remote_port), local,
+		local_port, remote, remote_port);
 }
 
-struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
-				 u16_t remote_port)
+struct net_conn *net_demux_find4(uint32_t hash, u32_t local, u16_t local_port,
+				 u32_t remote, u16_t remote_port)
 {
-	uint32_t hash = hash_ipv4(local, remote, local_port, remote_port);
-	struct net_conn *conn =
-		net_here()->buckets[hash & net_here()->bucket_mask];
+	struct net_conn *conn = *bucket_of(hash);
 
 	net_here()->rx_hash = hash;
 	for (; conn; conn = conn->pcb.hash_next) {
@@ -134,7 +138,8 @@ struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp)
 	uint32_t hash = hash_of(local, local_port, remote, remote_port);
 
 	net_here()->rx_hash = hash;
-	return find_hashed(hash, local, local_port, remote, remote_port);
+	return net_demux_find_hashed(hash, local, local_port, remote,
+				     remote_port);
 }
 
 uint32_t net_demux_hash_of(const struct net_conn *conn)
@@ -143,18 +148,12 @@ uint32_t net_demux_hash_of(const struct net_conn *conn)
 		       &conn->pcb.remote_ip, conn->pcb.remote_port);
 }
 
-static struct net_conn **bucket_at(const struct net_conn *conn)
-{
-	return &net_here()->buckets[net_demux_hash_of(conn) &
-				    net_here()->bucket_mask];
-}
-
 void net_demux_insert(struct net_conn *conn)
 {
 	struct net_conn **bucket;
 
 	conn->pcb.own_port = conn->pcb.local_port;
-	bucket = bucket_at(conn);
+	bucket = bucket_of(net_demux_hash_of(conn));
 	conn->pcb.hash_next = *bucket;
 	*bucket = conn;
 	conn->hashed = true;
@@ -166,7 +165,7 @@ void net_demux_remove(struct net_conn *conn)
 
 	if (!conn->hashed)
 		return;
-	for (at = bucket_at(conn); *at != conn;)
+	for (at = bucket_of(net_demux_hash_of(conn)); *at != conn;)
 		at = &(*at)->pcb.hash_next;
 	*at = conn->pcb.hash_next;
 	conn->hashed = false;
@@ -174,26 +173,20 @@ void net_demux_remove(struct net_conn *conn)
 		++*net_turn_of(net_demux_hash_of(conn));
 }
 
-/* Returns the bucket of a frame's connection; NULL: it can have none. */
-static inline struct net_conn **bucket_of(const struct glue_frame *frame)
+static inline uint32_t hash_frame(const struct glue_frame *frame)
 {
 	const uint8_t *l3 = frame->data + frame->l3_off;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
 	u32_t addrs[8]; /* source, destination */
-	uint32_t hash;
 
-	if (!(frame->flags & GLUE_FRAME_TCP))
-		return NULL;
 	if (frame->flags & GLUE_FRAME_IP4) {
 		memcpy(addrs, l3 + 12, 8);
-		hash = hash_ipv4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
-				 lwip_ntohs(tcp->src));
-	} else {
-		memcpy(addrs, l3 + 8, 32);
-		hash = hash_ipv6(addrs + 4, addrs, lwip_ntohs(tcp->dest),
+		return hash_ipv4(addrs[1], addrs[0], lwip_ntohs(tcp->dest),
 				 lwip_ntohs(tcp->src));
 	}
-	return &net_here()->buckets[hash & net_here()->bucket_mask];
+	memcpy(addrs, l3 + 8, 32);
+	return hash_ipv6(addrs + 4, addrs, lwip_ntohs(tcp->dest),
+			 lwip_ntohs(tcp->src));
 }
 
 /* This many connections stay in the cache by themselves. */
@@ -207,28 +200,25 @@ static inline struct net_conn **bucket_of(const struct glue_frame *frame)
  * to: the line of the coroutine that will be woken, the segment that is
  * acknowledged, and the counters of a connection that has some. A miss is then
  * paid once a burst and not once a frame. The bytes that a coroutine needs to
- * run, coro fetches itself.
+ * run, coro fetches itself. (Always inline: gcc believes that a function which
+ * only prefetches has no effect, and removes calls of it.)
  */
-void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
+static inline __attribute__((always_inline)) void
+prefetch(const uint32_t *hashes, unsigned n)
 {
-	struct net_conn **buckets[GLUE_BURST];
+	struct net_conn *conns[GLUE_BURST];
 
-	if (net_here()->n_conns <= CACHED_CONNS)
-		return;
+	for (unsigned i = 0; i < n; i++)
+		__builtin_prefetch(bucket_of(hashes[i]));
 	for (unsigned i = 0; i < n; i++) {
-		buckets[i] = bucket_of(frames[i]);
-		if (buckets[i])
-			__builtin_prefetch(buckets[i]);
-	}
-	for (unsigned i = 0; i < n; i++) {
-		const char *conn = buckets[i] ? (void *)*buckets[i] : NULL;
+		const char *conn = (void *)(conns[i] = *bucket_of(hashes[i]));
 
 		for (unsigned line = 0; conn && line < NET_CONN_LINES; line++)
 			if (line != NET_CONN_COLD_LINE)
 				__builtin_prefetch(conn + 64 * line);
 	}
 	for (unsigned i = 0; i < n; i++) {
-		const struct net_conn *conn = buckets[i] ? *buckets[i] : NULL;
+		const struct net_conn *conn = conns[i];
 
 		if (!conn)
 			continue;
@@ -238,6 +228,15 @@ void net_demux_prefetch(struct glue_frame *const *frames, unsigned n)
 					   64 * line);
 		__builtin_prefetch(conn->ext);
 	}
+}
+
+void net_demux_hash_burst(struct glue_frame *const *frames, unsigned n,
+			  uint32_t *hashes)
+{
+	for (unsigned i = 0; i < n; i++)
+		hashes[i] = hash_frame(frames[i]);
+	if (net_here()->n_conns > CACHED_CONNS)
+		prefetch(hashes, n);
 }
 
 void net_for_each_conn(void (*fn)(struct net_conn *conn))

@@ -36,7 +36,7 @@ bool net_syn_limit_cookie(struct net_listener *listener, bool full)
 	return false;
 }
 
-/* Reads where a frame with TCP goes, as input_tcp4() and input_tcp6() do. */
+/* Reads the destination of a TCP frame. */
 static void read_dest(const struct net_port *port,
 		      const struct glue_frame *frame, ip_addr_t *out)
 {

@@ -23,6 +23,20 @@ void net_tcp_input_found(struct net_conn *conn, struct pbuf *p,
  */
 void net_pcbs_take_back(void);
 
+/* ---- burst.c ---- */
+/*
+ * Processes n TCP frames of a port, at most GLUE_BURST, and owns them. Each is
+ * one segment for the port's first interface, which is up, with verified
+ * checksums, and no fragment; one of IPv6 has no extension header.
+ */
+void net_tcp_input_burst(struct net_port *port,
+			 struct glue_frame *const *frames, unsigned n);
+/*
+ * link/neighbour.c, which it calls: a connection to `dest` makes progress, so
+ * its neighbour is reachable (RFC 4861 7.3.1).
+ */
+void net_link_confirm6(const ip6_addr_t *dest);
+
 /* ---- predict.c ---- */
 /*
  * Header prediction: processes a segment if it is the next one expected. p is
@@ -83,12 +97,14 @@ uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
 			const ip_addr_t *remote, u16_t remote_port);
 struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
 				const ip_addr_t *remote, u16_t remote_port);
-/*
- * Finds the connection of a segment between IPv4 addresses in network byte
- * order, and stores the segment's hash in rx_hash.
- */
-struct net_conn *net_demux_find4(u32_t local, u16_t local_port, u32_t remote,
-				 u16_t remote_port);
+/* The same with net_demux_hash(), which the caller has. */
+struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
+				       u16_t local_port,
+				       const ip_addr_t *remote,
+				       u16_t remote_port);
+/* The same between IPv4 addresses in network byte order. Sets rx_hash. */
+struct net_conn *net_demux_find4(uint32_t hash, u32_t local, u16_t local_port,
+				 u32_t remote, u16_t remote_port);
 /*
  * Finds the connection of the current segment, and stores the segment's hash in
  * rx_hash.
@@ -107,8 +123,12 @@ static inline void net_trace_begins(struct net_conn *conn, const char *how)
 	if (unlikely(net_here()->traces))
 		net_trace_born(conn, net_demux_hash_of(conn), how);
 }
-/* Prefetches the connections of a burst of n frames, at most GLUE_BURST. */
-void net_demux_prefetch(struct glue_frame *const *frames, unsigned n);
+/*
+ * Stores net_demux_hash() of the TCP segments in n frames, at most GLUE_BURST,
+ * and prefetches their connections if there are many.
+ */
+void net_demux_hash_burst(struct glue_frame *const *frames, unsigned n,
+			  uint32_t *hashes);
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 
 /* ---- local_index.c: addresses in a record ---- */

@@ -1,0 +1,35 @@
+/*
+ * Received frames as lwIP's pbufs, which lie in the frames themselves.
+ */
+#include "netstack/mem/mem.h"
+
+/* The first user words of a frame are the pbuf, the next one is the port. */
+static_assert(sizeof(struct pbuf_custom) <=
+		      NET_PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
+	      "lwIP's pbuf fits into a frame");
+
+void net_frame_free(struct pbuf *p)
+{
+	net_frame_port(p)->frames_in--;
+	glue_frame_free(
+		(struct glue_frame *)(void *)((char *)p -
+					      offsetof(struct glue_frame,
+						       user)));
+}
+
+struct pbuf *net_frame_wrap_chain(struct net_port *port,
+				  struct glue_frame *frame)
+{
+	struct pbuf *head = NULL, **link = &head;
+	unsigned total = 0;
+
+	for (struct glue_frame *f = frame; f; f = f->next)
+		total += f->seg_len;
+	glue_frame_split(frame);
+	for (struct glue_frame *f = frame; f; f = f->next) {
+		*link = net_frame_wrap(port, f, (u16_t)total);
+		link = &(*link)->next;
+		total -= f->seg_len;
+	}
+	return head;
+}
