@@ -461,8 +461,12 @@ static void begin_caller(void)
 
 void net_whole_step_in(void)
 {
-	if (unlikely(net_caller.is_async))
+	if (unlikely(net_caller.set_type)) {
+		/* glibc 2.36 acts on a cancellation that it has sent even if
+		 * the thread has disabled cancellation since. */
+		net_caller.set_type(PTHREAD_CANCEL_DEFERRED, NULL);
 		disable_cancels();
+	}
 	net_caller.state = NET_CALLING;
 	begin_call();
 	if (unlikely(baton.cancels))
@@ -481,6 +485,8 @@ void net_whole_step_out(void)
 	net_caller.state = NET_OUTSIDE; /* signal handlers may run now */
 	if (cancels_off)
 		pthread_setcancelstate(cancels, NULL);
+	if (unlikely(net_caller.set_type))
+		net_caller.set_type(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
 }
 
 int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread))
@@ -506,10 +512,10 @@ int net_whole_cancel_type(int type, int *old,
 	int err;
 
 	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
-		net_caller.is_async = true;
+		net_caller.set_type = real_type;
 	err = real_type(type, old);
-	if (err == 0)
-		net_caller.is_async = type == PTHREAD_CANCEL_ASYNCHRONOUS;
+	if (err == 0 && type != PTHREAD_CANCEL_ASYNCHRONOUS)
+		net_caller.set_type = NULL;
 	return err;
 }
 

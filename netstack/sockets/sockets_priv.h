@@ -372,8 +372,10 @@ struct net_caller {
 	unsigned batch;	       /* writes that may wait for the next turn */
 	bool cancelled;	       /* by pthread_cancel() */
 	bool cancels_off;      /* not cancelled before the call ends */
-	bool is_async;	       /* PTHREAD_CANCEL_ASYNCHRONOUS, outside */
 	int cancels;	       /* pthread_setcancelstate(), outside */
+	/* pthread_setcanceltype(), if the thread is cancelled asynchronously
+	 * outside; or NULL */
+	int (*set_type)(int type, int *old);
 	pthread_t thread;
 	LIST_ENTRY(net_caller) link; /* of all threads that made a call */
 	_Atomic uint64_t noted; /* signals, a bit each, yet to be handled */

@@ -232,6 +232,26 @@ static void run_thread(void *(*fn)(void *arg))
 	pthread_join(thread, NULL);
 }
 
+/* Until start_keeper(), the keeper sleeps and draws no ticket. */
+static void stop_keeper(void)
+{
+	static struct net_waiter nobody;
+
+	net_whole_step_in();
+	atomic_store(&baton.poller, &nobody);
+	net_whole_step_out();
+	while (!atomic_load(&baton.keeper_sleeps))
+		sched_yield();
+}
+
+static void start_keeper(void)
+{
+	net_whole_step_in();
+	atomic_store(&baton.poller, NULL);
+	wake_next_poller();
+	net_whole_step_out();
+}
+
 static uint64_t calls_so_far(void)
 {
 	return (uint64_t)net_with_baton(0, 0, 0, 0, 0, 0, count_sum) - 1;
@@ -261,18 +281,21 @@ static void test_thread_alone_gets_a_bias(void **state)
 {
 	uint32_t drawn;
 
+	stop_keeper();
 	get_bias();
 	drawn = atomic_load(&baton.drawn);
 	make_call(1);
-	if (has_bias()) /* in spite of the keeper */
-		assert_int_equal(atomic_load(&baton.drawn), drawn);
+	assert_true(has_bias());
+	assert_int_equal(atomic_load(&baton.drawn), drawn);
 	run_thread(call_rarely);
 	assert_false(has_bias());
 	get_bias();
+	start_keeper();
 }
 
 static void test_no_bias_while_another_thread_wants_the_baton(void **state)
 {
+	stop_keeper();
 	net_whole_step_in();
 	drop_bias(net_caller.bias);
 	baton.n_last = BIAS_CALLS;
@@ -285,6 +308,7 @@ static void test_no_bias_while_another_thread_wants_the_baton(void **state)
 	drop_bias(net_caller.bias);
 	atomic_fetch_sub(&baton.drawn, 1);
 	net_whole_step_out();
+	start_keeper();
 }
 
 static void test_thread_that_ends_passes_the_baton_on(void **state)
@@ -299,13 +323,9 @@ static void test_revoked_bias_is_passed_on_at_the_end_of_the_call(void **state)
 {
 	uint32_t serving;
 
+	stop_keeper();
 	get_bias();
 	net_whole_step_in();
-	while (!has_bias()) { /* the keeper was faster */
-		net_whole_step_out();
-		get_bias();
-		net_whole_step_in();
-	}
 	serving = atomic_load(&baton.serving);
 	atomic_fetch_add(&baton.drawn, 1); /* another thread's ticket */
 	revoke_bias();
@@ -313,6 +333,7 @@ static void test_revoked_bias_is_passed_on_at_the_end_of_the_call(void **state)
 	net_whole_step_out();
 	assert_int_not_equal(atomic_load(&baton.serving), serving);
 	pass_on(); /* by that thread */
+	start_keeper();
 }
 
 static void *waits_in_vain(void *arg)
