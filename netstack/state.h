@@ -312,7 +312,7 @@ struct net_path {
 /* Addresses between which net_dial() found no free port, until until_ns. */
 struct net_no_port {
 	ip_addr_t local, remote;
-	u16_t remote_port;
+	uint16_t remote_port;
 	int64_t until_ns;
 };
 #define NET_NO_PORT_SLOTS 16u

@@ -15,7 +15,7 @@ check_tree() {
 	return 0
 }
 
-# Pointers in conditions (CONTRIBUTING.md); lines of comments do not count.
+# Pointers in conditions, types, hints (CONTRIBUTING.md); lines of comments do not count.
 check_dialect() {
 	nulls=$(git grep -nE '== NULL|(if|while|for|likely|assert) ?\(.*!= NULL' -- \
 		'apps/*.[ch]' 'netstack/*.[ch]' 'dpdk_glue/*.[ch]' 'coro/*.[ch]' |
@@ -24,6 +24,8 @@ check_dialect() {
 	hints=$(git grep -nE '__builtin_expect|__attribute__\(\(cold' -- 'netstack/*.[ch]' 'coro/*.[ch]' \
 		'dpdk_glue/*.h' ':!netstack/include' | grep -vE '#define (likely|unlikely|cold)') &&
 		die "write likely(), unlikely() or cold: $hints"
+	types=$(git grep -nwE '[us](8|16|32)_t' -- '*.[ch]') &&
+		die "write uint16_t where lwIP says u16_t: $types"
 	return 0
 }
 

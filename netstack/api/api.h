@@ -93,7 +93,7 @@ int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
  * addresses.
  */
 uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote);
-bool net_flow_is_here(uint16_t fold, u16_t port, u16_t remote_port);
+bool net_flow_is_here(uint16_t fold, uint16_t port, uint16_t remote_port);
 
 /* ---- udp.c ---- */
 #define NET_CHECK_UDP(udp)                                                     \

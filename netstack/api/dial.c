@@ -18,20 +18,20 @@
 static bool take_over(struct net_conn *old)
 {
 	const struct tcp_pcb *pcb = &old->pcb;
-	u32_t isn;
+	uint32_t isn;
 
 	if (pcb->state != TIME_WAIT)
 		return false;
 	isn = net_isn(&pcb->local_ip, pcb->local_port, &pcb->remote_ip,
 		      pcb->remote_port);
-	if ((s32_t)(isn - pcb->snd_nxt) <= 0)
+	if ((int32_t)(isn - pcb->snd_nxt) <= 0)
 		return false;
 	tcp_abort(&old->pcb);
 	return true;
 }
 
-static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
-		    u16_t remote_port)
+static bool is_free(const ip_addr_t *local, uint16_t port,
+		    const ip_addr_t *remote, uint16_t remote_port)
 {
 	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
 
@@ -47,17 +47,17 @@ static bool is_free(const ip_addr_t *local, u16_t port, const ip_addr_t *remote,
  * all connections for that.
  */
 static struct net_no_port *no_port_slot(const ip_addr_t *remote,
-					u16_t remote_port)
+					uint16_t remote_port)
 {
-	u32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
-				   : ip_2_ip4(remote)->addr;
+	uint32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
+				      : ip_2_ip4(remote)->addr;
 
 	h = (h ^ remote_port) * 2654435761u;
 	return &net_here()->no_port[(h >> 16) % NET_NO_PORT_SLOTS];
 }
 
 static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
-		       const ip_addr_t *remote, u16_t remote_port)
+		       const ip_addr_t *remote, uint16_t remote_port)
 {
 	return net_here()->now_ns < slot->until_ns &&
 	       slot->remote_port == remote_port &&
@@ -65,7 +65,7 @@ static bool known_full(const struct net_no_port *slot, const ip_addr_t *local,
 	       ip_addr_eq(&slot->remote, remote);
 }
 
-bool net_flow_is_here(uint16_t fold, u16_t port, u16_t remote_port)
+bool net_flow_is_here(uint16_t fold, uint16_t port, uint16_t remote_port)
 {
 	return net_here()->n_shards == 1 ||
 	       glue_flow_shard(fold, port, remote_port) == net_here()->shard;
@@ -83,8 +83,8 @@ uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote)
 
 /* Finds the next free port to this destination (tcp/ephemeral.c); the hash of
  * connections shows in constant time whether one is taken. */
-static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
-			 u16_t remote_port)
+static uint16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
+			    uint16_t remote_port)
 {
 	struct net_no_port *slot = no_port_slot(remote, remote_port);
 	struct net_ephemeral search;
@@ -95,7 +95,7 @@ static u16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 	search = net_ephemeral_dial(local, remote, remote_port);
 	fold = net_flow_fold(local, remote);
 	for (unsigned i = 0; i < net_port_count(); i++) {
-		u16_t port = net_ephemeral_next(&search);
+		uint16_t port = net_ephemeral_next(&search);
 
 		if (net_flow_is_here(fold, port, remote_port) &&
 		    is_free(local, port, remote, remote_port))
@@ -150,7 +150,7 @@ int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
 
 /* Begins the trace before the SYN leaves; lwIP sets the same fields later. */
 static void begin_trace(struct net_conn *conn, const ip_addr_t *remote,
-			u16_t port)
+			uint16_t port)
 {
 	ip_addr_copy(conn->pcb.remote_ip, *remote);
 	conn->pcb.remote_port = port;
@@ -178,7 +178,7 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	ip_addr_t local, remote;
-	u16_t port;
+	uint16_t port;
 	err_t rc;
 	int err;
 

@@ -54,7 +54,7 @@ void net_addr_read(const struct net_addr *addr, ip_addr_t *ip)
 
 /* Is there a listener already? ip: NULL for every address, a zero one for all
  * of its family. */
-static bool is_taken(const ip_addr_t *ip, u16_t port)
+static bool is_taken(const ip_addr_t *ip, uint16_t port)
 {
 	if (net_listener_find_exact(ip, port))
 		return true;
@@ -70,7 +70,7 @@ static uint16_t choose_port(const ip_addr_t *ip)
 	struct net_ephemeral search = net_ephemeral_listen();
 
 	for (unsigned i = 0; i < net_port_count(); i++) {
-		u16_t port = net_ephemeral_next(&search);
+		uint16_t port = net_ephemeral_next(&search);
 
 		if (!is_taken(ip, port) && !net_listener_find_exact(NULL, port))
 			return port;

@@ -94,16 +94,17 @@ int net_send_wait(struct net_conn *conn, enum net_wants wants)
 static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 {
 	size_t n = LWIP_MIN(net_send_room(conn), len);
-	u16_t mss = conn->pcb.mss;
+	uint16_t mss = conn->pcb.mss;
 	err_t err;
 
 	if (n < len && n > mss)
 		n -= n % mss; /* the rest would be a small segment */
 	if (n == 0)
 		return 0;
-	err = net_predict_write(conn, buf, (u16_t)n);
+	err = net_predict_write(conn, buf, (uint16_t)n);
 	if (err == ERR_INPROGRESS)
-		err = net_lwip_write(conn, buf, (u16_t)n, TCP_WRITE_FLAG_COPY);
+		err = net_lwip_write(conn, buf, (uint16_t)n,
+				     TCP_WRITE_FLAG_COPY);
 	if (err == ERR_OK) {
 		net_send_queued_some(conn);
 		return (long)n;

@@ -20,7 +20,8 @@ static bool follows_another(struct tcp_pcb *pcb, const struct net_extbuf *ext,
 		return false;
 	for (p = net_unsent_last(pcb)->p; p->next; p = p->next)
 		;
-	return p->type_internal == (u8_t)PBUF_ROM && net_extbuf_of(p) != ext &&
+	return p->type_internal == (uint8_t)PBUF_ROM &&
+	       net_extbuf_of(p) != ext &&
 	       (const uint8_t *)p->payload + p->len == data;
 }
 
@@ -29,7 +30,7 @@ static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 			const void *data, size_t n)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u8_t flags = 0;
+	uint8_t flags = 0;
 	err_t err;
 
 	if (follows_another(pcb, ext, data)) {
@@ -37,9 +38,10 @@ static long queue_piece(struct net_conn *conn, struct net_extbuf *ext,
 		n = 1;
 	}
 	net_extbuf_set_writing(flags ? NULL : ext);
-	err = flags ? ERR_INPROGRESS : net_predict_refer(conn, data, (u16_t)n);
+	err = flags ? ERR_INPROGRESS
+		    : net_predict_refer(conn, data, (uint16_t)n);
 	if (err == ERR_INPROGRESS)
-		err = net_lwip_write(conn, data, (u16_t)n, flags);
+		err = net_lwip_write(conn, data, (uint16_t)n, flags);
 	net_extbuf_set_writing(NULL);
 	if (err == ERR_OK) {
 		net_send_queued_some(conn);

@@ -24,12 +24,12 @@ int net_udp_waited(struct net_udp *udp, int err)
 /* ---- opening ---- */
 
 /* A port at which no unconnected socket excludes this one; 0: none. */
-static u16_t choose_port(const ip_addr_t *ip)
+static uint16_t choose_port(const ip_addr_t *ip)
 {
 	struct net_ephemeral search = net_ephemeral_listen();
 
 	for (unsigned i = 0; i < net_port_count(); i++) {
-		u16_t port = net_ephemeral_next(&search);
+		uint16_t port = net_ephemeral_next(&search);
 
 		if (!net_udp_is_taken(ip, port, false) &&
 		    !net_udp_is_taken(NULL, port, false))
@@ -43,7 +43,7 @@ int net_udp_open(struct net_stack *stack, const struct net_addr *local,
 {
 	struct net_udp *udp;
 	ip_addr_t ip;
-	u16_t port;
+	uint16_t port;
 
 	NET_CHECK_STACK(stack);
 	if (!stack || !local || !out)
@@ -105,15 +105,15 @@ int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote)
 }
 
 /* The next free port for this peer, in an order of its own (RFC 6056). */
-static u16_t choose_port_to(const ip_addr_t *local, const ip_addr_t *remote,
-			    u16_t remote_port)
+static uint16_t choose_port_to(const ip_addr_t *local, const ip_addr_t *remote,
+			       uint16_t remote_port)
 {
 	struct net_ephemeral search =
 		net_ephemeral_dial(local, remote, remote_port);
 	uint16_t fold = net_flow_fold(local, remote);
 
 	for (unsigned i = 0; i < net_port_count(); i++) {
-		u16_t port = net_ephemeral_next(&search);
+		uint16_t port = net_ephemeral_next(&search);
 
 		if (net_flow_is_here(fold, port, remote_port) &&
 		    !net_udp_find(local, port, remote, remote_port))
@@ -124,7 +124,7 @@ static u16_t choose_port_to(const ip_addr_t *local, const ip_addr_t *remote,
 
 /* Finds both addresses; *port is the socket's, or a new one. */
 static int choose_ends(const struct net_udp *udp, const struct net_addr *peer,
-		       ip_addr_t *local, ip_addr_t *remote, u16_t *port)
+		       ip_addr_t *local, ip_addr_t *remote, uint16_t *port)
 {
 	struct net_addr source = {0};
 	int err = net_udp_read_peer(peer, remote);
@@ -158,7 +158,7 @@ static int choose_ends(const struct net_udp *udp, const struct net_addr *peer,
 int net_udp_connect(struct net_udp *udp, const struct net_addr *peer)
 {
 	ip_addr_t local, remote;
-	u16_t port;
+	uint16_t port;
 	int err;
 
 	NET_CHECK_UDP(udp);

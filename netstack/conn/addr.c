@@ -119,7 +119,8 @@ void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out)
 	}
 }
 
-void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out)
+void net_addr_from_lwip(const ip_addr_t *ip, uint16_t port,
+			struct net_addr *out)
 {
 	*out = (struct net_addr){.port = port};
 	if (IP_IS_V6(ip)) {

@@ -67,7 +67,7 @@ static struct {
 
 /* ---- the table ---- */
 
-static struct source_key key_of(const ip_addr_t *ip, u16_t port)
+static struct source_key key_of(const ip_addr_t *ip, uint16_t port)
 {
 	struct source_key key = {.port = port, .family = 4};
 
@@ -374,7 +374,7 @@ bool net_clients_hold(void)
 	return counted;
 }
 
-void net_clients_resume(const ip_addr_t *ip, u16_t port)
+void net_clients_resume(const ip_addr_t *ip, uint16_t port)
 {
 	admitted = key_of(ip, port);
 }

@@ -260,9 +260,9 @@ unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
  * segment of data is not counted by snd_lbb, but is by lastack when it has
  * arrived.
  */
-static inline u32_t net_send_queued(const struct tcp_pcb *pcb)
+static inline uint32_t net_send_queued(const struct tcp_pcb *pcb)
 {
-	u32_t numbers = pcb->snd_lbb - pcb->lastack;
+	uint32_t numbers = pcb->snd_lbb - pcb->lastack;
 
 	return (int32_t)numbers < 0 ? 0 : numbers;
 }
@@ -531,12 +531,13 @@ void net_count_space(struct net_conn *conn, uint32_t bytes);
 /* ---- listeners.c ---- */
 int net_listeners_init(void);
 void net_listeners_fini(void);
-struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port);
+struct net_listener *net_listener_find(const ip_addr_t *ip, uint16_t port);
 /* The same on any shard, from any thread that may see that shard. */
 struct net_listener *net_listener_find_in(const struct net_stack *stack,
-					  const ip_addr_t *ip, u16_t port);
+					  const ip_addr_t *ip, uint16_t port);
 /* The listener at exactly this address; ip NULL: at every address. */
-struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port);
+struct net_listener *net_listener_find_exact(const ip_addr_t *ip,
+					     uint16_t port);
 void net_listener_hash(struct net_listener *listener);
 void net_listener_unhash(struct net_listener *listener);
 void net_listener_forget(struct net_conn *conn);
@@ -589,7 +590,7 @@ bool net_clients_hold(void);
  * Takes the count of a half-open connection back to `admitted`: that of a
  * client from ip at our port.
  */
-void net_clients_resume(const ip_addr_t *ip, u16_t port);
+void net_clients_resume(const ip_addr_t *ip, uint16_t port);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
 void net_client_forget(struct net_conn *conn); /* one that is counted */
@@ -609,7 +610,8 @@ static inline void net_client_check(struct net_conn *conn)
 /* The address without its port; returns buf of NET_ADDR_TEXT_MAX bytes. */
 char *net_ip_format(const struct net_addr *addr, char *buf);
 void net_addr_to_lwip(const struct net_addr *addr, ip_addr_t *out);
-void net_addr_from_lwip(const ip_addr_t *ip, u16_t port, struct net_addr *out);
+void net_addr_from_lwip(const ip_addr_t *ip, uint16_t port,
+			struct net_addr *out);
 
 /* ---- names.c: the connection that a coroutine serves ---- */
 /*

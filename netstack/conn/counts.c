@@ -76,7 +76,7 @@ static enum net_phase phase_of(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	const struct tcp_seg *next = pcb->unsent;
-	u32_t end;
+	uint32_t end;
 
 	if (!next)
 		return conn->wants ? NET_PHASE_SNDBUF : NET_PHASE_BUSY;
@@ -144,7 +144,8 @@ static bool is_dup_ack(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp,
 	       (TCPH_FLAGS(tcp) & (TCP_ACK | TCP_SYN | TCP_FIN | TCP_RST)) ==
 		       TCP_ACK &&
 	       lwip_ntohl(tcp->ackno) == pcb->lastack &&
-	       SND_WND_SCALE(pcb, (u32_t)lwip_ntohs(tcp->wnd)) == pcb->snd_wnd;
+	       SND_WND_SCALE(pcb, (uint32_t)lwip_ntohs(tcp->wnd)) ==
+		       pcb->snd_wnd;
 }
 
 void net_count_in(struct net_conn *conn, const struct pbuf *p)
@@ -158,7 +159,7 @@ void net_count_in(struct net_conn *conn, const struct pbuf *p)
 	counts->rx_segs++;
 	if (len)
 		net_count_data_in(net_counted_of(counts), len);
-	if (len && (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0) {
+	if (len && (int32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0) {
 		count16(&counts->out_of_order);
 		net_counted_of(counts)->out_of_order++;
 	} else if (is_dup_ack(&conn->pcb, tcp, len)) {
@@ -184,7 +185,7 @@ void net_count_out(struct net_conn *conn, const struct pbuf *p)
 	if (data && !conn->pcb.persist_on)
 		net_phase_out(net_counted_of(counts));
 	if (len && !conn->pcb.persist_on &&
-	    (s32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0) {
+	    (int32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.snd_nxt) < 0) {
 		counts->retransmits++;
 		net_counted_of(counts)->bytes_retrans += data;
 		net_counted_of(counts)->data_retrans += data != 0;

@@ -27,7 +27,7 @@ void net_listeners_fini(void)
 	net_here()->listeners_hashed = NULL;
 }
 
-static unsigned bucket_of(const ip_addr_t *ip, u16_t port)
+static unsigned bucket_of(const ip_addr_t *ip, uint16_t port)
 {
 	uint32_t h = port;
 
@@ -48,7 +48,7 @@ static const ip_addr_t *listener_ip(const struct net_listener *listener)
 }
 
 static struct net_listener *find_in(const struct net_stack *stack,
-				    const ip_addr_t *ip, u16_t port)
+				    const ip_addr_t *ip, uint16_t port)
 {
 	struct net_listener *l = stack->listeners_hashed[bucket_of(ip, port)];
 
@@ -62,7 +62,7 @@ static struct net_listener *find_in(const struct net_stack *stack,
 	return l;
 }
 
-struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
+struct net_listener *net_listener_find_exact(const ip_addr_t *ip, uint16_t port)
 {
 	return find_in(net_here(), ip, port);
 }
@@ -70,7 +70,7 @@ struct net_listener *net_listener_find_exact(const ip_addr_t *ip, u16_t port)
 /* Prefers a listener of the very address to one of every address, or of all of
  * its family: only one of these two can exist. */
 struct net_listener *net_listener_find_in(const struct net_stack *stack,
-					  const ip_addr_t *ip, u16_t port)
+					  const ip_addr_t *ip, uint16_t port)
 {
 	struct net_listener *listener = find_in(stack, ip, port);
 
@@ -83,7 +83,7 @@ struct net_listener *net_listener_find_in(const struct net_stack *stack,
 	return listener;
 }
 
-struct net_listener *net_listener_find(const ip_addr_t *ip, u16_t port)
+struct net_listener *net_listener_find(const ip_addr_t *ip, uint16_t port)
 {
 	return net_listener_find_in(net_here(), ip, port);
 }

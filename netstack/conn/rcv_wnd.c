@@ -42,7 +42,7 @@ void net_rcv_wnd_init(uint64_t rmem_max)
 		(uint32_t)LWIP_MIN(rmem_max, UINT64_C(65535) << scale);
 }
 
-u8_t net_rcv_scale(void)
+uint8_t net_rcv_scale(void)
 {
 	return net_here()->rcv_scale;
 }
@@ -98,13 +98,13 @@ __attribute__((noinline)) static void open_carefully(struct net_conn *conn,
 						     uint32_t len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t edge;
+	uint32_t edge;
 
 	open_window(conn, window_step(conn, len));
 	edge = pcb->rcv_nxt + pcb->rcv_ann_wnd;
 	if (net_here()->rcv_limit < TCP_WND && pcb->state >= ESTABLISHED &&
-	    (s32_t)(edge - pcb->rcv_ann_right_edge) >=
-		    (s32_t)(net_here()->rcv_limit / 2))
+	    (int32_t)(edge - pcb->rcv_ann_right_edge) >=
+		    (int32_t)(net_here()->rcv_limit / 2))
 		tcp_ack_now(pcb);
 }
 
@@ -216,8 +216,8 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 long net_conn_recved(struct net_conn *conn, unsigned len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t wnd = pcb->rcv_wnd + len;
-	u32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
+	uint32_t wnd = pcb->rcv_wnd + len;
+	uint32_t step = pcb->rcv_nxt + wnd - pcb->rcv_ann_right_edge;
 
 	if (likely(step < pcb->mss && wnd == net_rcv_max(pcb) &&
 		   net_here()->rcv_limit >= TCP_WND &&
@@ -247,7 +247,8 @@ bool net_rcv_wnd_is_full(struct net_conn *conn)
 		return false;
 	if (pcb->rcv_wnd < least)
 		return true;
-	if ((s32_t)(pcb->rcv_ann_right_edge - pcb->rcv_nxt) < (s32_t)least) {
+	if ((int32_t)(pcb->rcv_ann_right_edge - pcb->rcv_nxt) <
+	    (int32_t)least) {
 		pcb->rcv_ann_wnd = pcb->rcv_wnd;
 		tcp_ack_now(pcb);
 		net_conn_queue_output(conn);

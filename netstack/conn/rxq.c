@@ -57,7 +57,7 @@ static unsigned room_in(const struct pbuf *p)
 {
 	const uint8_t *end;
 
-	if (p->type_internal != (u8_t)PBUF_RAM || p->ref != 1)
+	if (p->type_internal != (uint8_t)PBUF_RAM || p->ref != 1)
 		return 0;
 	end = (const uint8_t *)p + net_mem_size(p);
 	return (unsigned)(end - ((const uint8_t *)p->payload + p->len));
@@ -68,7 +68,7 @@ static void copy_behind(struct pbuf *to, const struct pbuf *from, unsigned off,
 {
 	memcpy((uint8_t *)to->payload + to->len,
 	       (const uint8_t *)from->payload + off, len);
-	to->len = (u16_t)(to->len + len);
+	to->len = (uint16_t)(to->len + len);
 	to->tot_len = to->len;
 }
 
@@ -78,11 +78,11 @@ static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
 	unsigned bytes = FIRST_BYTES;
 	struct pbuf *block;
 
-	if (tail->type_internal == (u8_t)PBUF_RAM)
+	if (tail->type_internal == (uint8_t)PBUF_RAM)
 		bytes = LWIP_MIN(2 * net_mem_size(tail), BLOCK_BYTES);
 	while (ROOM_OF(bytes) < len)
 		bytes *= 2;
-	block = pbuf_alloc(PBUF_RAW, (u16_t)ROOM_OF(bytes), PBUF_RAM);
+	block = pbuf_alloc(PBUF_RAW, (uint16_t)ROOM_OF(bytes), PBUF_RAM);
 	if (block)
 		block->len = block->tot_len = 0;
 	return block;

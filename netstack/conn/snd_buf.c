@@ -11,10 +11,10 @@
  * While memory is short a connection has no more than its part of what is left,
  * but always two segments.
  */
-__attribute__((noinline)) static u32_t buffer_left(const struct tcp_pcb *pcb)
+__attribute__((noinline)) static uint32_t buffer_left(const struct tcp_pcb *pcb)
 {
-	u32_t queued = pcb->snd_lbb - pcb->lastack;
-	u32_t most = LWIP_MAX(net_here()->snd_max, 2u * pcb->mss);
+	uint32_t queued = pcb->snd_lbb - pcb->lastack;
+	uint32_t most = LWIP_MAX(net_here()->snd_max, 2u * pcb->mss);
 
 	if (queued >= most || pcb->snd_queuelen >= most / PIECE_BYTES)
 		return 0;
@@ -31,16 +31,16 @@ __attribute__((noinline)) static u32_t buffer_left(const struct tcp_pcb *pcb)
 size_t net_send_room(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	u32_t queued = pcb->snd_lbb - pcb->lastack;
-	u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
-	u32_t room = pcb->snd_buf, most;
+	uint32_t queued = pcb->snd_lbb - pcb->lastack;
+	uint32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
+	uint32_t room = pcb->snd_buf, most;
 
 	if (pcb->snd_queuelen >= (room + queued) / PIECE_BYTES)
 		return 0; /* the buffer may have grown */
 	if (unlikely(net_here()->snd_max < TCP_SND_BUF))
 		room = buffer_left(pcb);
 	if (queued < pcb->snd_wnd) {
-		most = LWIP_MAX(UNSENT_MAX, GLUE_BURST * (u32_t)pcb->mss);
+		most = LWIP_MAX(UNSENT_MAX, GLUE_BURST * (uint32_t)pcb->mss);
 		room = unsent < most ? LWIP_MIN(room, most - unsent) : 0;
 	}
 	return LWIP_MIN(room, ROOM_MAX);

@@ -27,7 +27,7 @@ static err_t init_netif(struct netif *netif)
 	netif->output = net_neighbour_output4;
 	netif->output_ip6 = net_neighbour_output6;
 	netif->linkoutput = net_link_output;
-	netif->mtu = (u16_t)net_here()->mtu;
+	netif->mtu = (uint16_t)net_here()->mtu;
 	netif->hwaddr_len = 6;
 	memcpy(netif->hwaddr, glue_port_mac(net_port_of(netif)->glue), 6);
 	/* Up from the beginning: announce.c announces, and not lwIP. */
@@ -125,7 +125,7 @@ static void disable_ip4(struct net_ifaddr *addr)
 
 static int enable_ip6(const struct net_ifaddr *addr)
 {
-	s8_t index = -1;
+	int8_t index = -1;
 
 	if (netif_add_ip6_address(addr->netif, ip_2_ip6(&addr->ip), &index) !=
 		    ERR_OK ||
@@ -139,7 +139,8 @@ static int enable_ip6(const struct net_ifaddr *addr)
 
 static void disable_ip6(struct net_ifaddr *addr)
 {
-	s8_t index = netif_get_ip6_addr_match(addr->netif, ip_2_ip6(&addr->ip));
+	int8_t index =
+		netif_get_ip6_addr_match(addr->netif, ip_2_ip6(&addr->ip));
 
 	if (index >= 0)
 		netif_ip6_addr_set_state(addr->netif, index, IP6_ADDR_INVALID);

@@ -41,11 +41,11 @@ void net_arp_send(const struct net_port *port, const struct net_arp *arp)
 }
 
 /* Fills in an ICMPv6 message's checksum; false without memory. */
-static bool put_checksum(uint8_t *icmp, u16_t bytes, const uint8_t *ip)
+static bool put_checksum(uint8_t *icmp, uint16_t bytes, const uint8_t *ip)
 {
 	struct pbuf *message = pbuf_alloc_reference(icmp, bytes, PBUF_REF);
 	ip6_addr_t src = {0}, dest = {0};
-	u16_t sum;
+	uint16_t sum;
 
 	if (!message)
 		return false;
@@ -59,7 +59,7 @@ static bool put_checksum(uint8_t *icmp, u16_t bytes, const uint8_t *ip)
 
 /* Puts an ICMPv6 message of `bytes` bytes into a frame, and sends it. */
 static void send_icmp6(const struct net_port *port, const struct net_nd *nd,
-		       const uint8_t *message, u16_t bytes)
+		       const uint8_t *message, uint16_t bytes)
 {
 	unsigned len = NET_ETH_HEADER + IP6_HLEN + bytes;
 	struct glue_frame *frame = glue_tx_alloc(port->glue, len);

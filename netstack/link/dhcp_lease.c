@@ -134,7 +134,7 @@ static void set_mtu(const struct net_addr *addr, unsigned mtu)
 	net_addr_to_lwip(addr, &ip);
 	own = net_ifaddr_of(&ip);
 	if (own)
-		own->netif->mtu = (u16_t)mtu;
+		own->netif->mtu = (uint16_t)mtu;
 }
 
 int net_lease_apply(struct net_lease *lease)

@@ -34,7 +34,7 @@ void net_dhcp_broadcast(const struct net_dhcp *client,
 	frame->data[12] = ETHTYPE_IP >> 8;
 	ip = (void *)(frame->data + NET_ETH_HEADER);
 	IPH_VHL_SET(ip, 4, IP_HLEN / 4);
-	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + udp_bytes)));
+	IPH_LEN_SET(ip, lwip_htons((uint16_t)(IP_HLEN + udp_bytes)));
 	IPH_TTL_SET(ip, TTL);
 	IPH_PROTO_SET(ip, IP_PROTO_UDP);
 	ip->src.addr = from;
@@ -42,7 +42,7 @@ void net_dhcp_broadcast(const struct net_dhcp *client,
 	udp = (void *)(ip + 1);
 	udp->src = PP_HTONS(NET_DHCP_CLIENT_PORT);
 	udp->dest = PP_HTONS(NET_DHCP_SERVER_PORT);
-	udp->len = lwip_htons((u16_t)udp_bytes);
+	udp->len = lwip_htons((uint16_t)udp_bytes);
 	net_dhcp_write(msg, (uint8_t *)(udp + 1));
 	frame->l3_off = NET_ETH_HEADER;
 	frame->l4_off = NET_ETH_HEADER + IP_HLEN;

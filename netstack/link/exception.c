@@ -95,13 +95,13 @@ receiver_of_other(const struct net_port *port,
 	const uint8_t *ip = frame->data + frame->l3_off;
 	bool ip4 = frame->flags & GLUE_FRAME_IP4;
 	ip_addr_t remote;
-	u16_t from, to;
+	uint16_t from, to;
 
 	if (!(frame->flags & GLUE_FRAME_TCP) || !own)
 		return rule->other_off ? NET_RECEIVER_NONE
 				       : NET_RECEIVER_KERNEL;
-	from = (u16_t)glue_get16(frame->data + frame->l4_off);
-	to = (u16_t)glue_get16(frame->data + frame->l4_off + 2);
+	from = (uint16_t)glue_get16(frame->data + frame->l4_off);
+	to = (uint16_t)glue_get16(frame->data + frame->l4_off + 2);
 	read_ip(port, ip4, ip + (ip4 ? 12 : 8), &remote);
 	if (!net_ports_has(&rule->tcp, to) || net_listener_find(&own->ip, to) ||
 	    net_demux_find(&own->ip, to, &remote, from))

@@ -80,7 +80,7 @@ static inline bool input_udp(struct net_port *port, struct netif *netif,
 	udp = net_udp_find_plain(netif, frame, &len);
 	if (!udp)
 		return false;
-	p = net_frame_wrap(port, frame, (u16_t)len);
+	p = net_frame_wrap(port, frame, (uint16_t)len);
 	p->payload = frame->data + frame->l4_off + NET_UDP_HEADER;
 	p->len = p->tot_len;
 	if (frame->flags & GLUE_FRAME_IP6)
@@ -199,8 +199,8 @@ static void input_other(struct net_port *port, struct glue_frame *frame)
 		return;
 	}
 	p->payload = frame->data + NET_ETH_HEADER;
-	p->len = (u16_t)(p->len - NET_ETH_HEADER);
-	p->tot_len = (u16_t)(p->tot_len - NET_ETH_HEADER);
+	p->len = (uint16_t)(p->len - NET_ETH_HEADER);
+	p->tot_len = (uint16_t)(p->tot_len - NET_ETH_HEADER);
 	if (flags & GLUE_FRAME_IP4)
 		ip4_input(p, netif);
 	else

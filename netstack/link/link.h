@@ -29,7 +29,7 @@ bool net_link_takes_extbufs(void);
 /* The addresses of a datagram that leaves. */
 struct net_udp_path {
 	ip_addr_t local, remote; /* local zero: the route's */
-	u16_t local_port, remote_port;
+	uint16_t local_port, remote_port;
 	uint8_t ttl, tos;
 	struct net_port *port; /* after -EAGAIN: the one without room */
 };

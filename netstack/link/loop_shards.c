@@ -39,7 +39,7 @@ static unsigned flow_owner(const struct pbuf *p)
 	const struct ip_hdr *ip4 = p->payload;
 	const struct ip6_hdr *ip6 = p->payload;
 	bool is_v6 = IPH_V(ip4) == 6;
-	u16_t header = is_v6 ? IP6_HLEN : IPH_HL_BYTES(ip4), ports[2];
+	uint16_t header = is_v6 ? IP6_HLEN : IPH_HL_BYTES(ip4), ports[2];
 	uint8_t proto = is_v6 ? IP6H_NEXTH(ip6) : IPH_PROTO(ip4);
 	uint16_t fold;
 

@@ -185,7 +185,7 @@ static inline void finish_ip4(struct ip_hdr *ip, struct ip_fields f,
 	const ip4_addr_t *dest = ip_2_ip4(f.to);
 
 	IPH_TOS_SET(ip, f.tos);
-	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + len)));
+	IPH_LEN_SET(ip, lwip_htons((uint16_t)(IP_HLEN + len)));
 	IPH_ID_SET(ip, net_ip_id(dest));
 	IPH_OFFSET_SET(ip, net_path_df(dest) ? PP_HTONS(IP_DF) : 0);
 	IPH_TTL_SET(ip, f.ttl);

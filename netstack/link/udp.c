@@ -78,7 +78,7 @@ static inline void put_udp(void *at, const struct net_udp_path *path,
 
 	udp->src = lwip_htons(path->local_port);
 	udp->dest = lwip_htons(path->remote_port);
-	udp->len = lwip_htons((u16_t)(NET_UDP_HEADER + len));
+	udp->len = lwip_htons((uint16_t)(NET_UDP_HEADER + len));
 	udp->chksum = 0;
 }
 
@@ -106,7 +106,7 @@ static int send_packet4(struct net_udp_path *path, const struct iovec *iov,
 	memcpy(frame->data, slot->header, sizeof(slot->header));
 	ip = (void *)(frame->data + NET_ETH_HEADER);
 	IPH_TOS_SET(ip, path->tos);
-	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + NET_UDP_HEADER + len)));
+	IPH_LEN_SET(ip, lwip_htons((uint16_t)(IP_HLEN + NET_UDP_HEADER + len)));
 	IPH_ID_SET(ip, net_ip_id(dest));
 	IPH_OFFSET_SET(ip, net_path_df(dest) ? PP_HTONS(IP_DF) : 0);
 	IPH_TTL_SET(ip, path->ttl);
@@ -123,7 +123,7 @@ static void put_ip6(struct ip6_hdr *ip, const struct net_udp_path *path,
 		    unsigned len)
 {
 	IP6H_VTCFL_SET(ip, 6, path->tos, 0);
-	IP6H_PLEN_SET(ip, (u16_t)(NET_UDP_HEADER + len));
+	IP6H_PLEN_SET(ip, (uint16_t)(NET_UDP_HEADER + len));
 	IP6H_NEXTH_SET(ip, IP6_NEXTH_UDP);
 	IP6H_HOPLIM_SET(ip, path->ttl);
 	ip6_addr_copy_to_packed(ip->src, *ip_2_ip6(&path->local));
@@ -202,7 +202,7 @@ int net_link_route_udp(struct net_udp_path *path, const struct iovec *iov,
 	path->port = net_port_of(netif);
 	if (glue_tx_busy(path->port->glue))
 		return -EAGAIN;
-	p = pbuf_alloc(PBUF_IP, (u16_t)(NET_UDP_HEADER + len), PBUF_RAM);
+	p = pbuf_alloc(PBUF_IP, (uint16_t)(NET_UDP_HEADER + len), PBUF_RAM);
 	if (!p)
 		return -ENOMEM;
 	put_udp(p->payload, path, len);
@@ -223,7 +223,7 @@ static void put_ip4(struct ip_hdr *ip, const struct net_udp_path *path,
 	memset(ip, 0, IP_HLEN);
 	IPH_VHL_SET(ip, 4, IP_HLEN / 4);
 	IPH_TOS_SET(ip, path->tos);
-	IPH_LEN_SET(ip, lwip_htons((u16_t)(IP_HLEN + NET_UDP_HEADER + len)));
+	IPH_LEN_SET(ip, lwip_htons((uint16_t)(IP_HLEN + NET_UDP_HEADER + len)));
 	IPH_TTL_SET(ip, path->ttl);
 	IPH_PROTO_SET(ip, IP_PROTO_UDP);
 	ip->src.addr = ip_2_ip4(&path->local)->addr;
@@ -241,7 +241,7 @@ void net_link_loop_group(const struct net_udp_path *path,
 
 	if (!netif || !net_udp_group_find(net_link_of(netif), &path->remote))
 		return;
-	p = pbuf_alloc(PBUF_RAW, (u16_t)(header + NET_UDP_HEADER + len),
+	p = pbuf_alloc(PBUF_RAW, (uint16_t)(header + NET_UDP_HEADER + len),
 		       PBUF_RAM);
 	if (!p) {
 		net_here()->stats.loop_drops++;

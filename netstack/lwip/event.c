@@ -61,7 +61,7 @@ void *net_pcb_arg(struct tcp_pcb *pcb)
 
 /* lwIP's events. arg is the connection, NULL once its owner has closed it. */
 err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
-		     struct pbuf *p, u16_t size, err_t err)
+		     struct pbuf *p, uint16_t size, err_t err)
 {
 	struct net_conn *conn = arg;
 

@@ -8,7 +8,7 @@
 #include "netstack/tcp/tcp.h"
 
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
+		     uint16_t optlen, uint16_t opt1len, const uint8_t *opt2,
 		     const struct pbuf *p)
 {
 	net_recovery_input(pcb, hdr, opt1len, p);
@@ -33,8 +33,8 @@ static unsigned data_of(const struct tcp_pcb *pcb, const struct pbuf *p)
 }
 
 /* pcb is NULL for a RST to nobody. */
-u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       struct tcp_hdr *hdr, u32_t *opts)
+uint32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
+			  struct tcp_hdr *hdr, uint32_t *opts)
 {
 	struct net_conn *conn = (void *)(uintptr_t)pcb;
 	bool traced;
@@ -116,8 +116,8 @@ void net_lwip_assert(const char *message, const char *file, int line)
 		tcp_active_pcbs ? net_conn_of(tcp_active_pcbs) : here->in_lwip;
 }
 
-err_t net_lwip_write(struct net_conn *conn, const void *data, u16_t len,
-		     u8_t flags)
+err_t net_lwip_write(struct net_conn *conn, const void *data, uint16_t len,
+		     uint8_t flags)
 {
 	err_t err;
 

@@ -12,8 +12,8 @@ struct tcp_hdr;
 struct tcp_pcb;
 
 /* Initial sequence number, RFC 6528 (tcp/random.c). */
-u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
-	      const ip_addr_t *remote_ip, u16_t remote_port);
+uint32_t net_isn(const ip_addr_t *local_ip, uint16_t local_port,
+		 const ip_addr_t *remote_ip, uint16_t remote_port);
 #define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port)        \
 	net_isn(local_ip, local_port, remote_ip, remote_port)
 
@@ -21,10 +21,10 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
 void *net_pcb_arg(struct tcp_pcb *pcb);
 
 /* After how many keepalive probes a connection ends (tcp/timer.c). */
-u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
+uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
 
 /* The window scale that is announced to peers (conn/rcv_wnd.c). */
-u8_t net_rcv_scale(void);
+uint8_t net_rcv_scale(void);
 
 /* The interface that owns a source address, for routing by it (hooks.c). */
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
@@ -49,7 +49,7 @@ struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest);
  * (hooks.c).
  */
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
+		     uint16_t optlen, uint16_t opt1len, const uint8_t *opt2,
 		     const struct pbuf *p);
 #define LWIP_HOOK_TCP_INPACKET_PCB(pcb, hdr, optlen, opt1len, opt2, p)         \
 	net_segment_in(pcb, hdr, optlen, opt1len, opt2, p)
@@ -62,8 +62,8 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 #define NET_TF_TS    0x0400u
 #define NET_TS_BYTES 12u
 #define LWIP_HOOK_TCP_OUT_TCPOPT_LENGTH(pcb, len)                              \
-	((u8_t)((len) +                                                        \
-		((pcb) && ((pcb)->flags & NET_TF_TS) ? NET_TS_BYTES : 0)))
+	((uint8_t)((len) +                                                     \
+		   ((pcb) && ((pcb)->flags & NET_TF_TS) ? NET_TS_BYTES : 0)))
 
 /*
  * RFC 3168 (recovery/ecn.c), bits of pcb->flags that lwIP does not use: ECN was
@@ -85,7 +85,7 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
  * Called with a segment that is about to leave: appends a timestamp to its
  * options, and sets its ECN bits (hooks.c).
  */
-u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       struct tcp_hdr *hdr, u32_t *opts);
+uint32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
+			  struct tcp_hdr *hdr, uint32_t *opts);
 #define LWIP_HOOK_TCP_OUT_ADD_TCPOPTS(p, hdr, pcb, opts)                       \
 	net_segment_out(pcb, p, hdr, opts)

@@ -61,8 +61,8 @@ void net_seg_free(struct tcp_seg *seg);
 /*
  * Call tcp_write() and tcp_output(), and attribute a failed assertion to conn.
  */
-err_t net_lwip_write(struct net_conn *conn, const void *data, u16_t len,
-		     u8_t flags);
+err_t net_lwip_write(struct net_conn *conn, const void *data, uint16_t len,
+		     uint8_t flags);
 err_t net_lwip_output(struct net_conn *conn);
 
 /* lwIP calls this when it has to send after receiving a segment. */

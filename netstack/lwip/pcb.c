@@ -55,7 +55,7 @@ void *net_conn_alloc(void)
 static int pending_error(const struct net_conn *conn)
 {
 	if (conn->connecting &&
-	    (u32_t)(tcp_ticks - conn->pcb.tmr) >
+	    (uint32_t)(tcp_ticks - conn->pcb.tmr) >
 		    TCP_SYN_RCVD_TIMEOUT / TCP_SLOW_INTERVAL)
 		return -ETIMEDOUT;
 	if (conn->connecting)

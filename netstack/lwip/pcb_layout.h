@@ -19,56 +19,57 @@
 #define LWIP_PCB_FIELDS(type)                                                  \
 	/* whose it is: 48 bytes of addresses, 4 of IP's options */            \
 	IP_PCB;                                                                \
-	u16_t local_port, remote_port; /* in this order: demux.c */            \
+	uint16_t local_port, remote_port; /* in this order: demux.c */         \
 	struct net_conn *hash_next;                                            \
                                                                                \
 	/* what is unusual about it, the window, both queues */                \
 	enum tcp_state state : 8;                                              \
-	u8_t nrtx;                                                             \
+	uint8_t nrtx;                                                          \
 	tcpflags_t flags;                                                      \
-	u16_t mss;                                                             \
-	s16_t rtime;                                                           \
+	uint16_t mss;                                                          \
+	int16_t rtime;                                                         \
 	struct tcp_sack_range *rcv_sacks;                                      \
-	u32_t rcv_nxt;                                                         \
+	uint32_t rcv_nxt;                                                      \
 	tcpwnd_size_t rcv_wnd, rcv_ann_wnd;                                    \
-	u32_t rcv_ann_right_edge;                                              \
+	uint32_t rcv_ann_right_edge;                                           \
 	struct tcp_seg *unsent, *unacked;                                      \
-	u32_t snd_nxt, lastack;                                                \
+	uint32_t snd_nxt, lastack;                                             \
 	tcpwnd_size_t snd_wnd, cwnd;                                           \
                                                                                \
 	/* what else a segment reads or moves on */                            \
 	tcpwnd_size_t ssthresh;                                                \
-	u32_t snd_wl1, snd_wl2, snd_lbb;                                       \
+	uint32_t snd_wl1, snd_wl2, snd_lbb;                                    \
 	tcpwnd_size_t snd_wnd_max, snd_buf;                                    \
-	u16_t snd_queuelen, unsent_oversize;                                   \
-	s32_t unsent_near; /* lwip/ends.c */                                   \
-	u32_t rcv_max, tmr;                                                    \
-	u32_t min_rtt_us; /* recovery/rtt.c */                                 \
+	uint16_t snd_queuelen, unsent_oversize;                                \
+	int32_t unsent_near; /* lwip/ends.c */                                 \
+	uint32_t rcv_max, tmr;                                                 \
+	uint32_t min_rtt_us; /* recovery/rtt.c */                              \
 	tcpwnd_size_t bytes_acked;                                             \
-	s16_t rto;                                                             \
-	u8_t dupacks;                                                          \
+	int16_t rto;                                                           \
+	uint8_t dupacks;                                                       \
 	union {                                                                \
-		u8_t persist_backoff; /* lwIP's index of a duration */         \
-		u8_t persist_on;      /* data waits for the window */          \
+		uint8_t persist_backoff; /* lwIP's index of a duration */      \
+		uint8_t persist_on;	 /* data waits for the window */       \
 	};                                                                     \
-	u8_t persist_probe;                                                    \
+	uint8_t persist_probe;                                                 \
 	union {                                                                \
-		u8_t persist_cnt;   /* lwIP's count of ticks */                \
-		u8_t persist_steps; /* doublings and 1; 0: not armed */        \
+		uint8_t persist_cnt;   /* lwIP's count of ticks */             \
+		uint8_t persist_steps; /* doublings and 1; 0: not armed */     \
 	};                                                                     \
-	u8_t keep_cnt_sent;                                                    \
-	u8_t snd_scale : 4, rcv_scale : 4;                                     \
-	u32_t ts_recent; /* TS.Recent, which is as old as tmr */               \
-	u32_t ts_offset; /* of our timestamps from the clock */                \
+	uint8_t keep_cnt_sent;                                                 \
+	uint8_t snd_scale : 4, rcv_scale : 4;                                  \
+	uint32_t ts_recent; /* TS.Recent, which is as old as tmr */            \
+	uint32_t ts_offset; /* of our timestamps from the clock */             \
                                                                                \
 	/* what is rarely looked at */                                         \
 	type *next;                                                            \
-	u32_t persist_due_us; /* recovery/persist.c, with the three above */   \
-	u32_t rcv_mark, rcv_mark_us;                                           \
-	u32_t keep_idle_s : 20, keep_probes : 8;                               \
-	u32_t keep_intvl_s : 20, last_timer : 8;                               \
-	u16_t own_port; /* ours; lwIP forgets its own at the end */            \
-	u16_t rate_cap; /* recovery/pacing.c; 0: none */
+	uint32_t                                                               \
+		persist_due_us; /* recovery/persist.c, with the three above */ \
+	uint32_t rcv_mark, rcv_mark_us;                                        \
+	uint32_t keep_idle_s : 20, keep_probes : 8;                            \
+	uint32_t keep_intvl_s : 20, last_timer : 8;                            \
+	uint16_t own_port; /* ours; lwIP forgets its own at the end */         \
+	uint16_t rate_cap; /* recovery/pacing.c; 0: none */
 
 /* lwIP casts one to the other where it walks both lists alike. */
 #define LWIP_TCP_PCB                                                           \
@@ -89,18 +90,20 @@
 /* lwip/event.c refuses nothing. */
 #define LWIP_PCB_refused_data(pcb) LWIP_PCB_NO(struct pbuf *, NULL)
 /* recovery/rtt.c measures. */
-#define LWIP_PCB_rttest(pcb) LWIP_PCB_NO(u32_t, 0)
-#define LWIP_PCB_rtseq(pcb)  LWIP_PCB_NO(u32_t, 0)
-#define LWIP_PCB_sa(pcb)     LWIP_PCB_NO(s16_t, 0)
+#define LWIP_PCB_rttest(pcb) LWIP_PCB_NO(uint32_t, 0)
+#define LWIP_PCB_rtseq(pcb)  LWIP_PCB_NO(uint32_t, 0)
+#define LWIP_PCB_sa(pcb)     LWIP_PCB_NO(int16_t, 0)
 #define LWIP_PCB_sv(pcb)                                                       \
-	LWIP_PCB_NO(s16_t, LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL)
+	LWIP_PCB_NO(int16_t, LWIP_TCP_RTO_TIME / TCP_SLOW_INTERVAL)
 /* recovery/ repeats data; the timeout of a SYN ends with the handshake. */
-#define LWIP_PCB_rto_end(pcb) LWIP_PCB_NO(u32_t, (pcb)->lastack)
+#define LWIP_PCB_rto_end(pcb) LWIP_PCB_NO(uint32_t, (pcb)->lastack)
 /* There is no polling, and connections have no priorities. */
-#define LWIP_PCB_polltmr(pcb)	   LWIP_PCB_NO(u8_t, 0)
-#define LWIP_PCB_pollinterval(pcb) LWIP_PCB_NO(u8_t, 0)
-#define LWIP_PCB_prio(pcb)	   LWIP_PCB_NO(u8_t, TCP_PRIO_NORMAL)
+#define LWIP_PCB_polltmr(pcb)	   LWIP_PCB_NO(uint8_t, 0)
+#define LWIP_PCB_pollinterval(pcb) LWIP_PCB_NO(uint8_t, 0)
+#define LWIP_PCB_prio(pcb)	   LWIP_PCB_NO(uint8_t, TCP_PRIO_NORMAL)
 /* Stored in seconds, the unit of net_set_keepalive(). */
-#define LWIP_PCB_keep_idle(pcb)	 LWIP_PCB_NO(u32_t, (pcb)->keep_idle_s * 1000u)
-#define LWIP_PCB_keep_intvl(pcb) LWIP_PCB_NO(u32_t, (pcb)->keep_intvl_s * 1000u)
-#define LWIP_PCB_keep_cnt(pcb)	 LWIP_PCB_NO(u32_t, net_pcb_keep_cnt(pcb))
+#define LWIP_PCB_keep_idle(pcb)                                                \
+	LWIP_PCB_NO(uint32_t, (pcb)->keep_idle_s * 1000u)
+#define LWIP_PCB_keep_intvl(pcb)                                               \
+	LWIP_PCB_NO(uint32_t, (pcb)->keep_intvl_s * 1000u)
+#define LWIP_PCB_keep_cnt(pcb) LWIP_PCB_NO(uint32_t, net_pcb_keep_cnt(pcb))

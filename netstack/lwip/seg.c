@@ -35,8 +35,8 @@ struct tcp_seg *net_seg_new(unsigned copied)
 	p = &whole->pbuf.pbuf;
 	p->next = NULL;
 	p->payload = whole->data - TCP_HLEN;
-	p->len = p->tot_len = (u16_t)(TCP_HLEN + copied);
-	p->type_internal = (u8_t)PBUF_RAM;
+	p->len = p->tot_len = (uint16_t)(TCP_HLEN + copied);
+	p->type_internal = (uint8_t)PBUF_RAM;
 	p->flags = PBUF_FLAG_IS_CUSTOM;
 	p->ref = 1;
 	p->if_idx = NETIF_NO_INDEX;

@@ -27,7 +27,7 @@ struct pbuf *net_frame_wrap_chain(struct net_port *port,
 		total += f->seg_len;
 	glue_frame_split(frame);
 	for (struct glue_frame *f = frame; f; f = f->next) {
-		*link = net_frame_wrap(port, f, (u16_t)total);
+		*link = net_frame_wrap(port, f, (uint16_t)total);
 		link = &(*link)->next;
 		total -= f->seg_len;
 	}

@@ -100,8 +100,9 @@ void net_frame_free(struct pbuf *p);
  * Makes a pbuf of a frame's bytes, which lies in the frame and owns it. tot_len
  * is that of the frame and those that follow it in a chain.
  */
-static inline struct pbuf *
-net_frame_wrap(struct net_port *port, struct glue_frame *frame, u16_t tot_len)
+static inline struct pbuf *net_frame_wrap(struct net_port *port,
+					  struct glue_frame *frame,
+					  uint16_t tot_len)
 {
 	struct pbuf_custom *custom = (struct pbuf_custom *)(void *)frame->user;
 	struct pbuf *p = &custom->pbuf;

@@ -142,7 +142,7 @@ void net_extbuf_pbuf_freed(void *mem)
 
 struct net_extbuf *net_extbuf_of(const struct pbuf *p)
 {
-	return p->type_internal == (u8_t)PBUF_ROM
+	return p->type_internal == (uint8_t)PBUF_ROM
 		       ? ((const struct extbuf_pbuf *)(const void *)p)->ext
 		       : NULL;
 }

@@ -123,7 +123,7 @@ double net_cwnd_pacing_rate(const struct net_conn *conn)
  */
 void net_cwnd_begin(struct tcp_pcb *pcb)
 {
-	u32_t window =
+	uint32_t window =
 		LWIP_MIN(10u * pcb->mss, LWIP_MAX(2u * pcb->mss, 14600u));
 
 	if (pcb->cwnd < window)

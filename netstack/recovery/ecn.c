@@ -45,7 +45,7 @@ void net_ecn_accept(struct tcp_pcb *pcb)
 void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
 {
 	struct tcp_seg *syn = pcb->unacked ? pcb->unacked : pcb->unsent;
-	u8_t flags = TCPH_FLAGS(hdr);
+	uint8_t flags = TCPH_FLAGS(hdr);
 
 	if (!(pcb->flags & NET_TF_ECN) || !(flags & TCP_SYN) ||
 	    ((flags & TCP_ACK) && lwip_ntohl(hdr->ackno) != pcb->lastack + 1))
@@ -55,7 +55,7 @@ void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
 	} else {
 		tcp_clear_flags(pcb, NET_TF_ECN);
 		if (syn) /* it may leave once more, with an ACK */
-			syn->tcphdr->_hdrlen_rsvd_flags &= (u16_t)~BITS;
+			syn->tcphdr->_hdrlen_rsvd_flags &= (uint16_t)~BITS;
 	}
 }
 
@@ -65,7 +65,7 @@ void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
  * 6.1.1.1: a SYN that is sent again does not ask again, since a box on the path
  * may drop SYNs that do.
  */
-static u16_t of_syn(struct tcp_pcb *pcb, const struct tcp_seg *syn)
+static uint16_t of_syn(struct tcp_pcb *pcb, const struct tcp_seg *syn)
 {
 	if (!syn)
 		return 0;
@@ -81,7 +81,7 @@ void net_ecn_segment_out(struct net_conn *conn, const struct pbuf *p,
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	const struct tcp_seg *seg = pcb->unsent;
-	u16_t bits = 0;
+	uint16_t bits = 0;
 
 	if (seg && seg->p != p)
 		seg = NULL; /* an ACK, a probe */
@@ -98,7 +98,7 @@ void net_ecn_segment_out(struct net_conn *conn, const struct pbuf *p,
 			tcp_clear_flags(pcb, NET_TF_CWR);
 		}
 	}
-	hdr->_hdrlen_rsvd_flags &= (u16_t)~BITS;
+	hdr->_hdrlen_rsvd_flags &= (uint16_t)~BITS;
 	hdr->_hdrlen_rsvd_flags |= bits;
 }
 
@@ -106,7 +106,7 @@ void net_ecn_segment_out(struct net_conn *conn, const struct pbuf *p,
 void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr)
 {
 	net_ecn_set_ect(pcb, false);
-	hdr->_hdrlen_rsvd_flags &= (u16_t)~BITS;
+	hdr->_hdrlen_rsvd_flags &= (uint16_t)~BITS;
 	if (pcb->flags & NET_TF_ECE)
 		hdr->_hdrlen_rsvd_flags |= ECHO;
 }

@@ -52,7 +52,7 @@ static unsigned floor_of(const ip_addr_t *ip)
 static struct net_path *set_of(const ip_addr_t *ip)
 {
 	uint64_t a, b = net_here()->hash_key[1];
-	const u32_t *w;
+	const uint32_t *w;
 
 	if (IP_IS_V6(ip)) {
 		w = ip_2_ip6(ip)->addr;
@@ -153,7 +153,7 @@ static void set_mss(struct net_conn *conn, unsigned mss)
 			tcp_set_flags(pcb, NET_TF_PATH);
 		}
 	}
-	pcb->mss = (u16_t)mss;
+	pcb->mss = (uint16_t)mss;
 	/*
 	 * Room behind the last byte reckons with the old MSS. lwIP would keep
 	 * what is beyond the new one, and fill it behind whatever comes next,
@@ -178,7 +178,7 @@ void net_path_settle(struct net_conn *conn)
 		pcb->mss = NET_MSS_FLOOR;
 	if (pcb->state < ESTABLISHED)
 		return;
-	pcb->mss = (u16_t)(pcb->mss - net_ts_bytes(pcb)); /* RFC 6691 */
+	pcb->mss = (uint16_t)(pcb->mss - net_ts_bytes(pcb)); /* RFC 6691 */
 	mtu = net_path_mtu(&pcb->remote_ip);
 	if (mtu && mss_for(pcb, mtu) < pcb->mss)
 		set_mss(conn, mss_for(pcb, mtu));
@@ -194,7 +194,7 @@ void net_path_review(struct net_conn *conn)
 	if (mtu || full <= pcb->mss || pcb->state < ESTABLISHED)
 		return;
 	tcp_clear_flags(pcb, NET_TF_PATH);
-	pcb->mss = (u16_t)full;
+	pcb->mss = (uint16_t)full;
 }
 
 /*

@@ -36,7 +36,7 @@ static void arm_timer(struct tcp_pcb *pcb, unsigned doublings)
 	const struct net_conn *conn = net_conn_of(pcb);
 
 	pcb->persist_on = 1; /* for lwIP it is on, and so not set again */
-	pcb->persist_steps = (u8_t)(doublings + 1);
+	pcb->persist_steps = (uint8_t)(doublings + 1);
 	pcb->persist_due_us =
 		net_now_us() + net_rtt_backed_off_us(conn, doublings);
 }
@@ -80,7 +80,7 @@ static void cut_head(struct tcp_pcb *pcb, uint32_t room)
 	struct tcp_seg *head = pcb->unsent;
 
 	if (head->len > room || head->len > pcb->mss) {
-		tcp_split_unsent_seg(pcb, (u16_t)LWIP_MIN(room, pcb->mss));
+		tcp_split_unsent_seg(pcb, (uint16_t)LWIP_MIN(room, pcb->mss));
 	} else if (TCP_TCPLEN(head) > room && head->len) {
 		/* All its bytes fit, and its FIN does not: that goes alone. */
 		TCPH_UNSET_FLAG(head->tcphdr, TCP_FIN);

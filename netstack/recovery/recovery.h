@@ -146,8 +146,8 @@ static inline void net_ts_refresh(const struct tcp_pcb *pcb, void *opts)
 /* Sets whether the next segment is ECN-capable, as new data is. */
 static inline void net_ecn_set_ect(struct tcp_pcb *pcb, bool ect)
 {
-	pcb->tos =
-		(u8_t)((pcb->tos & ~NET_ECN_FIELD) | (ect ? NET_ECN_ECT0 : 0));
+	pcb->tos = (uint8_t)((pcb->tos & ~NET_ECN_FIELD) |
+			     (ect ? NET_ECN_ECT0 : 0));
 }
 
 /*

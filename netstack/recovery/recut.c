@@ -29,30 +29,30 @@ static struct tcp_seg *make_piece(struct tcp_seg *old, unsigned data_at,
 	unsigned header = TCPH_HDRLEN_BYTES(old->tcphdr);
 	unsigned options = header - TCP_HLEN; /* written when it leaves */
 	struct pbuf *p =
-		pbuf_alloc(PBUF_TRANSPORT, (u16_t)(options + len), PBUF_RAM);
+		pbuf_alloc(PBUF_TRANSPORT, (uint16_t)(options + len), PBUF_RAM);
 	struct tcp_seg *seg = p ? memp_malloc(MEMP_TCP_SEG) : NULL;
-	u8_t flags = TCPH_FLAGS(old->tcphdr);
+	uint8_t flags = TCPH_FLAGS(old->tcphdr);
 
 	if (!seg) {
 		if (p)
 			pbuf_free(p);
 		return NULL;
 	}
-	pbuf_copy_partial(old->p, (u8_t *)p->payload + options, (u16_t)len,
-			  (u16_t)(data_at + off));
+	pbuf_copy_partial(old->p, (uint8_t *)p->payload + options,
+			  (uint16_t)len, (uint16_t)(data_at + off));
 	pbuf_add_header(p, TCP_HLEN);	     /* PBUF_TRANSPORT has left room */
 	*net_seg_of(seg) = *net_seg_of(old); /* its times, too */
 	net_seg_of(seg)->state &= NET_SEG_SENT | NET_SEG_RESENT;
 	seg->next = NULL;
 	seg->p = p;
-	seg->len = (u16_t)len;
+	seg->len = (uint16_t)len;
 	seg->flags = 0;
 	seg->tcphdr = p->payload;
 	*seg->tcphdr = *old->tcphdr;
 	seg->tcphdr->seqno = lwip_htonl(net_seg_begin(old) + off);
 	seg->tcphdr->chksum = 0;
 	if (off + len < old->len) /* only the last one pushes and ends */
-		flags &= (u8_t) ~(TCP_FIN | TCP_PSH);
+		flags &= (uint8_t) ~(TCP_FIN | TCP_PSH);
 	TCPH_HDRLEN_FLAGS_SET(seg->tcphdr, header / 4, flags);
 	return seg;
 }
@@ -66,9 +66,9 @@ static struct tcp_seg *cut_segment(struct tcp_pcb *pcb, struct tcp_seg **link,
 {
 	struct tcp_seg *old = *link, *first = NULL, *last = NULL,
 		       **tail = &first;
-	unsigned data_at =
-		(unsigned)((u8_t *)old->tcphdr - (u8_t *)old->p->payload) +
-		TCPH_HDRLEN_BYTES(old->tcphdr);
+	unsigned data_at = (unsigned)((uint8_t *)old->tcphdr -
+				      (uint8_t *)old->p->payload) +
+			   TCPH_HDRLEN_BYTES(old->tcphdr);
 	unsigned pieces = (old->len + mss - 1) / mss;
 	unsigned queued = pcb->snd_queuelen - pbuf_clen(old->p) + pieces;
 
@@ -86,7 +86,7 @@ static struct tcp_seg *cut_segment(struct tcp_pcb *pcb, struct tcp_seg **link,
 	}
 	last->next = old->next;
 	*link = first;
-	pcb->snd_queuelen = (u16_t)queued;
+	pcb->snd_queuelen = (uint16_t)queued;
 	old->next = NULL;
 	return last;
 }

@@ -40,7 +40,7 @@ bool net_send_again(struct net_conn *conn, struct net_seg *seg)
 	if (p->ref != 1)
 		return false;
 	/* Remove what lower layers put in front the last time. */
-	pbuf_remove_header(p, (size_t)((u8_t *)hdr - (u8_t *)p->payload));
+	pbuf_remove_header(p, (size_t)((uint8_t *)hdr - (uint8_t *)p->payload));
 	hdr->ackno = lwip_htonl(pcb->rcv_nxt);
 	hdr->wnd =
 		lwip_htons(TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)));

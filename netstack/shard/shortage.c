@@ -75,7 +75,7 @@ static bool has_lent_data(const struct tcp_pcb *pcb)
 	const struct tcp_seg *seg = pcb->unacked ? pcb->unacked : pcb->unsent;
 
 	return seg && seg->p->next &&
-	       seg->p->next->type_internal == (u8_t)PBUF_ROM;
+	       seg->p->next->type_internal == (uint8_t)PBUF_ROM;
 }
 
 /* Looks at no more than the beginning of a long queue. */

@@ -43,14 +43,15 @@ static inline struct pbuf *wrap_segment(struct net_port *port,
 					struct glue_frame *frame)
 {
 	const void *ip = ip_of(frame);
-	u16_t len;
+	uint16_t len;
 	struct pbuf *p;
 
 	if (is_ip6(frame))
 		len = IP6H_PLEN((const struct ip6_hdr *)ip);
 	else
-		len = (u16_t)(lwip_ntohs(IPH_LEN((const struct ip_hdr *)ip)) -
-			      (frame->l4_off - frame->l3_off));
+		len = (uint16_t)(lwip_ntohs(
+					 IPH_LEN((const struct ip_hdr *)ip)) -
+				 (frame->l4_off - frame->l3_off));
 	p = net_frame_wrap(port, frame, len);
 	p->payload = frame->data + frame->l4_off;
 	p->len = len;
@@ -124,7 +125,7 @@ input_unpredicted6(struct netif *netif, const struct glue_frame *frame,
 		   struct pbuf *p)
 {
 	p->payload = ip_of(frame);
-	p->len = p->tot_len = (u16_t)(frame->seg_len - frame->l3_off);
+	p->len = p->tot_len = (uint16_t)(frame->seg_len - frame->l3_off);
 	ip6_input(p, netif);
 }
 

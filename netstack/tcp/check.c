@@ -23,8 +23,8 @@
 #define PROBE_MS     20u  /* between two answers to probes */
 
 struct segment {
-	u32_t seq, ack, len; /* len counts SYN and FIN */
-	u8_t flags;
+	uint32_t seq, ack, len; /* len counts SYN and FIN */
+	uint8_t flags;
 };
 
 /* ---- header and options ---- */
@@ -71,7 +71,7 @@ bool net_check_header(const struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	unsigned header;
-	u8_t flags;
+	uint8_t flags;
 
 	if (p->len < TCP_HLEN)
 		return false;
@@ -199,7 +199,8 @@ static void strip_crossed_syn(const struct net_conn *conn, struct tcp_hdr *tcp)
 	tcp->seqno = lwip_htonl(pcb->rcv_nxt);
 	TCPH_FLAGS_SET(tcp, TCPH_FLAGS(tcp) & ~TCP_SYN);
 	/* A SYN's window is not scaled (RFC 7323 2.2), that of an ACK is. */
-	tcp->wnd = lwip_htons((u16_t)(lwip_ntohs(tcp->wnd) >> pcb->snd_scale));
+	tcp->wnd =
+		lwip_htons((uint16_t)(lwip_ntohs(tcp->wnd) >> pcb->snd_scale));
 }
 
 /* RFC 1337: a reset ends no TIME_WAIT. An old SYN is only acknowledged. */
@@ -218,15 +219,15 @@ static bool check_time_wait(struct net_conn *conn, const struct segment *s)
  */
 static bool seq_ok(const struct tcp_pcb *pcb, const struct segment *s)
 {
-	u32_t ahead = s->seq - pcb->rcv_nxt;
+	uint32_t ahead = s->seq - pcb->rcv_nxt;
 
 	if (ahead <= (pcb->rcv_wnd ? pcb->rcv_wnd : 1))
 		return true;
-	return (s32_t)ahead < 0 && (s32_t)(ahead + s->len) > 0;
+	return (int32_t)ahead < 0 && (int32_t)(ahead + s->len) > 0;
 }
 
 /* RFC 5961 5.2: SND.UNA - MAX.SND.WND <= SEG.ACK <= SND.NXT. */
-static inline bool ack_ok(const struct tcp_pcb *pcb, u32_t ack)
+static inline bool ack_ok(const struct tcp_pcb *pcb, uint32_t ack)
 {
 	return pcb->snd_nxt - ack <=
 	       pcb->snd_nxt - pcb->lastack + pcb->snd_wnd_max;
@@ -245,7 +246,7 @@ static bool is_probe(const struct tcp_pcb *pcb, const struct segment *s)
 /* RFC 5961 3.2: the next number resets; any in the window is challenged. */
 static bool check_rst(struct net_conn *conn, const struct segment *s)
 {
-	u32_t ahead = s->seq - conn->pcb.rcv_nxt;
+	uint32_t ahead = s->seq - conn->pcb.rcv_nxt;
 
 	if (ahead == 0)
 		return true;
@@ -267,7 +268,7 @@ static bool check_syn(struct net_conn *conn, const struct segment *s)
 /* Answers a segment that lies behind or beyond the window. */
 static void answer_again(struct net_conn *conn, const struct segment *s)
 {
-	u32_t end = s->seq + s->len;
+	uint32_t end = s->seq + s->len;
 
 	if (TCP_SEQ_LEQ(end, conn->pcb.rcv_nxt))
 		net_ooseq_send_dsack(conn, s->seq, end);
@@ -412,7 +413,7 @@ bool net_check_stranger(struct pbuf *p)
 {
 	const ip_addr_t *src = ip_current_src_addr();
 	const ip_addr_t *dest = ip_current_dest_addr();
-	u8_t flags = TCPH_FLAGS((const struct tcp_hdr *)p->payload);
+	uint8_t flags = TCPH_FLAGS((const struct tcp_hdr *)p->payload);
 
 	if ((p->flags & (PBUF_FLAG_LLBCAST | PBUF_FLAG_LLMCAST)) ||
 	    ip_addr_isany(src) || ip_addr_ismulticast(src) ||

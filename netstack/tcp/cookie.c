@@ -21,15 +21,15 @@
 #define EPOCH_NS INT64_C(64000000000) /* a cookie lives one to two of these */
 
 /* What a cookie can keep of a peer's MSS: the largest that is not larger. */
-static const u16_t mss_steps[8] = {216,	 536,  1220, 1360,
-				   1440, 1460, 4312, 8960};
+static const uint16_t mss_steps[8] = {216,  536,  1220, 1360,
+				      1440, 1460, 4312, 8960};
 
 struct sealed {
 	ip_addr_t local, remote;
-	u32_t isn, epoch;
-	u16_t local_port, remote_port;
-	u16_t options; /* MASK: the hash that hides them */
-	u16_t zero;
+	uint32_t isn, epoch;
+	uint16_t local_port, remote_port;
+	uint16_t options; /* MASK: the hash that hides them */
+	uint16_t zero;
 };
 #define MASK 0xffffu
 
@@ -53,12 +53,12 @@ bool net_cookie_hot(void)
 	return ever_sent && net_here()->now_ns - last_sent_ns < 2 * EPOCH_NS;
 }
 
-static u32_t compute_seal(const struct tcp_hdr *tcp, u32_t isn, u32_t epoch,
-			  u16_t options)
+static uint32_t compute_seal(const struct tcp_hdr *tcp, uint32_t isn,
+			     uint32_t epoch, uint16_t options)
 {
 	uint8_t hash[crypto_shorthash_BYTES];
 	struct sealed sealed;
-	u32_t value;
+	uint32_t value;
 
 	memset(&sealed, 0, sizeof(sealed));
 	ip_addr_copy(sealed.local, *ip_current_dest_addr());
@@ -73,32 +73,32 @@ static u32_t compute_seal(const struct tcp_hdr *tcp, u32_t isn, u32_t epoch,
 	return value & 0xffffff;
 }
 
-static u32_t epoch_now(void)
+static uint32_t epoch_now(void)
 {
-	return (u32_t)(net_here()->now_ns / EPOCH_NS);
+	return (uint32_t)(net_here()->now_ns / EPOCH_NS);
 }
 
-static u8_t compute_mask(const struct tcp_hdr *tcp, u32_t isn)
+static uint8_t compute_mask(const struct tcp_hdr *tcp, uint32_t isn)
 {
-	return (u8_t)compute_seal(tcp, isn, 0, MASK);
+	return (uint8_t)compute_seal(tcp, isn, 0, MASK);
 }
 
-static u8_t pack_options(const struct net_syn_options *options)
+static uint8_t pack_options(const struct net_syn_options *options)
 {
 	unsigned step = 7;
 
 	while (step && mss_steps[step] > options->mss)
 		step--;
-	return (u8_t)(step << 5 | options->sack << 4 | options->wscale);
+	return (uint8_t)(step << 5 | options->sack << 4 | options->wscale);
 }
 
-static u32_t encode_cookie(const struct tcp_hdr *tcp,
-			   const struct net_syn_options *options)
+static uint32_t encode_cookie(const struct tcp_hdr *tcp,
+			      const struct net_syn_options *options)
 {
-	u32_t isn = lwip_ntohl(tcp->seqno);
-	u8_t packed = pack_options(options);
+	uint32_t isn = lwip_ntohl(tcp->seqno);
+	uint8_t packed = pack_options(options);
 
-	return (u32_t)(packed ^ compute_mask(tcp, isn)) << 24 |
+	return (uint32_t)(packed ^ compute_mask(tcp, isn)) << 24 |
 	       compute_seal(tcp, isn, epoch_now(), packed);
 }
 
@@ -106,10 +106,10 @@ static bool decode_cookie(const struct tcp_hdr *tcp,
 			  struct net_syn_options *out)
 {
 	struct net_ts ts;
-	u32_t cookie = lwip_ntohl(tcp->ackno) - 1;
-	u32_t isn = lwip_ntohl(tcp->seqno) - 1;
-	u8_t packed = (u8_t)(cookie >> 24) ^ compute_mask(tcp, isn);
-	u32_t epoch = epoch_now();
+	uint32_t cookie = lwip_ntohl(tcp->ackno) - 1;
+	uint32_t isn = lwip_ntohl(tcp->seqno) - 1;
+	uint8_t packed = (uint8_t)(cookie >> 24) ^ compute_mask(tcp, isn);
+	uint32_t epoch = epoch_now();
 
 	cookie &= 0xffffff;
 	if (cookie != compute_seal(tcp, isn, epoch, packed) &&
@@ -142,7 +142,7 @@ bool net_cookie_is_in(const struct tcp_hdr *ack)
 static void put_ecn(const struct net_syn_options *options,
 		    struct net_reply *reply)
 {
-	u32_t value;
+	uint32_t value;
 
 	if (!options->has_ts)
 		return;

@@ -33,14 +33,14 @@ static inline uint32_t mix_words(uint64_t a, uint64_t b)
 }
 
 static inline uint32_t hash_ipv4(uint32_t local, uint32_t remote,
-				 u16_t local_port, u16_t remote_port)
+				 uint16_t local_port, uint16_t remote_port)
 {
 	return mix_words((uint64_t)remote << 32 | local,
 			 (uint64_t)remote_port << 16 | local_port);
 }
 
-static uint32_t hash_ipv6(const u32_t *local, const u32_t *remote,
-			  u16_t local_port, u16_t remote_port)
+static uint32_t hash_ipv6(const uint32_t *local, const uint32_t *remote,
+			  uint16_t local_port, uint16_t remote_port)
 {
 	uint64_t a = (uint64_t)mix_words((uint64_t)local[0] << 32 | local[1],
 					 (uint64_t)local[2] << 32 | local[3]);
@@ -50,8 +50,8 @@ static uint32_t hash_ipv6(const u32_t *local, const u32_t *remote,
 	return mix_words(a << 32 | b, (uint64_t)remote_port << 16 | local_port);
 }
 
-static inline uint32_t hash_of(const ip_addr_t *local, u16_t local_port,
-			       const ip_addr_t *remote, u16_t remote_port)
+static inline uint32_t hash_of(const ip_addr_t *local, uint16_t local_port,
+			       const ip_addr_t *remote, uint16_t remote_port)
 {
 	if (IP_IS_V6(local))
 		return hash_ipv6(ip_2_ip6(local)->addr, ip_2_ip6(remote)->addr,
@@ -66,18 +66,18 @@ static inline struct net_conn **bucket_of(uint32_t hash)
 }
 
 /* Both ports lie side by side: one word excludes most strangers. */
-static inline bool has_ports(const struct net_conn *conn, u16_t local_port,
-			     u16_t remote_port)
+static inline bool has_ports(const struct net_conn *conn, uint16_t local_port,
+			     uint16_t remote_port)
 {
-	u32_t both;
+	uint32_t both;
 
 	memcpy(&both, &conn->pcb.local_port, sizeof(both));
-	return both == ((u32_t)remote_port << 16 | local_port);
+	return both == ((uint32_t)remote_port << 16 | local_port);
 }
 
 static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
-			   u16_t local_port, const ip_addr_t *remote,
-			   u16_t remote_port)
+			   uint16_t local_port, const ip_addr_t *remote,
+			   uint16_t remote_port)
 {
 	return has_ports(conn, local_port, remote_port) &&
 	       ip_addr_eq(&conn->pcb.remote_ip, remote) &&
@@ -85,9 +85,9 @@ static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
 }
 
 struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
-				       u16_t local_port,
+				       uint16_t local_port,
 				       const ip_addr_t *remote,
-				       u16_t remote_port)
+				       uint16_t remote_port)
 {
 	struct net_conn *conn = *bucket_of(hash);
 
@@ -97,22 +97,23 @@ struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
 	return conn;
 }
 
-uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
-			const ip_addr_t *remote, u16_t remote_port)
+uint32_t net_demux_hash(const ip_addr_t *local, uint16_t local_port,
+			const ip_addr_t *remote, uint16_t remote_port)
 {
 	return hash_of(local, local_port, remote, remote_port);
 }
 
-struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
-				const ip_addr_t *remote, u16_t remote_port)
+struct net_conn *net_demux_find(const ip_addr_t *local, uint16_t local_port,
+				const ip_addr_t *remote, uint16_t remote_port)
 {
 	return net_demux_find_hashed(
 		hash_of(local, local_port, remote, remote_port), local,
 		local_port, remote, remote_port);
 }
 
-struct net_conn *net_demux_find4(uint32_t hash, u32_t local, u16_t local_port,
-				 u32_t remote, u16_t remote_port)
+struct net_conn *net_demux_find4(uint32_t hash, uint32_t local,
+				 uint16_t local_port, uint32_t remote,
+				 uint16_t remote_port)
 {
 	struct net_conn *conn = *bucket_of(hash);
 
@@ -133,8 +134,8 @@ struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp)
 {
 	const ip_addr_t *local = ip_current_dest_addr();
 	const ip_addr_t *remote = ip_current_src_addr();
-	u16_t local_port = lwip_ntohs(tcp->dest);
-	u16_t remote_port = lwip_ntohs(tcp->src);
+	uint16_t local_port = lwip_ntohs(tcp->dest);
+	uint16_t remote_port = lwip_ntohs(tcp->src);
 	uint32_t hash = hash_of(local, local_port, remote, remote_port);
 
 	net_here()->rx_hash = hash;
@@ -177,7 +178,7 @@ static inline uint32_t hash_frame(const struct glue_frame *frame)
 {
 	const uint8_t *l3 = frame->data + frame->l3_off;
 	const struct tcp_hdr *tcp = (const void *)(frame->data + frame->l4_off);
-	u32_t addrs[8]; /* source, destination */
+	uint32_t addrs[8]; /* source, destination */
 
 	if (frame->flags & GLUE_FRAME_IP4) {
 		memcpy(addrs, l3 + 12, 8);

@@ -32,11 +32,11 @@ void net_ephemeral_init(void)
 
 struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
 					const ip_addr_t *remote,
-					u16_t remote_port)
+					uint16_t remote_port)
 {
 	struct {
 		ip_addr_t local, remote;
-		u16_t remote_port;
+		uint16_t remote_port;
 	} what;
 	uint32_t words[crypto_shorthash_BYTES / sizeof(uint32_t)];
 	struct net_ephemeral search;
@@ -60,9 +60,9 @@ struct net_ephemeral net_ephemeral_listen(void)
 				      &listen_counter};
 }
 
-u16_t net_ephemeral_next(struct net_ephemeral *search)
+uint16_t net_ephemeral_next(struct net_ephemeral *search)
 {
 	*search->counter = (*search->counter + 1) % net_port_count();
-	return (u16_t)(NET_PORT_FIRST +
-		       (search->offset + *search->counter) % net_port_count());
+	return (uint16_t)(NET_PORT_FIRST + (search->offset + *search->counter) %
+						   net_port_count());
 }

@@ -42,18 +42,18 @@ struct net_half_open {
 	uint32_t hash_next;	       /* references; 0: none */
 	uint32_t older, newer;	       /* in its queue */
 	uint32_t sent_us;	       /* our answer, or when it was due */
-	u32_t iss, irs;		       /* our first number, and the peer's */
-	u32_t remote[4];
+	uint32_t iss, irs;	       /* our first number, and the peer's */
+	uint32_t remote[4];
 	struct net_syn_options options;
-	u16_t remote_port;
-	u16_t wnd; /* of the SYN */
-	u16_t local_index : NET_LOCAL_BITS;
-	u16_t unsent : 1;	  /* its answer has yet to leave */
-	u16_t source_counted : 1; /* its source counts it */
-	u8_t zone;
-	u8_t timeouts : 3;
-	u8_t resent : 4; /* answers beyond the first; stops at 15 */
-	u8_t challenged : 1;
+	uint16_t remote_port;
+	uint16_t wnd; /* of the SYN */
+	uint16_t local_index : NET_LOCAL_BITS;
+	uint16_t unsent : 1;	     /* its answer has yet to leave */
+	uint16_t source_counted : 1; /* its source counts it */
+	uint8_t zone;
+	uint8_t timeouts : 3;
+	uint8_t resent : 4; /* answers beyond the first; stops at 15 */
+	uint8_t challenged : 1;
 };
 static_assert(sizeof(struct net_half_open) <= 64, "a cache line each");
 
@@ -82,7 +82,7 @@ static inline ip_addr_t remote_of(const struct net_half_open *half)
 }
 
 /* The window that is accepted; the one that is announced is smaller. */
-static inline u32_t rcv_wnd_of(const struct net_half_open *half)
+static inline uint32_t rcv_wnd_of(const struct net_half_open *half)
 {
 	return half->options.wscale == NET_NO_WSCALE ? TCPWND_MIN16(TCP_WND)
 						     : TCP_WND;
@@ -98,7 +98,7 @@ static uint32_t *bucket_of(uint32_t hash)
 }
 
 static bool is_record_of(const struct net_half_open *half,
-			 const u32_t remote[4], u8_t zone,
+			 const uint32_t remote[4], uint8_t zone,
 			 const struct tcp_hdr *tcp)
 {
 	return half->remote_port == lwip_ntohs(tcp->src) &&
@@ -112,8 +112,8 @@ static bool is_record_of(const struct net_half_open *half,
 static uint32_t *find_record(const struct tcp_hdr *tcp)
 {
 	uint32_t *ref = bucket_of(net_here()->rx_hash);
-	u32_t remote[4];
-	u8_t zone;
+	uint32_t remote[4];
+	uint8_t zone;
 
 	net_remote_pack(ip_current_src_addr(), remote, &zone);
 	while (*ref && !is_record_of(record_at(*ref), remote, zone, tcp))
@@ -242,11 +242,12 @@ static void answer_syn_again(struct net_half_open *half,
 }
 
 /* The window that our SYN has announced without scale (RFC 7323 2.2). */
-static u16_t announced_by(const struct net_half_open *half)
+static uint16_t announced_by(const struct net_half_open *half)
 {
 	bool scaled = half->options.wscale != NET_NO_WSCALE;
 
-	return (u16_t)(TCPWND_MIN16(TCP_WND) >> (scaled ? net_rcv_scale() : 0));
+	return (uint16_t)(TCPWND_MIN16(TCP_WND) >>
+			  (scaled ? net_rcv_scale() : 0));
 }
 
 /* RFC 5961 section 7: one challenge for each time that the SYN is answered. */
@@ -292,7 +293,7 @@ bool net_half_open_begin(struct net_listener *listener,
 			 const struct tcp_hdr *syn)
 {
 	struct net_half_open *half;
-	u16_t local_index;
+	uint16_t local_index;
 
 	if (!net_local_index_of(ip_current_dest_addr(), &local_index))
 		return false;
@@ -437,12 +438,12 @@ static void handle_due(struct coro_timer *timer)
 
 /* ---- what comes ---- */
 
-static bool seq_ok(const struct net_half_open *half, u32_t seq, u32_t len)
+static bool seq_ok(const struct net_half_open *half, uint32_t seq, uint32_t len)
 {
-	u32_t ahead = seq - (half->irs + 1);
+	uint32_t ahead = seq - (half->irs + 1);
 
 	return ahead <= rcv_wnd_of(half) ||
-	       ((s32_t)ahead < 0 && (s32_t)(ahead + len) > 0);
+	       ((int32_t)ahead < 0 && (int32_t)(ahead + len) > 0);
 }
 
 /* RFC 7323 3.2 and 5.3, of a segment that is no SYN and no reset. */
@@ -453,7 +454,7 @@ static bool stamp_ok(const struct net_half_open *half,
 
 	return !half->options.has_ts ||
 	       (net_ts_read(tcp, &ts) &&
-		(s32_t)(ts.value - half->options.ts) >= 0);
+		(int32_t)(ts.value - half->options.ts) >= 0);
 }
 
 /* Karn: a SYN that has been answered twice measures nothing. */
@@ -503,10 +504,10 @@ static void refuse_segment(struct net_half_open *half)
 	send_challenge(half);
 }
 
-static void take_rst(uint32_t *ref, u32_t seq)
+static void take_rst(uint32_t *ref, uint32_t seq)
 {
 	struct net_half_open *half = record_at(*ref);
-	u32_t ahead = seq - (half->irs + 1);
+	uint32_t ahead = seq - (half->irs + 1);
 
 	if (ahead == 0)
 		forget_record(ref);
@@ -534,9 +535,10 @@ __attribute__((noinline)) static enum net_half_open_input
 input_to_record(const struct pbuf *p, struct net_conn **out)
 {
 	const struct tcp_hdr *tcp = p->payload;
-	u32_t seq = lwip_ntohl(tcp->seqno), ack = lwip_ntohl(tcp->ackno);
-	u8_t flags = TCPH_FLAGS(tcp);
-	u32_t len = p->tot_len - TCPH_HDRLEN_BYTES(tcp) + !!(flags & TCP_FIN);
+	uint32_t seq = lwip_ntohl(tcp->seqno), ack = lwip_ntohl(tcp->ackno);
+	uint8_t flags = TCPH_FLAGS(tcp);
+	uint32_t len =
+		p->tot_len - TCPH_HDRLEN_BYTES(tcp) + !!(flags & TCP_FIN);
 	struct net_half_open *half;
 	uint32_t *ref = find_record(tcp);
 

@@ -25,7 +25,7 @@ void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out)
 
 	if (mss)
 		named = (unsigned)mss[2] << 8 | mss[3];
-	out->mss = (u16_t)LWIP_MIN(named, TCP_MSS);
+	out->mss = (uint16_t)LWIP_MIN(named, TCP_MSS);
 	out->wscale = NET_NO_WSCALE;
 	if (wscale)
 		out->wscale = LWIP_MIN(wscale[2], 14) & 15;
@@ -72,7 +72,7 @@ void net_syn_answer(const struct net_syn_options *options,
 		*opt++ = NET_OPT_SACK_OK;
 		*opt++ = 2;
 	}
-	reply->options_len = (u8_t)(opt - reply->options);
+	reply->options_len = (uint8_t)(opt - reply->options);
 	net_ts_answer(options, reply);
 }
 
@@ -120,7 +120,8 @@ static void settle_window(struct tcp_pcb *pcb)
  */
 static void lower_window(struct tcp_pcb *pcb)
 {
-	u32_t window = LWIP_MAX(net_here()->rcv_limit, TCPWND_MIN16(TCP_WND));
+	uint32_t window =
+		LWIP_MAX(net_here()->rcv_limit, TCPWND_MIN16(TCP_WND));
 
 	if (window >= pcb->rcv_wnd)
 		return;
@@ -161,7 +162,7 @@ static void set_numbers(struct tcp_pcb *pcb, const struct net_opening *opening)
 static void set_windows(struct tcp_pcb *pcb, const struct net_opening *opening,
 			const struct tcp_hdr *tcp)
 {
-	pcb->snd_wnd = SND_WND_SCALE(pcb, (u32_t)lwip_ntohs(tcp->wnd));
+	pcb->snd_wnd = SND_WND_SCALE(pcb, (uint32_t)lwip_ntohs(tcp->wnd));
 	pcb->snd_wnd_max = LWIP_MAX(pcb->snd_wnd, opening->wnd);
 	pcb->snd_wl1 = lwip_ntohl(tcp->seqno);
 	pcb->snd_wl2 = pcb->lastack;
@@ -253,12 +254,12 @@ int net_handshake_open(const struct net_opening *opening,
  */
 static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
 {
-	bool beyond = (s32_t)(lwip_ntohl(syn->seqno) - past->rcv_nxt) > 0;
+	bool beyond = (int32_t)(lwip_ntohl(syn->seqno) - past->rcv_nxt) > 0;
 	struct net_ts ts;
 
 	if (!net_ts_offered(syn, &ts))
 		return beyond;
-	if (!past->has_ts || (s32_t)(ts.value - past->ts_recent) > 0)
+	if (!past->has_ts || (int32_t)(ts.value - past->ts_recent) > 0)
 		return true;
 	return ts.value == past->ts_recent && beyond;
 }
@@ -271,14 +272,14 @@ static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
 bool net_handshake_renews(const struct tcp_hdr *tcp,
 			  const struct net_past *past)
 {
-	u32_t isn;
+	uint32_t isn;
 
 	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
 	    !is_newer(tcp, past))
 		return false;
 	isn = net_isn(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 		      ip_current_src_addr(), lwip_ntohs(tcp->src));
-	if ((s32_t)(isn - past->snd_nxt) <= 0)
+	if ((int32_t)(isn - past->snd_nxt) <= 0)
 		isn = past->snd_nxt + 1 + (net_random() & 0xffff);
 	net_here()->isn = isn;
 	net_here()->isn_fixed = true;

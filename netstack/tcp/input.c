@@ -11,8 +11,9 @@
 /* Has a router marked the packet at hand (RFC 3168 5)? */
 static bool is_marked(void)
 {
-	u8_t tos = ip_current_is_v6() ? (u8_t)IP6H_TC(ip6_current_header())
-				      : IPH_TOS(ip4_current_header());
+	uint8_t tos = ip_current_is_v6()
+			      ? (uint8_t)IP6H_TC(ip6_current_header())
+			      : IPH_TOS(ip4_current_header());
 
 	return (tos & NET_ECN_FIELD) == NET_ECN_CE;
 }
@@ -112,7 +113,7 @@ static bool take_after_handshake(struct net_conn *conn, struct pbuf **p)
 static bool take_opening(struct pbuf **p, struct net_conn **conn)
 {
 	const struct tcp_hdr *tcp = (*p)->payload;
-	u8_t flags = net_here()->rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
+	uint8_t flags = net_here()->rx_flags & (TCP_SYN | TCP_ACK | TCP_RST);
 	bool cookie = flags == TCP_ACK && net_cookie_hot();
 	struct net_listener *listener = net_listener_find(
 		ip_current_dest_addr(), lwip_ntohs(tcp->dest));

@@ -11,25 +11,25 @@
 #define V6 (1u << (NET_LOCAL_BITS - 1))
 static_assert(NET_IFADDRS <= V6, "an index holds an address's number");
 
-bool net_local_index_of(const ip_addr_t *local, u16_t *out)
+bool net_local_index_of(const ip_addr_t *local, uint16_t *out)
 {
 	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
 		const struct net_ifaddr *addr = &net_here()->addrs[i];
 
 		if (!addr->active || !ip_addr_eq(&addr->ip, local))
 			continue;
-		*out = (u16_t)(i | (IP_IS_V6(local) ? V6 : 0));
+		*out = (uint16_t)(i | (IP_IS_V6(local) ? V6 : 0));
 		return true;
 	}
 	return false;
 }
 
-const ip_addr_t *net_local_index_ip(u16_t local_index)
+const ip_addr_t *net_local_index_ip(uint16_t local_index)
 {
 	return &net_here()->addrs[local_index & (V6 - 1)].ip;
 }
 
-void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone)
+void net_remote_pack(const ip_addr_t *ip, uint32_t words[4], uint8_t *zone)
 {
 	if (IP_IS_V6(ip)) {
 		memcpy(words, ip_2_ip6(ip)->addr, 16);
@@ -41,7 +41,8 @@ void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone)
 	}
 }
 
-ip_addr_t net_remote_unpack(const u32_t words[4], u16_t local_index, u8_t zone)
+ip_addr_t net_remote_unpack(const uint32_t words[4], uint16_t local_index,
+			    uint8_t zone)
 {
 	ip_addr_t ip;
 

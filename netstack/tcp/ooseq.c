@@ -54,7 +54,8 @@ static void free_pieces(struct net_ooseq *q, struct pbuf *p)
 }
 
 /* Takes the first bytes off a range that has more. */
-static void cut_range(struct net_ooseq *q, struct net_range *range, u32_t bytes)
+static void cut_range(struct net_ooseq *q, struct net_range *range,
+		      uint32_t bytes)
 {
 	range->begin += bytes;
 	q->bytes -= bytes;
@@ -68,7 +69,7 @@ static void cut_range(struct net_ooseq *q, struct net_range *range, u32_t bytes)
 		net_pbuf_free(p);
 	}
 	range->first->payload = (uint8_t *)range->first->payload + bytes;
-	range->first->len = (u16_t)(range->first->len - bytes);
+	range->first->len = (uint16_t)(range->first->len - bytes);
 }
 
 /* ---- the queue ---- */
@@ -163,7 +164,7 @@ static void put_sack_first(struct net_ooseq *q, const struct net_range *range)
 }
 
 /* Drops ranges that have been delivered. */
-static void drop_delivered_sacks(struct net_ooseq *q, u32_t rcv_nxt)
+static void drop_delivered_sacks(struct net_ooseq *q, uint32_t rcv_nxt)
 {
 	struct tcp_sack_range sacks[NET_SACKS] = {{0, 0}};
 	unsigned n = 0;
@@ -185,7 +186,7 @@ static void send_ack(struct net_conn *conn)
  * RFC 2883 4: a range that came twice goes first, and before the others the
  * range it is in. On a connection without SACK this is an ordinary ACK.
  */
-void net_ooseq_send_dsack(struct net_conn *conn, u32_t left, u32_t right)
+void net_ooseq_send_dsack(struct net_conn *conn, uint32_t left, uint32_t right)
 {
 	struct tcp_sack_range *held = conn->pcb.rcv_sacks;
 	struct tcp_sack_range sacks[NET_SACKS] = {{left, right}};
@@ -213,7 +214,7 @@ void net_ooseq_send_dsack(struct net_conn *conn, u32_t left, u32_t right)
 
 /* A segment's data and FIN, in host order. */
 struct piece {
-	u32_t begin, end;
+	uint32_t begin, end;
 	struct pbuf *p;
 	bool fin; /* behind end */
 };
@@ -238,7 +239,7 @@ static void link_behind(struct net_ooseq *q, struct net_range *range,
 }
 
 /* Takes bytes off the front of a chain that has more. */
-static struct pbuf *trim_front(struct pbuf *p, u32_t bytes)
+static struct pbuf *trim_front(struct pbuf *p, uint32_t bytes)
 {
 	while (bytes >= p->len) {
 		struct pbuf *next = p->next;
@@ -249,7 +250,7 @@ static struct pbuf *trim_front(struct pbuf *p, u32_t bytes)
 		p = next;
 	}
 	p->payload = (uint8_t *)p->payload + bytes;
-	p->len = (u16_t)(p->len - bytes);
+	p->len = (uint16_t)(p->len - bytes);
 	return p;
 }
 
@@ -319,7 +320,7 @@ static bool is_known(struct net_ooseq *q, const struct piece *s)
 }
 
 /* Notes the FIN's place; a second one elsewhere is a lie. */
-static void put_fin(struct net_conn *conn, u32_t fin)
+static void put_fin(struct net_conn *conn, uint32_t fin)
 {
 	struct net_ooseq *q = net_ooseq_of(conn);
 
@@ -333,10 +334,10 @@ static void put_fin(struct net_conn *conn, u32_t fin)
 
 static struct pbuf *copy_of(struct pbuf *p, unsigned len)
 {
-	struct pbuf *copy = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
+	struct pbuf *copy = pbuf_alloc(PBUF_RAW, (uint16_t)len, PBUF_RAM);
 
 	if (copy)
-		pbuf_copy_partial(p, copy->payload, (u16_t)len, 0);
+		pbuf_copy_partial(p, copy->payload, (uint16_t)len, 0);
 	pbuf_free(p);
 	return copy;
 }
@@ -344,8 +345,8 @@ static struct pbuf *copy_of(struct pbuf *p, unsigned len)
 /* Bytes behind the window's edge are dropped, and a FIN there. */
 static void keep_in_window(const struct tcp_pcb *pcb, struct piece *s)
 {
-	u32_t edge = pcb->rcv_nxt + pcb->rcv_wnd;
-	u32_t room = TCP_SEQ_GT(edge, s->begin) ? edge - s->begin : 0;
+	uint32_t edge = pcb->rcv_nxt + pcb->rcv_wnd;
+	uint32_t room = TCP_SEQ_GT(edge, s->begin) ? edge - s->begin : 0;
 
 	if (s->end - s->begin + s->fin <= room)
 		return;
@@ -353,7 +354,7 @@ static void keep_in_window(const struct tcp_pcb *pcb, struct piece *s)
 	if (s->end - s->begin <= room)
 		return;
 	s->end = s->begin + room;
-	pbuf_realloc(s->p, (u16_t)room);
+	pbuf_realloc(s->p, (uint16_t)room);
 }
 
 /* Keeps what it can; the hole is reported in any case. */
@@ -394,7 +395,7 @@ static void keep_piece(struct net_conn *conn, struct piece *s)
 /* Does the segment have news beside its data? */
 static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 {
-	u32_t wnd = lwip_ntohs(tcp->wnd);
+	uint32_t wnd = lwip_ntohs(tcp->wnd);
 
 	return lwip_ntohl(tcp->ackno) != pcb->lastack ||
 	       SND_WND_SCALE(pcb, wnd) != pcb->snd_wnd ||
@@ -406,13 +407,13 @@ static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)
 static struct pbuf *without_data(const struct pbuf *p)
 {
 	unsigned len = TCPH_HDRLEN_BYTES((const struct tcp_hdr *)p->payload);
-	struct pbuf *bare = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
+	struct pbuf *bare = pbuf_alloc(PBUF_RAW, (uint16_t)len, PBUF_RAM);
 	struct tcp_hdr *tcp;
 
 	if (!bare)
 		return NULL;
 	tcp = bare->payload;
-	pbuf_copy_partial(p, tcp, (u16_t)len, 0);
+	pbuf_copy_partial(p, tcp, (uint16_t)len, 0);
 	TCPH_FLAGS_SET(tcp, TCPH_FLAGS(tcp) & ~(TCP_FIN | TCP_PSH));
 	return bare;
 }
@@ -454,7 +455,7 @@ static void hand_over(struct net_conn *conn, struct net_ooseq *q,
 		      struct net_range *range)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t len = range->end - range->begin;
+	uint32_t len = range->end - range->begin;
 	struct pbuf *p, *next;
 	bool read = conn->attached && !conn->rd_shut;
 
@@ -492,7 +493,7 @@ static struct pbuf *make_fin(const struct tcp_pcb *pcb)
 	tcp->seqno = lwip_htonl(pcb->rcv_nxt);
 	tcp->ackno = lwip_htonl(pcb->lastack);
 	TCPH_HDRLEN_FLAGS_SET(tcp, TCP_HLEN / 4, TCP_FIN | TCP_ACK);
-	tcp->wnd = lwip_htons((u16_t)(pcb->snd_wnd >> pcb->snd_scale));
+	tcp->wnd = lwip_htons((uint16_t)(pcb->snd_wnd >> pcb->snd_scale));
 	return p;
 }
 

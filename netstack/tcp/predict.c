@@ -10,8 +10,8 @@
 /* A header of 20 bytes with ACK, or 32 of a timestamp; PSH does not matter. */
 #define EXPECTED_BITS PP_HTONS(0x5010)
 #define STAMPED_BITS  PP_HTONS(0x8010)
-#define EXPECTED_MASK PP_HTONS((u16_t)~TCP_PSH)
-#define FIN_MASK      PP_HTONS((u16_t) ~(TCP_PSH | TCP_FIN))
+#define EXPECTED_MASK PP_HTONS((uint16_t)~TCP_PSH)
+#define FIN_MASK      PP_HTONS((uint16_t) ~(TCP_PSH | TCP_FIN))
 #define STAMPED_HLEN  (TCP_HLEN + NET_TS_BYTES)
 
 /*
@@ -21,17 +21,17 @@
 	(NET_TF_TRACED | TF_CLOSEPEND | TF_RXCLOSED | TF_FIN | TF_RTO)
 
 struct expected {
-	u32_t seq, ack, acked; /* host order; acked: of it new */
-	u32_t ts;	       /* if it is to have one */
-	u16_t len, wnd;	       /* wnd: as it came, host order */
+	uint32_t seq, ack, acked; /* host order; acked: of it new */
+	uint32_t ts;		  /* if it is to have one */
+	uint16_t len, wnd;	  /* wnd: as it came, host order */
 	bool push;
 };
 
 /* The options of most segments that have one: two NOPs and a timestamp. */
 static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
-			     u32_t *ts)
+			     uint32_t *ts)
 {
-	u32_t words[2];
+	uint32_t words[2];
 
 	if (p->len < STAMPED_HLEN)
 		return false;
@@ -44,10 +44,10 @@ static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
 
 /* Does its header have ACK, and this many bytes of options? */
 static inline bool has_header(const struct net_conn *conn, const struct pbuf *p,
-			      unsigned options, u32_t *ts)
+			      unsigned options, uint32_t *ts)
 {
 	const struct tcp_hdr *tcp = p->payload;
-	u16_t bits = tcp->_hdrlen_rsvd_flags & EXPECTED_MASK;
+	uint16_t bits = tcp->_hdrlen_rsvd_flags & EXPECTED_MASK;
 
 	return options ? bits == STAMPED_BITS && has_stamp(conn, p, ts)
 		       : bits == EXPECTED_BITS;
@@ -95,7 +95,7 @@ static inline void take_window(struct tcp_pcb *pcb, const struct expected *s)
 }
 
 /* RFC 3465 2.1 and 2.2, as lwIP counts. */
-static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
+static inline void grow_window(struct tcp_pcb *pcb, uint32_t acked)
 {
 	if (pcb->cwnd < pcb->ssthresh) {
 		add_saturating(&pcb->cwnd, LWIP_MIN(acked, 2u * pcb->mss));
@@ -109,16 +109,16 @@ static inline void grow_window(struct tcp_pcb *pcb, u32_t acked)
 }
 
 /* Frees segments that are acknowledged whole; returns their bytes. */
-static inline u32_t retire(struct tcp_pcb *pcb, u32_t ack)
+static inline uint32_t retire(struct tcp_pcb *pcb, uint32_t ack)
 {
 	struct tcp_seg *seg = pcb->unacked;
-	u32_t bytes = 0;
+	uint32_t bytes = 0;
 
 	while (seg && TCP_SEQ_LEQ(net_seg_end(seg), ack)) {
 		struct tcp_seg *next = seg->next;
-		u16_t pieces = seg->p->next ? pbuf_clen(seg->p) : 1;
+		uint16_t pieces = seg->p->next ? pbuf_clen(seg->p) : 1;
 
-		pcb->snd_queuelen = (u16_t)(pcb->snd_queuelen - pieces);
+		pcb->snd_queuelen = (uint16_t)(pcb->snd_queuelen - pieces);
 		bytes += seg->len;
 		net_seg_free(seg);
 		seg = next;
@@ -140,7 +140,7 @@ __attribute__((noinline)) static void pass_to_recovery(struct net_conn *conn,
 		struct tcp_hdr tcp;
 		uint8_t options[NET_TS_BYTES];
 	} hdr;
-	u16_t tot_len = p->tot_len;
+	uint16_t tot_len = p->tot_len;
 
 	memcpy(&hdr, p->payload, TCP_HLEN + options);
 	hdr.tcp.seqno = s->seq;
@@ -152,10 +152,10 @@ __attribute__((noinline)) static void pass_to_recovery(struct net_conn *conn,
 }
 
 /* Returns how many bytes it has retired. */
-static inline u32_t take_ack(struct net_conn *conn, const struct expected *s)
+static inline uint32_t take_ack(struct net_conn *conn, const struct expected *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t bytes;
+	uint32_t bytes;
 
 	if (likely(!conn->has_recovery))
 		net_recovery_advance(conn, s->ack);
@@ -182,7 +182,7 @@ static inline void queue_data(struct net_conn *conn, struct pbuf *p,
 	pcb->rcv_nxt += s->len;
 	pcb->rcv_wnd -= s->len;
 	tcp_ack(pcb);
-	p->payload = (u8_t *)p->payload + header;
+	p->payload = (uint8_t *)p->payload + header;
 	p->len = p->tot_len = s->len;
 	if (s->push)
 		p->flags |= PBUF_FLAG_PUSH;
@@ -205,7 +205,7 @@ static bool read_end(const struct net_conn *conn, const struct pbuf *p,
 {
 	const struct tcp_hdr *tcp = p->payload;
 	unsigned options = net_ts_bytes(&conn->pcb);
-	u16_t bits = tcp->_hdrlen_rsvd_flags & FIN_MASK;
+	uint16_t bits = tcp->_hdrlen_rsvd_flags & FIN_MASK;
 
 	if (p->tot_len != TCP_HLEN + options ||
 	    bits != (options ? STAMPED_BITS : EXPECTED_BITS) ||
@@ -259,7 +259,7 @@ static void take_fin(struct net_conn *conn, struct pbuf *p,
 		     const struct expected *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd;
+	uint32_t lastack = pcb->lastack, cwnd = pcb->cwnd;
 
 	take_end_ack(conn, p, s);
 	pcb->rcv_nxt++;
@@ -287,7 +287,7 @@ static inline bool is_last_ack(const struct net_conn *conn,
 			       const struct expected *s)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	u16_t flags = NET_TF_TRACED | TF_ACK_DELAY | TF_RXCLOSED;
+	uint16_t flags = NET_TF_TRACED | TF_ACK_DELAY | TF_RXCLOSED;
 
 	return pcb->state == LAST_ACK && (pcb->flags & flags) == TF_RXCLOSED &&
 	       !conn->attached && !conn->has_recovery && !pcb->unsent &&
@@ -334,7 +334,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 {
 	const struct tcp_hdr *tcp = p->payload;
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t lastack = pcb->lastack, cwnd = pcb->cwnd, retired = 0;
+	uint32_t lastack = pcb->lastack, cwnd = pcb->cwnd, retired = 0;
 	struct expected s;
 
 	if (!has_header(conn, p, options, &s.ts) || !is_usual(conn))
@@ -342,7 +342,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	s.seq = lwip_ntohl(tcp->seqno);
 	s.ack = lwip_ntohl(tcp->ackno);
 	s.acked = s.ack - lastack;
-	s.len = (u16_t)(p->tot_len - TCP_HLEN - options);
+	s.len = (uint16_t)(p->tot_len - TCP_HLEN - options);
 	s.wnd = lwip_ntohs(tcp->wnd);
 	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
 	if (!is_expected(conn, &s) || (s.len && !net_rxq_has_room(p)))
@@ -406,7 +406,7 @@ next_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	s.seq = lwip_ntohl(tcp->seqno);
 	s.ack = lwip_ntohl(tcp->ackno);
 	s.acked = 0;
-	s.len = (u16_t)(p->tot_len - TCP_HLEN - options);
+	s.len = (uint16_t)(p->tot_len - TCP_HLEN - options);
 	s.wnd = lwip_ntohs(tcp->wnd);
 	s.push = TCPH_FLAGS(tcp) & TCP_PSH;
 	if (s.seq != pcb->rcv_nxt || s.ack != pcb->lastack || !s.len ||

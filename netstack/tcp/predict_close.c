@@ -15,7 +15,7 @@
 static bool may_close(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
-	u32_t used = pcb->snd_lbb - pcb->lastack;
+	uint32_t used = pcb->snd_lbb - pcb->lastack;
 
 	return net_here()->predicts &&
 	       (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT) &&

@@ -14,11 +14,11 @@
 /* A header of 20 bytes, or 32, with nothing but ACK and PSH, if any. */
 #define PLAIN_BITS   PP_HTONS(0x5000)
 #define STAMPED_BITS PP_HTONS(0x8000)
-#define PLAIN_MASK   PP_HTONS((u16_t) ~(TCP_ACK | TCP_PSH))
+#define PLAIN_MASK   PP_HTONS((uint16_t) ~(TCP_ACK | TCP_PSH))
 
 /* The bits of a header with this many bytes of options: none, or a
  * timestamp. */
-static inline u16_t header_bits(unsigned options)
+static inline uint16_t header_bits(unsigned options)
 {
 	return options ? STAMPED_BITS : PLAIN_BITS;
 }
@@ -45,14 +45,14 @@ TWICE struct tcp_seg *make_seg(const struct tcp_pcb *pcb, const void *data,
 		return NULL;
 	tcp = seg->tcphdr;
 	seg->next = NULL;
-	seg->len = (u16_t)len;
+	seg->len = (uint16_t)len;
 	seg->flags = 0;
 	tcp->src = lwip_htons(pcb->local_port);
 	tcp->dest = lwip_htons(pcb->remote_port);
 	tcp->seqno = lwip_htonl(pcb->snd_lbb + off);
 	tcp->_hdrlen_rsvd_flags = header_bits(options);
 	tcp->urgp = 0;
-	memcpy((u8_t *)(tcp + 1) + options, data, len);
+	memcpy((uint8_t *)(tcp + 1) + options, data, len);
 	return seg;
 }
 
@@ -65,16 +65,17 @@ static inline void queued(struct tcp_pcb *pcb, unsigned len, unsigned pbufs)
 {
 	pcb->snd_lbb += len;
 	pcb->snd_buf -= len;
-	pcb->snd_queuelen = (u16_t)(pcb->snd_queuelen + pbufs);
+	pcb->snd_queuelen = (uint16_t)(pcb->snd_queuelen + pbufs);
 }
 
 /*
  * Would lwIP begin a segment with these bytes, and allocate the last one
  * without room for more? *most is how long one may be.
  */
-static inline bool may_write(const struct tcp_pcb *pcb, u16_t len, u32_t *most)
+static inline bool may_write(const struct tcp_pcb *pcb, uint16_t len,
+			     uint32_t *most)
 {
-	u32_t half = TCPWND_MIN16(pcb->snd_wnd_max / 2);
+	uint32_t half = TCPWND_MIN16(pcb->snd_wnd_max / 2);
 
 	*most = LWIP_MIN(pcb->mss, half);
 	return net_here()->predicts && pcb->state == ESTABLISHED &&
@@ -99,7 +100,7 @@ static struct tcp_seg *make_reference(const struct tcp_pcb *pcb,
 				      unsigned len)
 {
 	struct pbuf *ref = pbuf_alloc_reference((void *)(uintptr_t)data,
-						(u16_t)len, PBUF_ROM);
+						(uint16_t)len, PBUF_ROM);
 	struct tcp_seg *seg =
 		ref ? make_seg(pcb, "", off, 0, net_ts_bytes(pcb)) : NULL;
 
@@ -109,13 +110,13 @@ static struct tcp_seg *make_reference(const struct tcp_pcb *pcb,
 		return NULL;
 	}
 	pbuf_cat(seg->p, ref);
-	seg->len = (u16_t)len;
+	seg->len = (uint16_t)len;
 	return seg;
 }
 
 /* Queues segments behind those that wait to leave: the last one is full. */
-static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
-			  u32_t most, bool refers)
+static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data,
+			  uint16_t len, uint32_t most, bool refers)
 {
 	struct tcp_seg *first = NULL, **link = &first, *seg = NULL, *last;
 	unsigned n = (len + most - 1) / most, pbufs = refers ? 2 * n : n;
@@ -146,12 +147,12 @@ static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data, u16_t len,
 	return ERR_OK;
 }
 
-TWICE err_t write_some(struct net_conn *conn, const void *data, u16_t len,
+TWICE err_t write_some(struct net_conn *conn, const void *data, uint16_t len,
 		       unsigned options)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	struct tcp_seg *seg;
-	u32_t most;
+	uint32_t most;
 
 	if (!may_write(pcb, len, &most))
 		return ERR_INPROGRESS;
@@ -170,22 +171,22 @@ TWICE err_t write_some(struct net_conn *conn, const void *data, u16_t len,
 }
 
 __attribute__((noinline)) static err_t
-write_stamped(struct net_conn *conn, const void *data, u16_t len)
+write_stamped(struct net_conn *conn, const void *data, uint16_t len)
 {
 	return write_some(conn, data, len, NET_TS_BYTES);
 }
 
-err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len)
+err_t net_predict_write(struct net_conn *conn, const void *data, uint16_t len)
 {
 	if (conn->pcb.flags & NET_TF_TS)
 		return write_stamped(conn, data, len);
 	return write_some(conn, data, len, 0);
 }
 
-err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len)
+err_t net_predict_refer(struct net_conn *conn, const void *data, uint16_t len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t most;
+	uint32_t most;
 
 	if (!may_write(pcb, len, &most))
 		return ERR_INPROGRESS;
@@ -246,10 +247,10 @@ static inline void move_on(struct tcp_pcb *pcb)
 	}
 }
 
-static inline bool may_leave(const struct tcp_pcb *pcb, u32_t wnd,
+static inline bool may_leave(const struct tcp_pcb *pcb, uint32_t wnd,
 			     unsigned options)
 {
-	u32_t under_way = pcb->snd_nxt - pcb->lastack;
+	uint32_t under_way = pcb->snd_nxt - pcb->lastack;
 
 	return pcb->unsent && under_way <= wnd &&
 	       pcb->unsent->len <= wnd - under_way && nagle_lets_go(pcb) &&
@@ -270,8 +271,9 @@ static bool send_ack(struct net_conn *conn)
 		.tcp.seqno = lwip_htonl(pcb->snd_nxt),
 		.tcp._hdrlen_rsvd_flags = header_bits(options),
 	};
-	struct pbuf p = {
-		.payload = &header, .len = (u16_t)len, .tot_len = (u16_t)len};
+	struct pbuf p = {.payload = &header,
+			 .len = (uint16_t)len,
+			 .tot_len = (uint16_t)len};
 
 	if (!(pcb->flags & TF_ACK_NOW) || pcb->rcv_sacks ||
 	    pcb->snd_nxt - pcb->lastack > pcb->snd_wnd)
@@ -294,7 +296,7 @@ static inline bool has_nothing(const struct tcp_pcb *pcb)
 TWICE bool output(struct net_conn *conn, unsigned options)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
+	uint32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
 
 	if (pcb->state != ESTABLISHED)
 		return has_nothing(pcb);

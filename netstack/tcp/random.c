@@ -17,7 +17,7 @@
 static NET_SHARD_VAR uint8_t tuple_key[crypto_shorthash_KEYBYTES];
 static NET_SHARD_VAR uint32_t pool[64];
 static NET_SHARD_VAR unsigned pool_left;
-static NET_SHARD_VAR u16_t *ip_ids; /* IP_IDS of them; owned */
+static NET_SHARD_VAR uint16_t *ip_ids; /* IP_IDS of them; owned */
 static NET_SHARD_VAR uint64_t ip_id_key;
 #define tuple_key NET_SHARD(tuple_key)
 #define pool	  NET_SHARD(pool)
@@ -59,19 +59,20 @@ uint32_t net_random(void)
 }
 
 /* SipHash-2-4: neither half reveals anything about the other. */
-uint64_t net_tuple_hash(const ip_addr_t *local, u16_t local_port,
-			const ip_addr_t *remote, u16_t remote_port)
+uint64_t net_tuple_hash(const ip_addr_t *local, uint16_t local_port,
+			const ip_addr_t *remote, uint16_t remote_port)
 {
 	/* As short as it may be: the hash takes eight bytes at a time. */
 	unsigned len = IP_IS_V6(local) ? 16 : 4;
-	uint8_t tuple[2 * 16 + 2 * sizeof(u16_t)];
+	uint8_t tuple[2 * 16 + 2 * sizeof(uint16_t)];
 	uint64_t hash;
 
 	memcpy(tuple, ip_2_ip6(local)->addr, len);
 	memcpy(tuple + len, ip_2_ip6(remote)->addr, len);
-	memcpy(tuple + 2 * len, &local_port, sizeof(u16_t));
-	memcpy(tuple + 2 * len + sizeof(u16_t), &remote_port, sizeof(u16_t));
-	crypto_shorthash((void *)&hash, tuple, 2 * len + 2 * sizeof(u16_t),
+	memcpy(tuple + 2 * len, &local_port, sizeof(uint16_t));
+	memcpy(tuple + 2 * len + sizeof(uint16_t), &remote_port,
+	       sizeof(uint16_t));
+	crypto_shorthash((void *)&hash, tuple, 2 * len + 2 * sizeof(uint16_t),
 			 tuple_key);
 	return hash;
 }
@@ -81,14 +82,14 @@ static_assert(crypto_shorthash_BYTES == sizeof(uint64_t), "it is the hash");
  * RFC 6528 section 3: ISN = M + F(4-tuple, secret). M ticks every 4 us; F is
  * half of a hash that nobody without the key can predict.
  */
-u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
-	      const ip_addr_t *remote_ip, u16_t remote_port)
+uint32_t net_isn(const ip_addr_t *local_ip, uint16_t local_port,
+		 const ip_addr_t *remote_ip, uint16_t remote_port)
 {
 	if (net_here()->isn_fixed)
 		return net_here()->isn;
-	return (u32_t)(glue_now_ns() / 4000) +
-	       (u32_t)net_tuple_hash(local_ip, local_port, remote_ip,
-				     remote_port);
+	return (uint32_t)(glue_now_ns() / 4000) +
+	       (uint32_t)net_tuple_hash(local_ip, local_port, remote_ip,
+					remote_port);
 }
 
 /*
@@ -98,11 +99,11 @@ u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
  * also says where it begins (RFC 7739 5.3's idea), so that one destination
  * learns nothing about another. IPv6 has none without fragments.
  */
-u16_t net_ip_id(const ip4_addr_t *dest)
+uint16_t net_ip_id(const ip4_addr_t *dest)
 {
 	uint64_t mixed = (dest->addr ^ ip_id_key >> 32) * ip_id_key;
-	u16_t *counter = &ip_ids[mixed >> 54];
+	uint16_t *counter = &ip_ids[mixed >> 54];
 
-	return lwip_htons((u16_t)(*counter)++ + (u16_t)(mixed >> 32));
+	return lwip_htons((uint16_t)(*counter)++ + (uint16_t)(mixed >> 32));
 }
 static_assert(IP_IDS == 1 << 10, "net_ip_id() keeps ten bits");

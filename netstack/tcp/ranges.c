@@ -84,7 +84,7 @@ struct net_ooseq *net_ranges_make_room(struct net_conn *conn)
 }
 static_assert(NET_RANGES_MAX == RANGES_MIN * 4096, "room grows to it");
 
-unsigned net_ranges_find(struct net_ooseq *q, u32_t seq)
+unsigned net_ranges_find(struct net_ooseq *q, uint32_t seq)
 {
 	unsigned low = 0, high = q->n;
 
@@ -176,7 +176,7 @@ void net_ranges_remove(struct net_ooseq *q, unsigned at, unsigned n)
 		close_slot(q, at);
 }
 
-void net_ranges_insert(struct net_ooseq *q, unsigned at, u32_t begin)
+void net_ranges_insert(struct net_ooseq *q, unsigned at, uint32_t begin)
 {
 	if (at < q->n - at) {
 		q->head = (uint16_t)((q->head - 1u) & (q->room - 1u));

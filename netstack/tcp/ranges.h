@@ -25,7 +25,7 @@
 #define NET_SACKS	LWIP_TCP_MAX_SACK_NUM
 
 struct net_range {
-	u32_t begin, end;
+	uint32_t begin, end;
 	struct pbuf *first, *last;
 };
 
@@ -36,7 +36,7 @@ struct net_ooseq {
 	uint16_t n, room; /* ranges that there are, and that there can be */
 	uint16_t head;	  /* where the first one is */
 	bool has_fin;
-	u32_t fin;	/* its number */
+	uint32_t fin;	/* its number */
 	uint8_t *turns; /* of each run: where it begins */
 	/* Where they are: in `ranges`, or in objects of NET_BLOCK each. */
 	struct net_range *blocks[NET_RANGES_MAX / NET_BLOCK];
@@ -73,8 +73,8 @@ struct net_ooseq *net_ranges_make_room(struct net_conn *conn);
 /* Frees the queue; its pieces are gone already. */
 void net_ranges_free(struct net_ooseq *q);
 /* The first range that ends at a number or behind it; n: there is none. */
-unsigned net_ranges_find(struct net_ooseq *q, u32_t seq);
+unsigned net_ranges_find(struct net_ooseq *q, uint32_t seq);
 /* Inserts an empty range. The queue has room. */
-void net_ranges_insert(struct net_ooseq *q, unsigned at, u32_t begin);
+void net_ranges_insert(struct net_ooseq *q, unsigned at, uint32_t begin);
 /* Removes n ranges, whose pieces are gone or belong to another range. */
 void net_ranges_remove(struct net_ooseq *q, unsigned at, unsigned n);

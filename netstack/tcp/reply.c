@@ -37,7 +37,7 @@ static bool send_predicted(const struct net_reply *reply)
 		struct tcp_hdr tcp;
 		uint8_t options[sizeof(reply->options)];
 	} header;
-	u16_t len = (u16_t)(TCP_HLEN + reply->options_len);
+	uint16_t len = (uint16_t)(TCP_HLEN + reply->options_len);
 	struct pbuf p = {.payload = &header, .len = len, .tot_len = len};
 
 	put_header(&header.tcp, reply);
@@ -46,7 +46,7 @@ static bool send_predicted(const struct net_reply *reply)
 
 bool net_reply_send(const struct net_reply *reply)
 {
-	u16_t header = (u16_t)(TCP_HLEN + reply->options_len);
+	uint16_t header = (uint16_t)(TCP_HLEN + reply->options_len);
 	struct netif *netif;
 	struct pbuf *p;
 	err_t err;
@@ -72,10 +72,10 @@ bool net_reply_send(const struct net_reply *reply)
  * shrunk beneath that by more than what scaling cuts off. tcp_out.c is edited
  * to do the same for ACKs.
  */
-static u32_t acceptable_seq(const struct tcp_pcb *pcb)
+static uint32_t acceptable_seq(const struct tcp_pcb *pcb)
 {
-	u32_t edge = pcb->lastack + pcb->snd_wnd;
-	s32_t beyond = (s32_t)(pcb->snd_nxt - edge);
+	uint32_t edge = pcb->lastack + pcb->snd_wnd;
+	int32_t beyond = (int32_t)(pcb->snd_nxt - edge);
 
 	return beyond >> pcb->snd_scale > 0 ? edge : pcb->snd_nxt;
 }
@@ -86,7 +86,7 @@ static void stamp_reply(struct net_reply *reply, const struct tcp_pcb *pcb)
 	if (!pcb || pcb->state == LISTEN || pcb->state == SYN_SENT)
 		return;
 	net_ts_refresh(pcb, reply->options);
-	reply->options_len = (u8_t)net_ts_bytes(pcb);
+	reply->options_len = (uint8_t)net_ts_bytes(pcb);
 }
 
 static void trace_reply(const struct tcp_pcb *pcb,
@@ -104,9 +104,9 @@ static void trace_reply(const struct tcp_pcb *pcb,
 }
 
 /* RFC 9293 3.5.1: nothing more is taken, so the window is closed. */
-void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
+void net_rst_abort(const struct tcp_pcb *pcb, uint32_t seq, uint32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
-		   u16_t local_port, u16_t remote_port)
+		   uint16_t local_port, uint16_t remote_port)
 {
 	struct net_reply reply = {
 		.ttl = pcb ? pcb->ttl : 0,
@@ -130,9 +130,10 @@ void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
  * RFC 9293 3.10.7: a segment with ACK draws <SEQ=SEG.ACK><CTL=RST>, any other
  * <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>. lwIP gives both numbers.
  */
-void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
-		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
-		   u16_t local_port, u16_t remote_port)
+void net_rst_reply(const struct tcp_pcb *pcb, uint32_t seg_ack,
+		   uint32_t seg_end, const ip_addr_t *local_ip,
+		   const ip_addr_t *remote_ip, uint16_t local_port,
+		   uint16_t remote_port)
 {
 	bool acked = net_here()->rx_flags & TCP_ACK;
 	struct net_reply reply = {
@@ -153,9 +154,9 @@ void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
 		trace_reply(pcb, &reply);
 }
 
-void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
+void net_rst_netif(struct netif *netif, uint32_t seg_ack, uint32_t seg_end,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
-		   u16_t local_port, u16_t remote_port)
+		   uint16_t local_port, uint16_t remote_port)
 {
 	net_rst_reply(NULL, seg_ack, seg_end, local_ip, remote_ip, local_port,
 		      remote_port);

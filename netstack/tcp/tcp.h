@@ -70,8 +70,8 @@ void net_predict_settle(struct net_conn *conn);
  * They return ERR_OK, ERR_MEM as tcp_write() would, or ERR_INPROGRESS: the
  * caller must use tcp_write().
  */
-err_t net_predict_write(struct net_conn *conn, const void *data, u16_t len);
-err_t net_predict_refer(struct net_conn *conn, const void *data, u16_t len);
+err_t net_predict_write(struct net_conn *conn, const void *data, uint16_t len);
+err_t net_predict_refer(struct net_conn *conn, const void *data, uint16_t len);
 /*
  * link/output.c, which it calls: sends a segment, which is p alone. Returns
  * false if its neighbour is not known or the port has no free frame.
@@ -93,18 +93,19 @@ void net_conn_pcb_freed(struct net_conn *conn);
 /* ---- demux.c ---- */
 int net_demux_init(unsigned max_conns);
 void net_demux_fini(void);
-uint32_t net_demux_hash(const ip_addr_t *local, u16_t local_port,
-			const ip_addr_t *remote, u16_t remote_port);
-struct net_conn *net_demux_find(const ip_addr_t *local, u16_t local_port,
-				const ip_addr_t *remote, u16_t remote_port);
+uint32_t net_demux_hash(const ip_addr_t *local, uint16_t local_port,
+			const ip_addr_t *remote, uint16_t remote_port);
+struct net_conn *net_demux_find(const ip_addr_t *local, uint16_t local_port,
+				const ip_addr_t *remote, uint16_t remote_port);
 /* The same with net_demux_hash(), which the caller has. */
 struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
-				       u16_t local_port,
+				       uint16_t local_port,
 				       const ip_addr_t *remote,
-				       u16_t remote_port);
+				       uint16_t remote_port);
 /* The same between IPv4 addresses in network byte order. Sets rx_hash. */
-struct net_conn *net_demux_find4(uint32_t hash, u32_t local, u16_t local_port,
-				 u32_t remote, u16_t remote_port);
+struct net_conn *net_demux_find4(uint32_t hash, uint32_t local,
+				 uint16_t local_port, uint32_t remote,
+				 uint16_t remote_port);
 /*
  * Finds the connection of the current segment, and stores the segment's hash in
  * rx_hash.
@@ -138,24 +139,25 @@ void net_for_each_conn(void (*fn)(struct net_conn *conn));
  * The index of one of the stack's addresses in the table of interfaces; false:
  * it is not the stack's.
  */
-bool net_local_index_of(const ip_addr_t *local, u16_t *out);
-const ip_addr_t *net_local_index_ip(u16_t local_index);
+bool net_local_index_of(const ip_addr_t *local, uint16_t *out);
+const ip_addr_t *net_local_index_ip(uint16_t local_index);
 /*
  * Pack and unpack a peer's address; words are in network byte order, and
  * `local_index` is that of the stack's address on the same connection.
  */
-void net_remote_pack(const ip_addr_t *ip, u32_t words[4], u8_t *zone);
-ip_addr_t net_remote_unpack(const u32_t words[4], u16_t local_index, u8_t zone);
+void net_remote_pack(const ip_addr_t *ip, uint32_t words[4], uint8_t *zone);
+ip_addr_t net_remote_unpack(const uint32_t words[4], uint16_t local_index,
+			    uint8_t zone);
 
 /* ---- handshake.c ---- */
 /* The options that a SYN offers. */
 struct net_syn_options {
-	u32_t ts;	 /* if has_ts: RFC 7323 */
-	u16_t mss;	 /* the peer's; the default if it sent none */
-	u8_t wscale : 4; /* NET_NO_WSCALE: none */
-	u8_t sack : 1;
-	u8_t has_ts : 1;
-	u8_t ecn : 1; /* RFC 3168 */
+	uint32_t ts;	    /* if has_ts: RFC 7323 */
+	uint16_t mss;	    /* the peer's; the default if it sent none */
+	uint8_t wscale : 4; /* NET_NO_WSCALE: none */
+	uint8_t sack : 1;
+	uint8_t has_ts : 1;
+	uint8_t ecn : 1; /* RFC 3168 */
 };
 #define NET_NO_WSCALE 15u
 
@@ -176,9 +178,9 @@ void net_syn_answer(const struct net_syn_options *options,
 struct net_opening {
 	struct net_listener *listener;
 	struct net_syn_options options;
-	u32_t iss, irs;	 /* initial sequence numbers, ours and the peer's */
-	u16_t wnd;	 /* of the SYN; 0: unknown */
-	uint32_t rtt_us; /* 0: not measured */
+	uint32_t iss, irs; /* initial sequence numbers, ours and the peer's */
+	uint16_t wnd;	   /* of the SYN; 0: unknown */
+	uint32_t rtt_us;   /* 0: not measured */
 	unsigned timeouts, resent; /* of the SYN-ACK */
 };
 
@@ -209,8 +211,8 @@ void net_handshake_settle(enum tcp_state before);
 bool net_handshake_reopens(struct net_conn *conn, const struct tcp_hdr *tcp);
 /* A connection in TIME_WAIT: its next sequence numbers. */
 struct net_past {
-	u32_t rcv_nxt, snd_nxt;
-	u32_t ts_recent; /* if has_ts: timestamps had been agreed on */
+	uint32_t rcv_nxt, snd_nxt;
+	uint32_t ts_recent; /* if has_ts: timestamps had been agreed on */
 	bool has_ts;
 };
 
@@ -251,21 +253,22 @@ const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
 
 /* ---- timestamps.c: RFC 7323; what leaves is in recovery/recovery.h ---- */
 struct net_ts {
-	u32_t value, echo; /* TSval, TSecr */
+	uint32_t value, echo; /* TSval, TSecr */
 };
 
 /* Reads the option of a checked header. Returns false if there is none. */
 bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out);
 /* The offset that a connection adds to the clock for its timestamps. */
-u32_t net_ts_offset(const ip_addr_t *local, u16_t local_port,
-		    const ip_addr_t *remote, u16_t remote_port);
+uint32_t net_ts_offset(const ip_addr_t *local, uint16_t local_port,
+		       const ip_addr_t *remote, uint16_t remote_port);
 /* Agrees on timestamps for a new connection; value: that of the peer's SYN. */
-void net_ts_accept(struct net_conn *conn, u32_t value);
+void net_ts_accept(struct net_conn *conn, uint32_t value);
 /*
  * Makes the SYN offer timestamps: before lwIP dials, with local address and
  * port set.
  */
-void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port);
+void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote,
+		  uint16_t port);
 /*
  * Whether a SYN, or the ACK of a cookie, offers timestamps that may be
  * accepted.
@@ -288,9 +291,9 @@ bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
  * PAWS, RFC 7323 5.3 R1 and 5.5: whether a segment is from an earlier turn.
  * TS.Recent is about as old as the last segment.
  */
-static inline bool net_ts_is_old(const struct net_conn *conn, u32_t value)
+static inline bool net_ts_is_old(const struct net_conn *conn, uint32_t value)
 {
-	return (s32_t)(value - conn->pcb.ts_recent) < 0 &&
+	return (int32_t)(value - conn->pcb.ts_recent) < 0 &&
 	       tcp_ticks - conn->pcb.tmr <= NET_TS_AGE;
 }
 
@@ -299,7 +302,8 @@ static inline bool net_ts_is_old(const struct net_conn *conn, u32_t value)
  * the segment begins at or before Last.ACK.sent, which is RCV.NXT unless an ACK
  * is due. So the earliest of several segments that one ACK covers counts.
  */
-static inline void net_ts_note(struct net_conn *conn, u32_t seq, u32_t value)
+static inline void net_ts_note(struct net_conn *conn, uint32_t seq,
+			       uint32_t value)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
@@ -338,8 +342,8 @@ bool net_time_wait_input(const struct pbuf *p);
  * Whether a connection between these addresses may be dialed: there is no
  * record of them, or it could be freed.
  */
-bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
-			  const ip_addr_t *remote, u16_t remote_port);
+bool net_time_wait_yields(const ip_addr_t *local, uint16_t local_port,
+			  const ip_addr_t *remote, uint16_t remote_port);
 
 /* ---- half_open.c ---- */
 enum net_half_open_input {
@@ -421,7 +425,7 @@ void net_ooseq_clear(struct net_conn *conn);
  * Sends an ACK that reports the numbers from left to right as duplicates
  * (D-SACK).
  */
-void net_ooseq_send_dsack(struct net_conn *conn, u32_t left, u32_t right);
+void net_ooseq_send_dsack(struct net_conn *conn, uint32_t left, uint32_t right);
 /* Copies data that lies in frames to other memory, as far as there is any. */
 void net_ooseq_copy_frames(struct net_conn *conn);
 unsigned net_ooseq_frames(const struct net_conn *conn); /* walks */
@@ -469,23 +473,23 @@ void net_ephemeral_init(void);
  */
 struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
 					const ip_addr_t *remote,
-					u16_t remote_port);
+					uint16_t remote_port);
 struct net_ephemeral net_ephemeral_listen(void);
 /*
  * Returns the next port to try; net_port_count() calls return each port once.
  */
-u16_t net_ephemeral_next(struct net_ephemeral *search);
+uint16_t net_ephemeral_next(struct net_ephemeral *search);
 
 /* ---- reply.c ---- */
 struct net_reply {
-	u8_t ttl, tos; /* 0: TCP_TTL */
+	uint8_t ttl, tos; /* 0: TCP_TTL */
 	const ip_addr_t *from, *to;
-	u16_t from_port, to_port;
-	u32_t seq, ack;
-	u8_t flags;
-	u16_t wnd;
+	uint16_t from_port, to_port;
+	uint32_t seq, ack;
+	uint8_t flags;
+	uint16_t wnd;
 	uint8_t options[12 + NET_TS_BYTES];
-	u8_t options_len; /* a multiple of 4 */
+	uint8_t options_len; /* a multiple of 4 */
 };
 
 /* Sends it. Returns false if the port has no room or memory is short. */
@@ -497,15 +501,16 @@ bool net_link_send_reply(const struct net_reply *reply, const struct pbuf *p);
  * lwIP's tcp.c and tcp_in.c call these in place of tcp_rst() and
  * tcp_rst_netif().
  */
-void net_rst_abort(const struct tcp_pcb *pcb, u32_t seq, u32_t ack,
+void net_rst_abort(const struct tcp_pcb *pcb, uint32_t seq, uint32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
-		   u16_t local_port, u16_t remote_port);
-void net_rst_reply(const struct tcp_pcb *pcb, u32_t seg_ack, u32_t seg_end,
+		   uint16_t local_port, uint16_t remote_port);
+void net_rst_reply(const struct tcp_pcb *pcb, uint32_t seg_ack,
+		   uint32_t seg_end, const ip_addr_t *local_ip,
+		   const ip_addr_t *remote_ip, uint16_t local_port,
+		   uint16_t remote_port);
+void net_rst_netif(struct netif *netif, uint32_t seg_ack, uint32_t seg_end,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
-		   u16_t local_port, u16_t remote_port);
-void net_rst_netif(struct netif *netif, u32_t seg_ack, u32_t seg_end,
-		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
-		   u16_t local_port, u16_t remote_port);
+		   uint16_t local_port, uint16_t remote_port);
 
 /* ---- too_big.c ---- */
 /* An ICMP "needs fragments" or "too big", checked by dpdk_glue; borrowed. */
@@ -550,6 +555,6 @@ void net_random_fini(void);
  * A hash of a connection's addresses and ports that cannot be predicted without
  * the stack's key.
  */
-uint64_t net_tuple_hash(const ip_addr_t *local, u16_t local_port,
-			const ip_addr_t *remote, u16_t remote_port);
-u16_t net_ip_id(const ip4_addr_t *dest);
+uint64_t net_tuple_hash(const ip_addr_t *local, uint16_t local_port,
+			const ip_addr_t *remote, uint16_t remote_port);
+uint16_t net_ip_id(const ip4_addr_t *dest);

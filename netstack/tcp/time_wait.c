@@ -31,14 +31,14 @@ static_assert(LIVE <= 1u << 15, "`local_index` holds it");
 
 struct net_wait {
 	struct net_wait *hash_next;
-	u32_t remote[4];
-	u16_t remote_port, local_port;
-	u32_t snd_nxt, rcv_nxt;
-	u32_t ts_recent; /* RFC 7323, if STAMPED */
-	u16_t local_index;
-	u16_t wnd; /* as the header has it, host order */
-	u8_t ttl, tos, zone;
-	u8_t until; /* of tcp_ticks, WAIT_TICKS ahead at most */
+	uint32_t remote[4];
+	uint16_t remote_port, local_port;
+	uint32_t snd_nxt, rcv_nxt;
+	uint32_t ts_recent; /* RFC 7323, if STAMPED */
+	uint16_t local_index;
+	uint16_t wnd; /* as the header has it, host order */
+	uint8_t ttl, tos, zone;
+	uint8_t until; /* of tcp_ticks, WAIT_TICKS ahead at most */
 };
 static_assert(sizeof(struct net_wait) <= 48, "a million of them are 46 MiB");
 
@@ -84,8 +84,9 @@ static struct net_wait **bucket_of_wait(const struct net_wait *wait)
 }
 
 static struct net_wait *find_record(uint32_t hash, const ip_addr_t *local,
-				    u16_t local_port, const ip_addr_t *remote,
-				    u16_t remote_port)
+				    uint16_t local_port,
+				    const ip_addr_t *remote,
+				    uint16_t remote_port)
 {
 	struct net_wait *wait;
 
@@ -111,7 +112,7 @@ static void end_record(struct net_wait *wait)
 	while (*at != wait)
 		at = &(*at)->hash_next;
 	*at = wait->hash_next;
-	wait->local_index &= (u16_t)~LIVE;
+	wait->local_index &= (uint16_t)~LIVE;
 	net_time_waits.n--;
 }
 
@@ -202,7 +203,7 @@ static void append(const struct net_wait *what)
 
 static unsigned ticks_left(const struct net_wait *wait)
 {
-	return (u8_t)(wait->until - tcp_ticks);
+	return (uint8_t)(wait->until - tcp_ticks);
 }
 
 static bool is_over(const struct net_wait *wait)
@@ -235,7 +236,7 @@ static void handle_due(struct coro_timer *timer)
 			end_record(wait);
 		free_first();
 		if ((again.local_index & LIVE) && !is_over(&again)) {
-			again.local_index &= (u16_t)~AGAIN;
+			again.local_index &= (uint16_t)~AGAIN;
 			append(&again);
 		}
 	}
@@ -275,8 +276,8 @@ static unsigned challenge_slot(void)
 
 static void set_slot(struct net_wait *wait, unsigned slot)
 {
-	wait->local_index &= (u16_t) ~(3u << SLOT);
-	wait->local_index |= (u16_t)((slot & 3) << SLOT);
+	wait->local_index &= (uint16_t) ~(3u << SLOT);
+	wait->local_index |= (uint16_t)((slot & 3) << SLOT);
 }
 
 static void record(const struct net_conn *conn)
@@ -288,7 +289,7 @@ static void record(const struct net_conn *conn)
 		.snd_nxt = pcb->snd_nxt,
 		.rcv_nxt = pcb->rcv_nxt,
 		.ts_recent = conn->pcb.ts_recent,
-		.until = (u8_t)(pcb->tmr + WAIT_TICKS),
+		.until = (uint8_t)(pcb->tmr + WAIT_TICKS),
 		.wnd = TCPWND_MIN16(RCV_WND_SCALE(pcb, pcb->rcv_ann_wnd)),
 		.ttl = pcb->ttl,
 		.tos = pcb->tos & ~NET_ECN_FIELD,
@@ -393,7 +394,7 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 		return true;
 	if (!net_ts_read(tcp, &ts))
 		return false;
-	if ((s32_t)(ts.value - wait->ts_recent) >= 0)
+	if ((int32_t)(ts.value - wait->ts_recent) >= 0)
 		return true;
 	if (longer)
 		answer(wait);
@@ -411,7 +412,8 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 __attribute__((noinline)) static bool input_to_record(const struct pbuf *p)
 {
 	const struct tcp_hdr *tcp = p->payload;
-	u8_t flags = TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
+	uint8_t flags =
+		TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
 	bool longer = (flags & TCP_FIN) || p->tot_len > TCPH_HDRLEN_BYTES(tcp);
 	struct net_wait *wait =
 		find_record(net_here()->rx_hash, ip_current_dest_addr(),
@@ -434,7 +436,7 @@ __attribute__((noinline)) static bool input_to_record(const struct pbuf *p)
 		return true;
 	}
 	if (flags & TCP_FIN) {
-		wait->until = (u8_t)(tcp_ticks + WAIT_TICKS);
+		wait->until = (uint8_t)(tcp_ticks + WAIT_TICKS);
 		wait->local_index |= AGAIN;
 	}
 	if (longer)
@@ -449,8 +451,8 @@ bool net_time_wait_input(const struct pbuf *p)
 	       input_to_record(p);
 }
 
-bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
-			  const ip_addr_t *remote, u16_t remote_port)
+bool net_time_wait_yields(const ip_addr_t *local, uint16_t local_port,
+			  const ip_addr_t *remote, uint16_t remote_port)
 {
 	uint32_t hash = net_demux_hash(local, local_port, remote, remote_port);
 	struct net_wait *wait =
@@ -458,8 +460,8 @@ bool net_time_wait_yields(const ip_addr_t *local, u16_t local_port,
 
 	if (!wait)
 		return true;
-	if ((s32_t)(net_isn(local, local_port, remote, remote_port) -
-		    wait->snd_nxt) <= 0)
+	if ((int32_t)(net_isn(local, local_port, remote, remote_port) -
+		      wait->snd_nxt) <= 0)
 		return false;
 	end_record(wait);
 	return true;

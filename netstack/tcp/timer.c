@@ -43,7 +43,7 @@ void net_timers_set_clock(void)
 	set_us_clock();
 	if (net_here()->now_ns < net_here()->next_tick_ns)
 		return;
-	tcp_ticks = (u32_t)(net_here()->now_ns / NET_TICK_NS);
+	tcp_ticks = (uint32_t)(net_here()->now_ns / NET_TICK_NS);
 	net_here()->next_tick_ns = ((int64_t)tcp_ticks + 1) * NET_TICK_NS;
 }
 
@@ -104,10 +104,10 @@ static int64_t handshake_due(const struct tcp_pcb *pcb)
 }
 
 /* Time without a segment until keepalive does what comes next. */
-static u32_t keepalive_ms(const struct tcp_pcb *pcb)
+static uint32_t keepalive_ms(const struct tcp_pcb *pcb)
 {
 	return 1000u * (pcb->keep_idle_s +
-			pcb->keep_cnt_sent * (u32_t)pcb->keep_intvl_s);
+			pcb->keep_cnt_sent * (uint32_t)pcb->keep_intvl_s);
 }
 
 /* When keepalive next has something to do, in ns; CORO_FOREVER: never. */
@@ -164,11 +164,12 @@ static int64_t tick_due(struct net_conn *conn)
 	if (!conn->ticking) {
 		conn->ticking = true;
 		conn->pcb.last_timer =
-			(u8_t)(((net_here()->now_ns + NET_TICK_NS) >>
-				TICK_BITS) +
-			       1);
+			(uint8_t)(((net_here()->now_ns + NET_TICK_NS) >>
+				   TICK_BITS) +
+				  1);
 	}
-	return (now + (s8_t)(conn->pcb.last_timer - (u8_t)now)) << TICK_BITS;
+	return (now + (int8_t)(conn->pcb.last_timer - (uint8_t)now))
+	       << TICK_BITS;
 }
 
 /* When data that came before its turn has waited long enough, in ns. */
@@ -178,7 +179,7 @@ static int64_t ooseq_due(const struct tcp_pcb *pcb)
 }
 
 /* Returns as many as lwIP can add up, if it must not count them. */
-u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
+uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 {
 	if (!net_user_timeout_is_set((const struct net_conn *)pcb))
 		return pcb->keep_probes;
@@ -220,8 +221,8 @@ void net_timer_check(struct net_conn *conn)
  */
 static void settle_keepalive(struct tcp_pcb *pcb)
 {
-	u32_t ms = keepalive_ms(pcb);
-	u32_t ticks = ms / TCP_SLOW_INTERVAL + 1;
+	uint32_t ms = keepalive_ms(pcb);
+	uint32_t ticks = ms / TCP_SLOW_INTERVAL + 1;
 
 	if (ip_get_option(pcb, SOF_KEEPALIVE) &&
 	    pcb->keep_cnt_sent < pcb->keep_probes &&
@@ -285,8 +286,8 @@ static void fast_tick(struct net_conn *conn)
 /* lwIP's persist timer is never run: recovery/persist.c is instead. */
 static void slow_tick(struct tcp_pcb *pcb)
 {
-	u8_t shut = pcb->persist_on, doublings = pcb->persist_steps;
-	u8_t probes = pcb->persist_probe;
+	uint8_t shut = pcb->persist_on, doublings = pcb->persist_steps;
+	uint8_t probes = pcb->persist_probe;
 
 	pcb->persist_on = 0;
 	tcp_ticks--; /* it counts up itself */
@@ -325,7 +326,7 @@ cold static void trace_tick(struct net_conn *conn)
 }
 
 /* Traces what lwIP has done to a connection that lives on. */
-cold static void trace_ticked(struct net_conn *conn, u8_t keepalives)
+cold static void trace_ticked(struct net_conn *conn, uint8_t keepalives)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 
@@ -337,7 +338,7 @@ cold static void trace_ticked(struct net_conn *conn, u8_t keepalives)
 static void run_tick(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u8_t nrtx, keepalives;
+	uint8_t nrtx, keepalives;
 
 	conn->ticking = false;
 	net_here()->lwip_ticks++;

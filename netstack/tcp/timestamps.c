@@ -20,10 +20,10 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-static u32_t read_be32(const uint8_t *at)
+static uint32_t read_be32(const uint8_t *at)
 {
-	return (u32_t)at[0] << 24 | (u32_t)at[1] << 16 | (u32_t)at[2] << 8 |
-	       at[3];
+	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
+	       (uint32_t)at[2] << 8 | at[3];
 }
 
 bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out)
@@ -37,16 +37,17 @@ bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out)
 	return true;
 }
 
-u32_t net_ts_offset(const ip_addr_t *local, u16_t local_port,
-		    const ip_addr_t *remote, u16_t remote_port)
+uint32_t net_ts_offset(const ip_addr_t *local, uint16_t local_port,
+		       const ip_addr_t *remote, uint16_t remote_port)
 {
-	return (u32_t)(net_tuple_hash(local, local_port, remote, remote_port) >>
-		       32);
+	return (uint32_t)(net_tuple_hash(local, local_port, remote,
+					 remote_port) >>
+			  32);
 }
 
 /* ---- agreeing ---- */
 
-void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, u16_t port)
+void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote, uint16_t port)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
@@ -62,7 +63,7 @@ bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out)
 	return !net_here()->timestamps_off && net_ts_read(syn, out);
 }
 
-void net_ts_accept(struct net_conn *conn, u32_t value)
+void net_ts_accept(struct net_conn *conn, uint32_t value)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
@@ -91,7 +92,7 @@ static void withdraw(struct tcp_pcb *pcb)
 void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
-	u8_t flags = TCPH_FLAGS(tcp);
+	uint8_t flags = TCPH_FLAGS(tcp);
 	struct net_ts ts;
 
 	if (!(pcb->flags & NET_TF_TS) || !(flags & TCP_SYN) ||
@@ -106,10 +107,10 @@ void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp)
 bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
 		     struct net_ts *out)
 {
-	u32_t sent = net_ts_now() + net_ts_offset(ip_current_dest_addr(),
-						  lwip_ntohs(ack->dest),
-						  ip_current_src_addr(),
-						  lwip_ntohs(ack->src));
+	uint32_t sent = net_ts_now() + net_ts_offset(ip_current_dest_addr(),
+						     lwip_ntohs(ack->dest),
+						     ip_current_src_addr(),
+						     lwip_ntohs(ack->src));
 
 	return net_ts_offered(ack, out) && sent - out->echo <= age_ns >> 20;
 }

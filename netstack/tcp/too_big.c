@@ -22,20 +22,20 @@ static const uint16_t plateaus[] = {32000, 17914, 8166, 4352,
 /* The segment that an ICMP message quotes. */
 struct quote {
 	ip_addr_t local, remote;
-	u16_t local_port, remote_port;
-	u32_t seq;
+	uint16_t local_port, remote_port;
+	uint32_t seq;
 	unsigned len; /* of its packet, as its header says */
 };
 
-static u32_t read_be32(const uint8_t *at)
+static uint32_t read_be32(const uint8_t *at)
 {
-	return (u32_t)at[0] << 24 | (u32_t)at[1] << 16 | (u32_t)at[2] << 8 |
-	       at[3];
+	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
+	       (uint32_t)at[2] << 8 | at[3];
 }
 
-static u16_t read_be16(const uint8_t *at)
+static uint16_t read_be16(const uint8_t *at)
 {
-	return (u16_t)(at[0] << 8 | at[1]);
+	return (uint16_t)(at[0] << 8 | at[1]);
 }
 
 static void read_ports(const uint8_t *tcp, struct quote *out)

@@ -65,9 +65,10 @@ void net_udp_unhash(struct net_udp *udp)
 	net_udps.n_connected -= udp->remote_port != 0;
 }
 
-struct net_udp *net_udp_find_connected(const ip_addr_t *local, u16_t local_port,
+struct net_udp *net_udp_find_connected(const ip_addr_t *local,
+				       uint16_t local_port,
 				       const ip_addr_t *remote,
-				       u16_t remote_port)
+				       uint16_t remote_port)
 {
 	struct net_udp *udp;
 	uint32_t hash;
@@ -113,7 +114,7 @@ cold static struct net_udp *choose_shared(struct net_udp *first, uint32_t hash)
 }
 
 /* A socket at the very address comes before one of its family or of all. */
-static struct net_udp *find_bound(const ip_addr_t *ip, u16_t port)
+static struct net_udp *find_bound(const ip_addr_t *ip, uint16_t port)
 {
 	struct net_udp *udp = net_udps.ports[port], *any = NULL;
 
@@ -127,8 +128,8 @@ static struct net_udp *find_bound(const ip_addr_t *ip, u16_t port)
 	return any;
 }
 
-struct net_udp *net_udp_find(const ip_addr_t *local, u16_t local_port,
-			     const ip_addr_t *remote, u16_t remote_port)
+struct net_udp *net_udp_find(const ip_addr_t *local, uint16_t local_port,
+			     const ip_addr_t *remote, uint16_t remote_port)
 {
 	struct net_udp *udp;
 
@@ -144,7 +145,7 @@ struct net_udp *net_udp_find(const ip_addr_t *local, u16_t local_port,
 	return udp;
 }
 
-bool net_udp_is_taken(const ip_addr_t *ip, u16_t port, bool shared)
+bool net_udp_is_taken(const ip_addr_t *ip, uint16_t port, bool shared)
 {
 	const struct net_udp *udp = net_udps.ports[port];
 
@@ -166,16 +167,16 @@ static struct net_udp_sent *sent_slot(uint32_t hash)
 	return &net_udps.sent[hash % NET_UDP_SENT];
 }
 
-void net_udp_note_sent(const ip_addr_t *local, u16_t local_port,
-		       const ip_addr_t *remote, u16_t remote_port)
+void net_udp_note_sent(const ip_addr_t *local, uint16_t local_port,
+		       const ip_addr_t *remote, uint16_t remote_port)
 {
 	uint32_t hash = net_demux_hash(local, local_port, remote, remote_port);
 
 	*sent_slot(hash) = (struct net_udp_sent){hash, net_now_ms()};
 }
 
-bool net_udp_was_sent(const ip_addr_t *local, u16_t local_port,
-		      const ip_addr_t *remote, u16_t remote_port)
+bool net_udp_was_sent(const ip_addr_t *local, uint16_t local_port,
+		      const ip_addr_t *remote, uint16_t remote_port)
 {
 	uint32_t hash = net_demux_hash(local, local_port, remote, remote_port);
 	const struct net_udp_sent *sent = sent_slot(hash);

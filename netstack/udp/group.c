@@ -18,7 +18,7 @@ static struct net_udp_group **bucket_of(unsigned link, const ip_addr_t *ip)
 {
 	ip_addr_t none = {.type = IP_GET_TYPE(ip)};
 
-	return &net_udps.groups[net_demux_hash(ip, (u16_t)link, &none, 0) %
+	return &net_udps.groups[net_demux_hash(ip, (uint16_t)link, &none, 0) %
 				NET_UDP_GROUP_BUCKETS];
 }
 

@@ -20,13 +20,13 @@
 /* The datagram that a message quotes. */
 struct quote {
 	ip_addr_t local, remote;
-	u16_t local_port, remote_port;
+	uint16_t local_port, remote_port;
 	unsigned len; /* of its packet, as its header says */
 };
 
-static u16_t read_be16(const uint8_t *at)
+static uint16_t read_be16(const uint8_t *at)
 {
-	return (u16_t)(at[0] << 8 | at[1]);
+	return (uint16_t)(at[0] << 8 | at[1]);
 }
 
 static bool quotes_udp4(const uint8_t *ip, unsigned room)

@@ -128,7 +128,7 @@ bool net_udp_wants(const struct glue_frame *frame)
 	const uint8_t *ip = frame->data + frame->l3_off;
 	const struct udp_hdr *udp = (const void *)(frame->data + frame->l4_off);
 	ip_addr_t local, remote;
-	u32_t ip4[2];
+	uint32_t ip4[2];
 
 	if (!net_udps.n)
 		return false;
@@ -171,14 +171,14 @@ static struct pbuf *copy_current(const struct pbuf *p, unsigned len)
 	unsigned headers =
 		NET_UDP_HEADER + (is_v6 ? (unsigned)IP6_HLEN : IP_HLEN);
 	struct pbuf *copy =
-		pbuf_alloc(PBUF_RAW, (u16_t)(headers + len), PBUF_RAM);
+		pbuf_alloc(PBUF_RAW, (uint16_t)(headers + len), PBUF_RAM);
 
 	if (!copy)
 		return NULL;
 	put_headers(copy->payload, p->payload);
 	copy->payload = (uint8_t *)copy->payload + headers;
-	copy->len = copy->tot_len = (u16_t)len;
-	pbuf_copy_partial(p, copy->payload, (u16_t)len, NET_UDP_HEADER);
+	copy->len = copy->tot_len = (uint16_t)len;
+	pbuf_copy_partial(p, copy->payload, (uint16_t)len, NET_UDP_HEADER);
 	if (is_v6)
 		copy->flags |= NET_UDP_IS_V6;
 	return copy;
@@ -193,7 +193,7 @@ static void refuse_current(struct pbuf *p)
 		net_here()->stats.rx_refused++;
 		return;
 	}
-	pbuf_header_force(p, (s16_t)ip_current_header_tot_len());
+	pbuf_header_force(p, (int16_t)ip_current_header_tot_len());
 	icmp_port_unreach(ip_current_is_v6(), p);
 }
 
@@ -244,7 +244,7 @@ struct group_datagram {
 	unsigned l3_off, l4_off, len;
 	bool is_v6;
 	ip_addr_t local, remote;
-	u16_t local_port, remote_port;
+	uint16_t local_port, remote_port;
 };
 
 /* False: it is malformed, or no other host may send it (RFC 4291 2.7). */
@@ -305,7 +305,7 @@ static struct pbuf *copy_group(const struct group_datagram *d)
 	unsigned header = d->is_v6 ? (unsigned)IP6_HLEN : IP_HLEN;
 	unsigned headers = header + NET_UDP_HEADER;
 	struct pbuf *copy =
-		pbuf_alloc(PBUF_RAW, (u16_t)(headers + d->len), PBUF_RAM);
+		pbuf_alloc(PBUF_RAW, (uint16_t)(headers + d->len), PBUF_RAM);
 	const uint8_t *from = d->p->payload;
 	uint8_t *to;
 
@@ -315,9 +315,9 @@ static struct pbuf *copy_group(const struct group_datagram *d)
 	memcpy(to, from + d->l3_off, header);
 	memcpy(to + header, from + d->l4_off, NET_UDP_HEADER);
 	copy->payload = to + headers;
-	copy->len = copy->tot_len = (u16_t)d->len;
-	pbuf_copy_partial(d->p, copy->payload, (u16_t)d->len,
-			  (u16_t)(d->l4_off + NET_UDP_HEADER));
+	copy->len = copy->tot_len = (uint16_t)d->len;
+	pbuf_copy_partial(d->p, copy->payload, (uint16_t)d->len,
+			  (uint16_t)(d->l4_off + NET_UDP_HEADER));
 	if (d->is_v6)
 		copy->flags |= NET_UDP_IS_V6;
 	return copy;

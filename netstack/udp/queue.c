@@ -30,7 +30,7 @@ struct pbuf *net_udp_copy(const struct pbuf *p)
 {
 	unsigned headers = headers_of(p);
 	struct pbuf *copy =
-		pbuf_alloc(PBUF_RAW, (u16_t)(headers + p->len), PBUF_RAM);
+		pbuf_alloc(PBUF_RAW, (uint16_t)(headers + p->len), PBUF_RAM);
 
 	if (!copy)
 		return NULL;

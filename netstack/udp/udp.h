@@ -59,7 +59,7 @@ struct net_udp {
 	struct net_udp *hash_next; /* at its port, or of its 4-tuple's bucket */
 	ip_addr_t local;  /* of no type: every address; zero: of a family */
 	ip_addr_t remote; /* if remote_port */
-	u16_t local_port, remote_port; /* remote_port 0: not connected */
+	uint16_t local_port, remote_port; /* remote_port 0: not connected */
 	uint8_t shard, ttl, tos, group_ttl;
 	bool port_chosen : 1; /* by the stack */
 	bool owned : 1;	      /* the program has its handle */
@@ -118,22 +118,23 @@ int net_udp_tables_open(void);
 void net_udp_hash(struct net_udp *udp);
 void net_udp_unhash(struct net_udp *udp);
 /* The socket of a datagram; NULL: there is none. In constant time. */
-struct net_udp *net_udp_find(const ip_addr_t *local, u16_t local_port,
-			     const ip_addr_t *remote, u16_t remote_port);
+struct net_udp *net_udp_find(const ip_addr_t *local, uint16_t local_port,
+			     const ip_addr_t *remote, uint16_t remote_port);
 /* A connected socket with exactly these addresses. */
-struct net_udp *net_udp_find_connected(const ip_addr_t *local, u16_t local_port,
+struct net_udp *net_udp_find_connected(const ip_addr_t *local,
+				       uint16_t local_port,
 				       const ip_addr_t *remote,
-				       u16_t remote_port);
+				       uint16_t remote_port);
 /*
  * Whether an unconnected socket excludes another one at this address and port;
  * ip NULL: at every address. shared: those that share theirs do not.
  */
-bool net_udp_is_taken(const ip_addr_t *ip, u16_t port, bool shared);
+bool net_udp_is_taken(const ip_addr_t *ip, uint16_t port, bool shared);
 /* Notes that a datagram was sent, and returns whether one was lately. */
-void net_udp_note_sent(const ip_addr_t *local, u16_t local_port,
-		       const ip_addr_t *remote, u16_t remote_port);
-bool net_udp_was_sent(const ip_addr_t *local, u16_t local_port,
-		      const ip_addr_t *remote, u16_t remote_port);
+void net_udp_note_sent(const ip_addr_t *local, uint16_t local_port,
+		       const ip_addr_t *remote, uint16_t remote_port);
+bool net_udp_was_sent(const ip_addr_t *local, uint16_t local_port,
+		      const ip_addr_t *remote, uint16_t remote_port);
 
 /* ---- socket.c ---- */
 /* A socket that is in no table yet; NULL: no memory. */

@@ -189,7 +189,7 @@ static void finish_handshake(unsigned i)
 {
 	struct glue_frame *frame = forge_segment(i, ACK, 0);
 	unsigned len = 54 + options;
-	struct pbuf *p = pbuf_alloc(PBUF_RAW, (u16_t)len, PBUF_RAM);
+	struct pbuf *p = pbuf_alloc(PBUF_RAW, (uint16_t)len, PBUF_RAM);
 
 	memcpy(p->payload, frame->data, len);
 	glue_frame_free(frame);

@@ -33,7 +33,7 @@ enum {
 
 static struct net_listener *listener;
 static struct {
-	u32_t rcv;
+	uint32_t rcv;
 	bool known;
 } peers[2][4];
 
@@ -68,7 +68,7 @@ static void check_tcp(const uint8_t *ip, bool v6)
 	if (port < 4 &&
 	    memcmp(ip + (v6 ? 24 : 16), v6 ? them6 : them4, v6 ? 16 : 4) == 0) {
 		peers[v6][port].rcv =
-			(u32_t)get16(tcp + 4) << 16 | get16(tcp + 6);
+			(uint32_t)get16(tcp + 4) << 16 | get16(tcp + 6);
 		peers[v6][port].rcv +=
 			len - (v6 ? 40 : 20) - header + ((tcp[13] & 3) != 0);
 		peers[v6][port].known = true;
@@ -185,8 +185,8 @@ static void frame_step(struct input *in, unsigned what)
 	deliver(frame, ETH + len, what);
 }
 
-static void say_tcp(bool v6, unsigned port, uint8_t flags, u32_t seq, u32_t ack,
-		    unsigned options)
+static void say_tcp(bool v6, unsigned port, uint8_t flags, uint32_t seq,
+		    uint32_t ack, unsigned options)
 {
 	uint8_t frame[ETH + 40 + 28] = {0};
 	uint8_t *tcp = put_ip_header(frame, v6, 6);
@@ -236,7 +236,7 @@ static struct net_conn *conn_of(bool v6, unsigned port)
 		memcpy(&ip_2_ip4(&local)->addr, us4, 4);
 		memcpy(&ip_2_ip4(&remote)->addr, them4, 4);
 	}
-	return net_demux_find(&local, 7, &remote, (u16_t)(1000 + port));
+	return net_demux_find(&local, 7, &remote, (uint16_t)(1000 + port));
 }
 
 /*

@@ -23,8 +23,8 @@ struct input {
 static struct net_stack *stack;
 static struct net_listener *listeners[4];
 static unsigned handlers, epochs;
-static u32_t last_seq[PORTS];	/* of the stack's last segment to the port */
-static u32_t last_stamp[PORTS]; /* its timestamp */
+static uint32_t last_seq[PORTS];   /* of the stack's last segment to the port */
+static uint32_t last_stamp[PORTS]; /* its timestamp */
 static const struct steps_watch *watch;
 
 static unsigned next_byte(struct input *in)
@@ -143,7 +143,7 @@ static void check_sent(const uint8_t *frame, unsigned len)
 {
 	const struct ip_hdr *ip = (const void *)(frame + ETH);
 	const struct tcp_hdr *tcp = (const void *)(frame + ETH + 20);
-	u8_t flags = TCPH_FLAGS(tcp);
+	uint8_t flags = TCPH_FLAGS(tcp);
 	unsigned port = lwip_ntohs(tcp->dest) - 1000u;
 	struct net_ts ts;
 
@@ -200,11 +200,12 @@ static struct tcp_pcb *pcb_of(unsigned local_port, unsigned port)
 
 	IP_ADDR4(&local, 10, 0, 0, 1);
 	IP_ADDR4(&remote, 10, 0, 0, 2);
-	conn = net_demux_find(&local, (u16_t)local_port, &remote, (u16_t)port);
+	conn = net_demux_find(&local, (uint16_t)local_port, &remote,
+			      (uint16_t)port);
 	return conn ? &conn->pcb : NULL;
 }
 
-static u32_t choose_seq(const struct tcp_pcb *pcb, unsigned how)
+static uint32_t choose_seq(const struct tcp_pcb *pcb, unsigned how)
 {
 	switch (pcb ? how & 3 : 3) {
 	case 0:
@@ -217,7 +218,8 @@ static u32_t choose_seq(const struct tcp_pcb *pcb, unsigned how)
 	}
 }
 
-static u32_t choose_ack(const struct tcp_pcb *pcb, unsigned port, unsigned how)
+static uint32_t choose_ack(const struct tcp_pcb *pcb, unsigned port,
+			   unsigned how)
 {
 	switch (pcb ? how & 3 : 3) {
 	case 0:
@@ -249,9 +251,9 @@ static unsigned choose_local(unsigned how)
 /* The peer's next segment, changed by the fields below. */
 struct forged {
 	unsigned local, port; /* port: of the peer's, less 1000 */
-	u32_t seq_delta, ack_delta;
+	uint32_t seq_delta, ack_delta;
 	unsigned how, len, options_len;
-	u8_t flags, wnd;
+	uint8_t flags, wnd;
 	bool segmented, from_self;
 	bool offers, stale, bare; /* timestamps: the peer's SYN and after */
 	uint8_t options[40];
@@ -265,7 +267,7 @@ static unsigned put_stamp(const struct forged *f, const struct tcp_pcb *pcb,
 			  uint8_t *options)
 {
 	bool agreed = pcb && (pcb->flags & NET_TF_TS);
-	u32_t now = (u32_t)(fake_now_ns / 1000000) - 2000; /* it wraps */
+	uint32_t now = (uint32_t)(fake_now_ns / 1000000) - 2000; /* it wraps */
 
 	if (f->bare || f->options_len > 28 || (!f->offers && !agreed))
 		return 0;
@@ -287,18 +289,18 @@ static void send_forged(const struct forged *f)
 	memcpy(frame + 6, fake_peer_mac, 6);
 	frame[12] = 8;
 	IPH_VHL_SET(ip, 4, 5);
-	IPH_LEN_SET(ip, lwip_htons((u16_t)len));
+	IPH_LEN_SET(ip, lwip_htons((uint16_t)len));
 	IPH_TTL_SET(ip, 64);
 	IPH_PROTO_SET(ip, 6);
 	IP4_ADDR(&ip->src, 10, 0, 0, f->from_self ? 1 : 2);
 	IP4_ADDR(&ip->dest, 10, 0, 0, 1);
-	tcp->src = lwip_htons((u16_t)(1000 + f->port));
-	tcp->dest = lwip_htons((u16_t)f->local);
+	tcp->src = lwip_htons((uint16_t)(1000 + f->port));
+	tcp->dest = lwip_htons((uint16_t)f->local);
 	tcp->seqno = lwip_htonl(choose_seq(pcb, f->how) + f->seq_delta);
 	tcp->ackno = lwip_htonl(choose_ack(pcb, f->port, f->how >> 3) +
 				f->ack_delta);
 	TCPH_HDRLEN_FLAGS_SET(tcp, 5 + options / 4, f->flags);
-	tcp->wnd = lwip_htons((u16_t)(f->wnd * 257));
+	tcp->wnd = lwip_htons((uint16_t)(f->wnd * 257));
 	memcpy((uint8_t *)(tcp + 1) + stamp, f->options, f->options_len);
 	fake_segment_bytes = f->segmented ? ETH + 40 + options + 7 : 0;
 	fake_receive(frame, ETH + len,
@@ -317,7 +319,7 @@ static void read_ports(struct input *in, struct forged *f)
 
 static void receive(struct input *in)
 {
-	static const u8_t usual[] = {
+	static const uint8_t usual[] = {
 		TCP_ACK,	   TCP_ACK | TCP_PSH, TCP_SYN,
 		TCP_ACK | TCP_FIN, TCP_RST,	      TCP_ACK | TCP_RST,
 		TCP_SYN | TCP_ACK, TCP_ACK | TCP_PSH,
@@ -334,11 +336,11 @@ static void receive(struct input *in)
 	for (unsigned i = 0; i < f.options_len; i++)
 		f.options[i] = (uint8_t)next_byte(in);
 	if (what & 0x20)
-		f.wnd = (u8_t)next_byte(in);
+		f.wnd = (uint8_t)next_byte(in);
 	if (what & 0x40) {
 		f.how = next_byte(in);
-		f.seq_delta = (u32_t)(int16_t)next_word(in);
-		f.ack_delta = (u32_t)(int8_t)next_byte(in);
+		f.seq_delta = (uint32_t)(int16_t)next_word(in);
+		f.ack_delta = (uint32_t)(int8_t)next_byte(in);
 		f.flags ^= next_byte(in) & 0x3f;
 		f.from_self = f.how & 0x80;
 		f.stale = f.how & 0x20;

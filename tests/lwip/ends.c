@@ -38,9 +38,9 @@ struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest)
 	return rest;
 }
 
-u8_t net_rcv_scale(void);
+uint8_t net_rcv_scale(void);
 
-u8_t net_rcv_scale(void)
+uint8_t net_rcv_scale(void)
 {
 	return TCP_RCV_SCALE;
 }
@@ -59,9 +59,9 @@ void *net_pcb_arg(struct tcp_pcb *pcb)
 	return pcb;
 }
 
-u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
+uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
 
-u32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
+uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 {
 	return 9;
 }

@@ -26,7 +26,7 @@ int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own)
 }
 
 /* Required by lwIP's timers, which do not run here. */
-u32_t sys_now(void)
+uint32_t sys_now(void)
 {
 	return 0;
 }

@@ -98,8 +98,8 @@ _Noreturn void net_lwip_assert(const char *message, const char *file, int line)
 	abort();
 }
 
-u32_t net_isn(const ip_addr_t *local_ip, u16_t local_port,
-	      const ip_addr_t *remote_ip, u16_t remote_port)
+uint32_t net_isn(const ip_addr_t *local_ip, uint16_t local_port,
+		 const ip_addr_t *remote_ip, uint16_t remote_port)
 {
 	return 0xffffff00u + local_port;
 }
@@ -120,14 +120,14 @@ struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest)
 }
 
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
-		     u16_t optlen, u16_t opt1len, const u8_t *opt2,
+		     uint16_t optlen, uint16_t opt1len, const uint8_t *opt2,
 		     const struct pbuf *p)
 {
 	return ERR_OK;
 }
 
-u32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
-		       struct tcp_hdr *hdr, u32_t *opts)
+uint32_t *net_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p,
+			  struct tcp_hdr *hdr, uint32_t *opts)
 {
 	return opts;
 }
@@ -193,7 +193,7 @@ static err_t on_data(struct tcp_pcb *pcb, struct pbuf *p)
 }
 
 err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
-		     struct pbuf *p, u16_t size, err_t err)
+		     struct pbuf *p, uint16_t size, err_t err)
 {
 	switch (event) {
 	case LWIP_EVENT_ACCEPT:
@@ -260,7 +260,7 @@ static void connect_once(const ip_addr_t *addr, unsigned i)
 {
 	struct tcp_pcb *pcb = tcp_new();
 
-	if (!pcb || tcp_bind(pcb, addr, (u16_t)(20000 + i)) != ERR_OK ||
+	if (!pcb || tcp_bind(pcb, addr, (uint16_t)(20000 + i)) != ERR_OK ||
 	    tcp_connect(pcb, addr, PORT, NULL) != ERR_OK)
 		fail();
 	run_line();

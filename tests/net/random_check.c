@@ -304,7 +304,7 @@ static void check_room(struct flow *flow, const struct net_conn *conn)
 		seg = seg->next;
 	for (p = seg ? seg->p : NULL; p && p->next; p = p->next)
 		;
-	if (!p || p->type_internal != (u8_t)PBUF_RAM ||
+	if (!p || p->type_internal != (uint8_t)PBUF_RAM ||
 	    seg->len + conn->pcb.unsent_oversize > conn->pcb.mss)
 		violated(flow, "%u bytes of room that are not there",
 			 conn->pcb.unsent_oversize);

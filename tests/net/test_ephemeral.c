@@ -22,7 +22,7 @@ static int setup(void **state)
 	return peer_setup(state);
 }
 
-static u16_t first_port(u16_t remote_port)
+static uint16_t first_port(uint16_t remote_port)
 {
 	struct net_ephemeral search =
 		net_ephemeral_dial(&local, &remote, remote_port);
@@ -57,7 +57,7 @@ static void test_ports_are_not_reused_soon(void **state)
 		assert_int_equal(seen[first_port(80)]++, 0);
 }
 
-static unsigned distance(u16_t from, u16_t to)
+static unsigned distance(uint16_t from, uint16_t to)
 {
 	return (unsigned)(to - from + NET_PORT_COUNT) % NET_PORT_COUNT;
 }
@@ -65,11 +65,11 @@ static unsigned distance(u16_t from, u16_t to)
 /* A common counter would give each destination a port near the last one. */
 static void test_ports_of_different_destinations_are_unrelated(void **state)
 {
-	u16_t last = first_port(1);
+	uint16_t last = first_port(1);
 	unsigned near = 0;
 
-	for (u16_t port = 2; port < 1026; port++) {
-		u16_t next = first_port(port);
+	for (uint16_t port = 2; port < 1026; port++) {
+		uint16_t next = first_port(port);
 
 		near += distance(last, next) < 64;
 		last = next;
@@ -81,10 +81,10 @@ static void test_ports_of_different_destinations_are_unrelated(void **state)
 static void test_the_step_is_not_constant(void **state)
 {
 	unsigned steps[8] = {0};
-	u16_t last = first_port(80);
+	uint16_t last = first_port(80);
 
 	for (unsigned i = 0; i < 400; i++) {
-		u16_t next = first_port(80);
+		uint16_t next = first_port(80);
 
 		assert_in_range(distance(last, next), 1, 4);
 		steps[distance(last, next)]++;
@@ -96,14 +96,15 @@ static void test_the_step_is_not_constant(void **state)
 
 static void test_ports_differ_after_a_restart(void **state)
 {
-	u16_t ports[64];
+	uint16_t ports[64];
 	unsigned same = 0;
 
 	for (unsigned i = 0; i < 64; i++)
-		ports[i] = first_port((u16_t)(1000 + i));
+		ports[i] = first_port((uint16_t)(1000 + i));
 	net_ephemeral_init();
 	for (unsigned i = 0; i < 64; i++)
-		same += distance(ports[i], first_port((u16_t)(1000 + i))) < 64;
+		same += distance(ports[i], first_port((uint16_t)(1000 + i))) <
+			64;
 	assert_in_range(same, 0, 4);
 }
 
