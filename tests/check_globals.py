@@ -31,7 +31,7 @@ def listed(page):
             for name in re.findall(r"`(\w+)`", row["names"])}
 
 
-def found(archive):
+def variables_of(archive):
     """Returns the folder, name and object of each writable variable in an archive. lwIP, which is
     part of netstack's, has its own test."""
     out = subprocess.run(["objdump", "-t", archive], capture_output=True,
@@ -55,7 +55,7 @@ def found(archive):
 def main():
     """Returns the exit status."""
     page, archives = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    there = [variable for archive in archives for variable in found(archive)]
+    there = [variable for archive in archives for variable in variables_of(archive)]
     documented, bad = listed(page), False
     for folder, name, source in there:
         if (folder, name) not in documented:

@@ -38,7 +38,7 @@ class Soak:
         self.failed = None  # output of the failed program
         self.lock = threading.Lock()
 
-    def left(self):
+    def seconds_left(self):
         """Returns the seconds left."""
         return self.until - time.monotonic()
 
@@ -48,7 +48,7 @@ class Soak:
         # A life of several shards takes up to a second.
         command = [os.path.join(build, program), *mode, "--from", str(seed),
                    "--count" if program == SHARDS else "--seconds",
-                   f"{min(TURN_S, max(1, self.left())):.0f}"]
+                   f"{min(TURN_S, max(1, self.seconds_left())):.0f}"]
         done = subprocess.run(command, capture_output=True, text=True,
                               check=False)
         count = re.search(r"(\d+) seeds", done.stdout)
@@ -74,9 +74,9 @@ class Soak:
     def core(self, index):
         """Runs turns until the time is over or a life has failed."""
         seed, number = self.seed + index * STRIDE, 0
-        while self.left() > 0 and not self.failed:
+        while self.seconds_left() > 0 and not self.failed:
             seed += self.turn(index, number, seed)
-            if index == 0 and self.left() > 0 and not self.failed:
+            if index == 0 and self.seconds_left() > 0 and not self.failed:
                 self.twins(number, seed)
             number += 1
 
@@ -88,7 +88,7 @@ def report(soak, cores):
         time.sleep(0.5)
         if time.monotonic() - said >= 60:
             said = time.monotonic()
-            print(f"soak: {soak.seeds} seeds, {max(0, soak.left()):.0f} s left",
+            print(f"soak: {soak.seeds} seeds, {max(0, soak.seconds_left()):.0f} s left",
                   flush=True)
 
 

@@ -603,14 +603,14 @@ class Load(unittest.TestCase):
     def test_connections_come_back_after_a_failure(self):
         served, echoed = [], []
 
-        def once(sock):
+        def serve_once(sock):
             served.append(sock)
             if len(served) > 2:
                 while data := sock.recv(64):
                     sock.sendall(data)
                     echoed.append(data)
 
-        with Peer(once) as peer:
+        with Peer(serve_once) as peer:
             status, figures = load_until(
                 lambda: len(served) == 4 and len(echoed) > 20, peer.port,
                 "--conns", "2", "--verify")

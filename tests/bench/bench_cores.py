@@ -28,16 +28,16 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 CONNS = 128  # a shard, over memif
 
 
-def built(*path):
+def built_path(*path):
     program = os.path.join(TOP, "build", *path)
     if not os.access(program, os.X_OK):
         raise Failure(f"{program} is not there: run ./dev build")
     return program
 
 
-def loop(children, cpus):
+def run_loop(children, cpus):
     """Returns the echoes per second of shards on these CPUs, summed up."""
-    argv = ["taskset", "-c", ",".join(map(str, cpus)), built("tests", "bench", "bench-loop"),
+    argv = ["taskset", "-c", ",".join(map(str, cpus)), built_path("tests", "bench", "bench-loop"),
             "-r", "4000000", "-t", str(len(cpus)), "64"]
     text = children.run(argv, 300).output("stdout")
     found = re.search(r"(\d+) echoes a second together", text)
@@ -48,7 +48,7 @@ def loop(children, cpus):
 
 def hand_over(children):
     """Returns the extra ns of a frame that is handed over: in one thread, and in two."""
-    text = children.run([built("tests", "bench", "bench-hand-over")], 300).output("stdout")
+    text = children.run([built_path("tests", "bench", "bench-hand-over")], 300).output("stdout")
     found = [float(ns) for ns in re.findall(r"on top (-?[\d.]+) ns", text)]
     if len(found) != 2:
         raise Failure(f"bench-hand-over said: {text}")
@@ -81,12 +81,12 @@ def memif(children, shards, seconds, count):
     """Returns the server's CPU time per request, in us, without the first second."""
     path = children.path(f"{count}.sock")
     server = children.start([
-        built("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
+        built_path("apps", "coronet-echo"), "--link", f"memif:{path},role=server",
         "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}", "--port", str(figures.PORT),
         "--lcores", "0,1" if shards == 2 else "0", "--poll", "adaptive", "--huge", "off"])
     server.wait_ready()
     load = children.start([
-        built("apps", "coronet-load"), "--link", f"memif:{path},role=client",
+        built_path("apps", "coronet-load"), "--link", f"memif:{path},role=client",
         "--addr", f"{figures.CLIENT_ADDR}/{figures.PREFIX}",
         "--target", f"{figures.SERVER_ADDR}:{figures.PORT}", "--mode", "echo",
         "--conns", str(CONNS * shards),
@@ -118,7 +118,7 @@ def run():
     with Children("bench-cores") as children:
         turns = range(options.turns)
         # One shard's rate is measured on either CPU, since they may differ.
-        sets = [(loop(children, [0]), loop(children, [1]), loop(children, [0, 1]))
+        sets = [(run_loop(children, [0]), run_loop(children, [1]), run_loop(children, [0, 1]))
                 for _ in turns]
         print_row("two shards over one, echoes a second", [2 * c / (a + b) for a, b, c in sets],
                   "x", ">= 1.9", lambda x: x >= 1.9)

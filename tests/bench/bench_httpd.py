@@ -62,13 +62,13 @@ class Bench(turns.Bench):
         with self.env.running([
                 self.env.app("coronet-httpd"), "--link", f"tap:{link}", "--addr", f"{SERVER}/16",
                 "--port", PORT, "--root", self.root]):
-            self.up(link, NEAR)
+            self.set_up(link, NEAR)
             yield
 
     @contextlib.contextmanager
     def nginx(self, path):
         with self.beyond(path, SERVER) as (space, near):
-            self.up(near, NEAR)
+            self.set_up(near, NEAR)
             with Inside(self.env, space, self.root):
                 yield
 

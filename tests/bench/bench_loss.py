@@ -272,7 +272,7 @@ class Run(turns.Run):
     def write(self):
         self.out["machine"].update(machine.properties_after())
         self.out.update(
-            date=turns.format_now(), took_s=round(self.spent_before + self.spent()),
+            date=turns.format_now(), took_s=round(self.spent_before + self.seconds_spent()),
             points=[{**dataclasses.asdict(point), "reason": self.reasons.get(point),
                      "runs": {str(turn): found for turn, found in runs.items()}}
                     for point, runs in self.results.items()])

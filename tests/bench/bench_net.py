@@ -93,7 +93,7 @@ class Bench(Rig):
 
     def loop(self, conns):
         """The stack alone, no DPDK port: bench-loop."""
-        child = self.children.run(["taskset", "-c", str(self.cores[0]), self.built(
+        child = self.children.run(["taskset", "-c", str(self.cores[0]), self.built_path(
             "tests", "bench", "bench-loop"), str(conns)], 600)
         said = re.search(r"([\d.]+) ns an echo", child.output("stdout"))
         check(said, f"bench-loop: {child.story()}")
@@ -120,7 +120,7 @@ def over(a, b, get=request_rate):
     return lambda r: [get(x) / get(y) for x, y in zip(r[a], r[b])]
 
 
-def of(point, get=request_rate):
+def rates_of(point, get=request_rate):
     return lambda r: [get(x) for x in r[point]]
 
 
@@ -133,12 +133,12 @@ MORE = [("1,000", "thousand", "loop1000", 0.95),
 
 ROWS = [
     Row("macswap", "testpmd macswap, 118 B frames", ["macswap"],
-        of("macswap"), "/s", None),
+        rates_of("macswap"), "/s", None),
     Row("epoll", "epoll on loopback, 64 connections", ["epoll"],
-        of("epoll"), "/s", None),
+        rates_of("epoll"), "/s", None),
     Row("uring", "io_uring on loopback, 64 connections", ["uring"],
-        of("uring"), "/s", None),
-    Row("echo", "echo, 64 connections", ["echo"], of("echo"), "/s", None),
+        rates_of("uring"), "/s", None),
+    Row("echo", "echo, 64 connections", ["echo"], rates_of("echo"), "/s", None),
     Row("echo", "  over macswap", ["echo", "macswap"],
         over("echo", "macswap"), "x", 0.40),
     Row("echo", "  over epoll on loopback", ["echo", "epoll"],
@@ -151,39 +151,39 @@ ROWS = [
     Row("one", "one connection over 64", ["one", "echo"],
         over("one", "echo"), "x", 0.25),
     Row("one", "  p50", ["one"],
-        of("one", lambda f: f["latency_us"]["p50"]), "us", 0.6, False),
+        rates_of("one", lambda f: f["latency_us"]["p50"]), "us", 0.6, False),
     *(Row("many", f"{text} connections over 64", [point, "echo"],
           over(point, "echo"), "x", goal) for text, point, _, goal in MORE),
     *(Row("loop", f"{text} over 64, the stack alone", [point, "loop64"],
           over(point, "loop64"), "x", goal) for text, _, point, goal in MORE),
     Row("coro", "coroutine echo over raw callbacks", ["echo", "raw"],
         over("echo", "raw"), "x", 0.9),
-    Row("cps", "connect + echo + close", ["cps"], of("cps"), "/s", None),
+    Row("cps", "connect + echo + close", ["cps"], rates_of("cps"), "/s", None),
     Row("cps", "  over macswap", ["cps", "macswap"], over("cps", "macswap"),
         "x", 0.10),
-    Row("udp", "datagrams of 64 B echoed", ["udp"], of("udp"), "/s", None),
+    Row("udp", "datagrams of 64 B echoed", ["udp"], rates_of("udp"), "/s", None),
     Row("udp", "  over macswap", ["udp", "macswap"], over("udp", "macswap"), "x", 0.5),
     Row("udp", "  over recvmmsg on a veth", ["udp", "udpveth"], over("udp", "udpveth"), "x", 10),
     Row("udp", "  by af_xdp, over the same", ["udpxdp", "udpveth"], over("udpxdp", "udpveth"),
         "x", None),
     Row("bulk", "one bulk stream in each direction, both at once", ["bulk1"],
-        of("bulk1", run_gbit), "Gbit/s", None),
+        rates_of("bulk1", run_gbit), "Gbit/s", None),
     Row("bulk", "  over epoll on loopback", ["bulk1", "epollbulk"],
         over("bulk1", "epollbulk", run_gbit), "x", 2.5),
     Row("bulk", "  64 streams over one", ["bulk64", "bulk1"],
         over("bulk64", "bulk1", run_gbit), "x", 0.9),
     Row("half", "p99 at half the rate, open loop", ["echo", "half"],
-        of("half", lambda f: f["latency_us"]["p99"]), "us", None),
+        rates_of("half", lambda f: f["latency_us"]["p99"]), "us", None),
     Row("syns", "the same beside a flood of SYNs", ["echo", "half", "syns"],
         over("syns", "half"), "x", 0.9),
-    Row("syns", "  the flood", ["syns"], of("syns", lambda f: f["syns_per_s"]),
+    Row("syns", "  the flood", ["syns"], rates_of("syns", lambda f: f["syns_per_s"]),
         "/s", None),
     Row("proxy", "proxy, 64 connections, over epoll's",
         ["proxy", "epollproxy"], over("proxy", "epollproxy"), "x", 8),
     Row("proxy", "  one connection", ["proxy1", "epollproxy1"],
         over("proxy1", "epollproxy1"), "x", 2),
     # Half of each is the load's kernel, whose TCP is equal for both.
-    Row("veth", "af_xdp on a veth, 64 connections", ["xdp"], of("xdp"), "/s",
+    Row("veth", "af_xdp on a veth, 64 connections", ["xdp"], rates_of("xdp"), "/s",
         None),
     Row("veth", "  over epoll on a veth", ["xdp", "epollveth"],
         over("xdp", "epollveth"), "x", 1.1),
@@ -192,17 +192,17 @@ ROWS = [
     Row("veth", "  af_packet instead", ["packet", "epollveth"],
         over("packet", "epollveth"), "x", None),
     Row("veth", "  a load that is by af_xdp, too", ["xdpflood"],
-        of("xdpflood"), "/s", None),
+        rates_of("xdpflood"), "/s", None),
     Row("veth", "  the same, over epoll with that load",
         ["xdpflood", "epollvethflood"], over("xdpflood", "epollvethflood"),
         "x", 1.5),
     Row("idle", "a million idle: server resident", ["idle"],
-        of("idle", lambda f: f["server_kib"] / 1024), "MiB", 640, False),
+        rates_of("idle", lambda f: f["server_kib"] / 1024), "MiB", 640, False),
     Row("idle", "  a connection", ["idle"],
-        of("idle", lambda f: f["server_kib"] * 1024 / MILLION), "B", None),
+        rates_of("idle", lambda f: f["server_kib"] * 1024 / MILLION), "B", None),
     Row("idle", "  when all have been asked again", ["idle"],
-        of("idle", lambda f: f["after_kib"] / 1024), "MiB", None),
-    Row("idle", "  opened", ["idle"], of("idle", lambda f: f["opened_per_s"]),
+        rates_of("idle", lambda f: f["after_kib"] / 1024), "MiB", None),
+    Row("idle", "  opened", ["idle"], rates_of("idle", lambda f: f["opened_per_s"]),
         "/s", None),
     Row("user", "without hugepages over with them", ["user", "echo"],
         over("user", "echo"), "x", 0.3),

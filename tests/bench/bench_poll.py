@@ -52,23 +52,23 @@ class Bench(turns.Bench):
                                  f"{OURS}/16", "--port", PORT, "--poll", poll])
 
     @contextlib.contextmanager
-    def on(self, kind, poll):
+    def serve(self, kind, poll):
         if kind == "tap":
             link = self.link("pt")
             with self.echo(f"tap:{link}", poll) as server:
-                self.up(link, KERNELS)
+                self.set_up(link, KERNELS)
                 yield server
             return
         with self.veth() as (near, far):
-            self.up(near, KERNELS)
-            self.up(far)
+            self.set_up(near, KERNELS)
+            self.set_up(far)
             with self.echo(f"{kind}:{far},csum=trust", poll) as server:
                 yield server
 
     @contextlib.contextmanager
     def of_epoll(self):
         with self.beyond("veth", OURS) as (space, near):
-            self.up(near, KERNELS)
+            self.set_up(near, KERNELS)
             with self.env.running(space.inside(self.env.app("epoll-echo"), "--addr", OURS,
                                                "--port", PORT)) as server:
                 yield server
@@ -87,7 +87,7 @@ class Bench(turns.Bench):
 
     def points(self):
         bind = functools.partial
-        points = {f"{kind}, {poll}": bind(self.measure, bind(self.on, kind, poll),
+        points = {f"{kind}, {poll}": bind(self.measure, bind(self.serve, kind, poll),
                                           poll == "adaptive")
                   for kind in KINDS for poll in ("adaptive", "busy")}
         return {**points, "veth, epoll-echo": bind(self.measure, self.of_epoll, True)}

@@ -88,14 +88,14 @@ class Bench(turns.Bench):
         with self.env.running([
                 self.env.app("coronet-proxy"), "--link", f"tap:{link}", "--addr", f"{PROXY}/16",
                 "--port", PORT, "--to", f"{NEAR}:9001", "--health-interval", "0"]):
-            self.up(link, NEAR)
+            self.set_up(link, NEAR)
             yield
 
     @contextlib.contextmanager
     def kernel(self, path, name):
         """Runs a proxy in its own namespace, behind a TAP and a wire, or a veth."""
         with self.beyond(path, PROXY) as (space, near):
-            self.up(near, NEAR)
+            self.set_up(near, NEAR)
             program = self.proxy(name, space.inside())
             try:
                 eventually(lambda: listening(PROXY, PORT), 10, f"{name}: {program.story()}")
@@ -147,8 +147,8 @@ class Bench(turns.Bench):
                 "--link", f"tap:{links[1]}", "--addr", f"{BACK}/16",
                 "--listen", f"{PROXY}:{PORT}", "--to", f"{BEHIND}:7777",
                 "--health-interval", "0"]):
-            self.up(links[0], NEAR)
-            self.up(links[1], BEHIND)
+            self.set_up(links[0], NEAR)
+            self.set_up(links[1], BEHIND)
             with env.running([env.app("epoll-echo"), "--addr", BEHIND, "--port", "7777"]):
                 found = self.loads(env.app("epoll-load"), "--target", f"{PROXY}:{PORT}")
         await_gone(*links)
@@ -159,7 +159,7 @@ class Bench(turns.Bench):
         found = {}
         with env.running([env.app("coronet-echo"), "--link", f"tap:{back}",
                           "--addr", f"{BEHIND}/16", "--port", "7777"]):
-            self.up(back, BACK)
+            self.set_up(back, BACK)
             # Each load creates the first link, so the proxy listens before the link exists.
             any_address = pathlib.Path("/proc/sys/net/ipv4/ip_nonlocal_bind")
             any_address.write_text("1", "ascii")
@@ -170,7 +170,7 @@ class Bench(turns.Bench):
                 load = self.begin_load(count, env.app("coronet-load"), "--link", f"tap:{front}",
                                        "--addr", f"{NEAR}/16", "--target", f"{PROXY}:{PORT}")
                 eventually(lambda: front in interfaces(), 20, "no TAP")
-                self.up(front, PROXY)
+                self.set_up(front, PROXY)
                 found[RATE.format(count)] = self.end_load(load)
                 await_gone(front)
             program.kill()

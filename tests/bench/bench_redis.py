@@ -70,13 +70,13 @@ class Bench(turns.Bench):
 
     def veth_kernel(self):
         with self.beyond("veth", FAR) as (space, near):
-            self.up(near, OURS)
+            self.set_up(near, OURS)
             with self.server(pinned(0), OURS):
                 return self.ask(space.inside(*pinned(1)), OURS)
 
     def veth_coronet(self):
         with self.beyond("veth", FAR) as (space, near):
-            self.up(near)
+            self.set_up(near)
             with self.server(self.run_with(0, "--link", f"af_packet:{near},csum=trust", "--addr",
                                            f"{OURS}/16"), OURS):
                 return self.ask(space.inside(*pinned(1)), OURS)

@@ -61,7 +61,7 @@ def judged(found):
             ", ".join(f"{count[result]} {result}" for result in RESULTS))
 
 
-def cells(one):
+def cells_of(one):
     """Returns the cells of both points and of the row; "-" for nothing."""
     key = KEYS[one.row.ours.group]
     lists = [[run[key] for run in runs.values()] for runs in one.runs]
@@ -75,7 +75,7 @@ def table(group, rows):
         ours = one.row.ours
         control = ours.control if ours.stack == "coronet" else ours.stack
         note = f" [{notes.index(one.note) + 1}]" if one.note else ""
-        lines.append([*ours.cell.texts(), control + " + stream" * ours.background, *cells(one),
+        lines.append([*ours.cell.texts(), control + " + stream" * ours.background, *cells_of(one),
                       str(len(one.values)), (one.result + note).strip()])
     header = ["rate", "RTT", "loss", "buffer", "control", "coronet", "kernel",
               "ours" if group == "fairness" else "ratio", "turns", "result"]

@@ -86,7 +86,7 @@ class Matrix(turns.Run):
 
     # ---- measurements ----
 
-    def needs(self, path, conns):
+    def check_needs(self, path, conns):
         """Skips points that this machine cannot run."""
         rig, free = self.rig, machine.available_kib()
         kib = KIB_KERNEL if path in ("kerneltap", "uringtap") else KIB_CORONET
@@ -103,7 +103,7 @@ class Matrix(turns.Run):
 
     def load(self, path, conns, *words, seconds=math.inf):
         """Measures a server and its load; the kernel's client may have fewer seconds."""
-        self.needs(path, conns)
+        self.check_needs(path, conns)
         words = ["--conns", str(conns), *words]
         if path in LOADS:
             words += ["--seconds", f"{min(seconds, self.options.seconds):g}"]
@@ -155,12 +155,12 @@ class Matrix(turns.Run):
         words = ["--mode", "bulk", "--warmup", "0.3"]
         if path != "kerneltap":
             return self.load(path, conns, *words)
-        self.needs(path, conns)  # flood streams only over memif
+        self.check_needs(path, conns)  # flood streams only over memif
         return self.rig.kerneltap_load("--conns", str(conns), *words, "--seconds",
                                        f"{self.options.seconds:g}")
 
     def idle(self, path, conns):
-        self.needs(path, conns)
+        self.check_needs(path, conns)
         measure = self.rig.idle_coronet if path == "memif" else self.rig.idle_epoll
         return measure(conns, 2 if self.options.quick else 3)
 
@@ -191,7 +191,7 @@ class Matrix(turns.Run):
     def coroutines(self):
         """Runs bench-coro, which has its own turns."""
         path = os.path.join(self.options.folder, "coro.json")
-        program = self.rig.built("tests", "bench", "bench-coro")
+        program = self.rig.built_path("tests", "bench", "bench-coro")
         self.rig.children.run([program, "--json", path, *(
             ["--quick", *CORO_QUICK] if self.options.quick else [])], 600)
         self.out["coro"] = tables.load_json(path)
@@ -233,7 +233,7 @@ class Matrix(turns.Run):
             self.write()
 
     def write(self):
-        self.out["took_s"] = round(self.spent())
+        self.out["took_s"] = round(self.seconds_spent())
         self.out["machine"].update(machine.properties_after())
         path = os.path.join(self.options.folder, "report.json")
         again = self.options.what == "again"

@@ -166,7 +166,7 @@ def proxy_ratios(found):
 
 # ---- the report ----
 
-def turns(found):
+def n_turns(found):
     """Returns the number of turns; a quick run may have had no time for the last one."""
     counts = [len(p["runs"]) for p in found["points"] if p["table"] != "idle" and p["runs"]]
     low, high = min(counts, default=found["repeat"]), max(counts, default=found["repeat"])
@@ -182,7 +182,7 @@ def intro(found):
     return (f"{kind} of `{command}` on {found['date']}, which took {found['took_s'] // 60} min "
             f"{found['took_s'] % 60} s, on {found['machine']['processor']}, "
             f"{found['machine']['cores']} cores; {memory}. Every point was measured "
-            f"{turns(found)} {found['seconds']:g} s, the points by turns; figures are medians, "
+            f"{n_turns(found)} {found['seconds']:g} s, the points by turns; figures are medians, "
             f"with the lowest and highest. Server on core {found['cores'][0]}, its load on core "
             f"{found['cores'][1]}." + "".join(f" Measured again on {date}: {table}."
                                               for table, date in found.get("again", {}).items()))

@@ -167,7 +167,7 @@ class Rig:
         return (f"bench{self.count}",
                 f"10.9.{2 + self.count // 250}.{self.count % 250 + 1}")
 
-    def built(self, *path):
+    def built_path(self, *path):
         return figures.program_path(self.options, *path)
 
     def figures_of(self, argv, server, timeout, started=None):
@@ -186,7 +186,7 @@ class Rig:
     def coronet(self, link, program=("apps", "coronet-echo"), huge=True,
                 extra=(), address=figures.SERVER_ADDR):
         """Starts a server of ours, and waits until it is ready."""
-        argv = [self.built(*program), "--link", link,
+        argv = [self.built_path(*program), "--link", link,
                 "--addr", f"{address}/{figures.PREFIX}",
                 "--lcore", str(self.cores[0]), "--poll", "busy",
                 *self.memory(huge), *extra]
@@ -201,14 +201,14 @@ class Rig:
             if refusal:
                 raise Skip(refusal)
         return self.children.start([
-            self.built("apps", name), "--port", str(figures.PORT),
+            self.built_path("apps", name), "--port", str(figures.PORT),
             "--cpu", str(self.cores[0]), *options]).wait_ready()
 
     # ---- loads ----
 
     def flood(self, link, server, *extra, huge=True, timeout=60,
               target=figures.SERVER_ADDR, started=None, inside=()):
-        argv = [*inside, self.built("tests", "bench", "flood"), "--link", link,
+        argv = [*inside, self.built_path("tests", "bench", "flood"), "--link", link,
                 "--addr", figures.CLIENT_ADDR,
                 "--target", f"{target}:{figures.PORT}",
                 "--lcore", str(self.cores[1]),
@@ -222,7 +222,7 @@ class Rig:
              timeout=180, started=None, inside=()):
         """Runs coronet-load or epoll-load; returns figures in any case: the report marks those
         limited by the load instead of the server."""
-        argv = [*inside, self.built("apps", name),
+        argv = [*inside, self.built_path("apps", name),
                 "--target", f"{target}:{figures.PORT}",
                 "--lcore", str(self.cores[1]), "--interval", "0",
                 "--report-limited", *extra]
@@ -391,14 +391,14 @@ class Rig:
         front, load_side = self.memif()
         back, echo_side = self.memif()
         proxy = self.children.start([
-            self.built("apps", "coronet-proxy"), "--lcore", str(self.cores[0]),
+            self.built_path("apps", "coronet-proxy"), "--lcore", str(self.cores[0]),
             "--link", front, "--addr", f"{figures.SERVER_ADDR}/{figures.PREFIX}",
             "--link", back, "--addr", "10.8.0.1/16", "--poll", "adaptive",
             *self.memory(), "--listen", f"{figures.SERVER_ADDR}:{figures.PORT}",
             "--to", f"10.8.0.2:{figures.PORT}", "--health-interval", "0"])
         proxy.wait_ready()
         echo = self.children.start([
-            self.built("apps", "coronet-echo"), "--lcore", str(self.cores[1]),
+            self.built_path("apps", "coronet-echo"), "--lcore", str(self.cores[1]),
             "--link", echo_side, "--addr", "10.8.0.2/16", "--poll", "adaptive",
             *self.memory(), "--port", str(figures.PORT)])
         echo.wait_ready()
@@ -414,12 +414,12 @@ class Rig:
         """epoll-proxy and epoll-echo on the kernel's loopback."""
         port = figures.PORT + 1
         proxy = self.children.start([
-            self.built("apps", "epoll-proxy"), "--lcore", str(self.cores[0]),
+            self.built_path("apps", "epoll-proxy"), "--lcore", str(self.cores[0]),
             "--listen", f"127.0.0.1:{figures.PORT}", "--to",
             f"127.0.0.1:{port}", "--health-interval", "0"])
         proxy.wait_ready()
         echo = self.children.start([
-            self.built("apps", "epoll-echo"), "--cpu", str(self.cores[1]),
+            self.built_path("apps", "epoll-echo"), "--cpu", str(self.cores[1]),
             "--addr", "127.0.0.1", "--port", str(port)])
         echo.wait_ready()
         found = self.load("epoll-load", proxy, *self.proxied(conns),

@@ -79,7 +79,7 @@ code { background: #f2f2f2; padding: 0 .2em }
 """
 
 
-def each(tag, texts):
+def tagged(tag, texts):
     """Returns HTML elements of one kind, with escaped text and `code`."""
     return "".join(f"<{tag}>" + re.sub(r"`([^`]+)`", r"<code>\1</code>",
                                        escape.escape(text, quote=False)) + f"</{tag}>"
@@ -97,19 +97,20 @@ def format_html(title, blocks, folder):
         svg = re.sub(r"\bid=(['\"])", rf"id=\1{name}-", svg[svg.index("<svg"):])
         svg = re.sub(r"href=(['\"])#", rf"href=\1#{name}-",
                      svg.replace("url(#", f"url(#{name}-"))
-        return f"<figure>{svg}{each('figcaption', [caption])}</figure>"
+        return f"<figure>{svg}{tagged('figcaption', [caption])}</figure>"
 
     def table(header, rows):
-        body = "".join(f"<tr>{each('td', row)}</tr>" for row in rows)
-        return (f'<div class="scroll"><table><thead><tr>{each("th", header)}</tr></thead>'
+        body = "".join(f"<tr>{tagged('td', row)}</tr>" for row in rows)
+        return (f'<div class="scroll"><table><thead><tr>{tagged("th", header)}</tr></thead>'
                 f"<tbody>{body}</tbody></table></div>")
 
-    write = {"head": lambda text: each("h2", [text]), "text": lambda text: each("p", [text]),
-             "list": lambda texts: f"<ul>{each('li', texts)}</ul>", "plot": figure, "table": table}
+    write = {"head": lambda text: tagged("h2", [text]), "text": lambda text: tagged("p", [text]),
+             "list": lambda texts: f"<ul>{tagged('li', texts)}</ul>", "plot": figure,
+             "table": table}
     return "\n".join([
         "<!DOCTYPE html>", '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{title}</title><style>{STYLE}</style></head><body>", each("h1", [title]),
+        f"<title>{title}</title><style>{STYLE}</style></head><body>", tagged("h1", [title]),
         *[write[kind](*what) for kind, *what in blocks], "</body></html>", ""])
 
 

@@ -28,7 +28,7 @@ CELL = Cell(100, 50, 0.1, 2)
 STREAM = Row(Point("goodput", CELL))
 
 
-def equal(found, expected):
+def expect(found, expected):
     check(found == expected, f"{found!r}, expected {expected!r}")
 
 
@@ -62,26 +62,26 @@ def case_goals():
             (fair, "0.4 - 0.6", "share", 0.9,
              {0.39: "MISS", 0.4: "PASS", 0.5: "PASS", 0.6: "PASS", 0.61: "MISS"}),
             (Row(Point("mixed", CELL, stack="to-kernel")), "", "mbit", 100, {1: ""})):
-        equal(row.goal(), goal)
-        equal({value: verdict(row, runs(key, value), runs(key, theirs)).result
+        expect(row.goal(), goal)
+        expect({value: verdict(row, runs(key, value), runs(key, theirs)).result
                for value in results}, results)
-    equal(verdict(echo, runs("p99", 5), runs("p99", 20)).values, [0.25])
-    equal(verdict(fair, runs("share", 0.5), runs("share", 0.9)).values, [0.5])
+    expect(verdict(echo, runs("p99", 5), runs("p99", 20)).values, [0.25])
+    expect(verdict(fair, runs("share", 0.5), runs("share", 0.9)).values, [0.5])
 
 
 def case_turns():
     """A ratio needs both of the same turn: 1/2, 9/3 and 4/4 have another median than 4 over 3."""
     found = verdict(STREAM, rates(1, 9, 4), rates(2, 3, 4))
-    equal((found.values, statistics.median(found.values), found.result), ([0.5, 3, 1], 1, "PASS"))
-    equal(verdict(STREAM, rates(1, 9, 1), rates(2, 3, 4)).result, "MISS")
+    expect((found.values, statistics.median(found.values), found.result), ([0.5, 3, 1], 1, "PASS"))
+    expect(verdict(STREAM, rates(1, 9, 1), rates(2, 3, 4)).result, "MISS")
     found = verdict(STREAM, rates(50, None, 10), rates(50, 100, None))
-    equal((found.values, found.result), ([1], "PASS"))
+    expect((found.values, found.result), ([1], "PASS"))
     ours, theirs = STREAM.points()
     found = verdict(STREAM, rates(None, 10), rates(50, None), {theirs: "no time", ours: "no time"})
-    equal((found.values, found.result, found.note), ([], "not measured", "no time"))
+    expect((found.values, found.result, found.note), ([], "not measured", "no time"))
     found = verdict(STREAM, [], rates(100), {ours: "no --cc"})
-    equal((found.result, found.note), ("not measured", "no --cc"))
-    equal(verdict(STREAM, rates(10), rates(0)).result, "not measured")
+    expect((found.result, found.note), ("not measured", "no --cc"))
+    expect(verdict(STREAM, rates(10), rates(0)).result, "not measured")
 
 
 def case_full():
@@ -93,12 +93,12 @@ def case_full():
                                  # In one of three turns, by chance.
                                  (good[:2] + bad[:1], good, "PASS"),
                                  (good[:1] + bad[:2], good, "FULL")):
-        equal(verdict(STREAM, ours, theirs).result, result)
-    equal(verdict(STREAM, bad, good).note, "coronet: the wire was late")
+        expect(verdict(STREAM, ours, theirs).result, result)
+    expect(verdict(STREAM, bad, good).note, "coronet: the wire was late")
     found = verdict(STREAM, rates(1, idle=0), rates(100))
-    equal((found.result, found.note), ("MISS", "coronet: its cores were full"))
-    equal(verdict(STREAM, rates(1), rates(100)).note, "")
-    equal(verdict(STREAM, rates(100, idle=0), rates(100)).note, "")
+    expect((found.result, found.note), ("MISS", "coronet: its cores were full"))
+    expect(verdict(STREAM, rates(1), rates(100)).note, "")
+    expect(verdict(STREAM, rates(100, idle=0), rates(100)).note, "")
 
 
 # ---- reports of the wire and the sinks ----
@@ -112,7 +112,7 @@ def case_limits():
 
     for none in (limits(), limits(late=500), limits(2), limits(out_frames=0),
                  *[limits(**{key: 2}) for key in keys]):
-        equal(none, [])
+        expect(none, [])
     check("6%" in limits(late=600)[0], "not late")
     check(all("dropped 3 frames" in limits(**{key: 3})[0] for key in keys), "nothing dropped")
     check("TAP" in limits(3)[0], "no TAP")
@@ -123,10 +123,10 @@ def case_samples():
     samples = [(t / 10, max(0, t - 10) * 125000) for t in range(41)]
     check(abs(goodput(samples, 1, 3) - 10) < 1e-9, "no 10 Mbit/s")
     few = [(0, 0), (1, 0), (3, 2500000), (4, 2500000)]
-    equal([goodput(samples, 0, 2), goodput(few, 1.5, 2.5), goodput(few, 0, 9), goodput(few, 5, 9),
+    expect([goodput(samples, 0, 2), goodput(few, 1.5, 2.5), goodput(few, 0, 9), goodput(few, 5, 9),
            goodput([], 0, 9)], [5, 10, 5, None, None])
     samples = [(0, 0), (1, 125000), (1, 125000), (3, 625000)]
-    equal([rate_curve(samples, 5), rate_curve(samples, 0, 2), rate_curve([], 0)],
+    expect([rate_curve(samples, 5), rate_curve(samples, 0, 2), rate_curve([], 0)],
           [[(5.5, 1.0), (7.0, 2.0)], [(1.5, 5 / 3)], []])
 
 
@@ -140,14 +140,14 @@ def case_matrix():
     rows = all_rows()
     found = [(*dataclasses.astuple(row.ours.cell), row.ours.control)
              for row in rows if row.ours.group == "goodput"]
-    equal((len(found), set(found)), (120, wanted))
-    equal({row.ours.group for row in rows}, {"goodput", "fairness", "echo", "mixed"})
+    expect((len(found), set(found)), (120, wanted))
+    expect({row.ours.group for row in rows}, {"goodput", "fairness", "echo", "mixed"})
     check(any(row.ours.background for row in rows), "no background")
     for ours, theirs in (row.points() for row in rows):
-        equal(theirs, dataclasses.replace(ours, stack="kernel"))
+        expect(theirs, dataclasses.replace(ours, stack="kernel"))
         check(not theirs.needs_option(), "the kernel needs no option")
-    equal({row.ours.group for row in quick_rows()}, {"goodput", "fairness", "echo"})
-    equal([row.ours.needs_option() for row in quick_rows()],
+    expect({row.ours.group for row in quick_rows()}, {"goodput", "fairness", "echo"})
+    expect([row.ours.needs_option() for row in quick_rows()],
           [False, False, False, True, False, False])
 
 
@@ -165,24 +165,24 @@ def case_times():
         took, rtt = measured_seconds(point, options.seconds), point.cell.rtt / 1000
         check(point.group == "echo" or took >= 25 * rtt, point.name())
         check(point.group != "fairness" or took >= max(10, 100 * rtt), point.name())
-    equal([measured_seconds(Point("goodput", Cell(100, rtt, loss, 2)), 2) for rtt, loss in
+    expect([measured_seconds(Point("goodput", Cell(100, rtt, loss, 2)), 2) for rtt, loss in
            ((10, 0.1), (50, 0), (50, 0.1), (50, 1), (200, 0.1))], [2, 2, 4, 2, 10])
 
 
 def case_cell():
     cell = Cell(1000, 200, 0.1, 2)
-    equal((cell.bdp_bytes(), cell.queue_bytes(), cell.name()),
+    expect((cell.bdp_bytes(), cell.queue_bytes(), cell.name()),
           (25000000, 50000000, "1 Gbit/s, 200 ms, 0.1 %, 2 BDP"))
     check(cell.hold_frames() * 1514 > 75000000, "it holds too little")
-    equal(cell.wire_options(7)[:6], ["--rate", 1000, "--delay", "100", "--loss", "0.1"])
-    equal([Cell(100, rtt, 0, 0.5).queue_bytes() for rtt in (1, 0.1)], [6250, 3028])
+    expect(cell.wire_options(7)[:6], ["--rate", 1000, "--delay", "100", "--loss", "0.1"])
+    expect([Cell(100, rtt, 0, 0.5).queue_bytes() for rtt in (1, 0.1)], [6250, 3028])
     point = Point("echo", CELL, "cubic", True, "kernel")
-    equal(point_of(json.loads(json.dumps({**dataclasses.asdict(point), "runs": {}}))), point)
+    expect(point_of(json.loads(json.dumps({**dataclasses.asdict(point), "runs": {}}))), point)
 
 
 # ---- the report ----
 
-def known():
+def known_results():
     """A PASS, a MISS, a FULL, one without a run, and curves."""
     points = []
     for group, rtt, control, ours, theirs, reason in (
@@ -211,22 +211,22 @@ def line_with(text, *words):
 
 
 def case_markdown():
-    text = loss_report.markdown(known(), "plots/")
+    text = loss_report.markdown(known_results(), "plots/")
 
     def cells(*words):
         return [cell.strip() for cell in line_with(text, *words).strip("|").split("|")]
 
-    equal(cells("| 10 ms"), ["100 Mbit/s", "10 ms", "0 %", "2", "cubic", "93 (90 - 95)",
+    expect(cells("| 10 ms"), ["100 Mbit/s", "10 ms", "0 %", "2", "cubic", "93 (90 - 95)",
                              "93 (92 - 95)", "1 (0.978 - 1)", "3", "PASS"])
-    equal(cells("| 50 ms", "MISS")[7:], ["0.111", "1", "MISS"])
+    expect(cells("| 50 ms", "MISS")[7:], ["0.111", "1", "MISS"])
     for words in (("| bbr", "not measured [1]"), ("[1] these programs have no --cc.",),
                   ("FULL [1]",), ("![A burst", "(plots/loss-burst.svg)"),
                   ("Start-up of a stream: 1 curve not drawn, failed.",)):
         line_with(text, *words)
     check("loss-start" not in text, "a plot of nothing")
     check("600" not in text and "10 min" in text, text)
-    text = loss_report.summary(known())  # the same tables, with the count at the end
-    equal(cells("| 50 ms", "MISS")[7:], ["0.111", "1", "MISS"])
+    text = loss_report.summary(known_results())  # the same tables, with the count at the end
+    expect(cells("| 50 ms", "MISS")[7:], ["0.111", "1", "MISS"])
     line_with(text, "[1] coronet: the wire was late.")
     check(text.endswith("\n1 PASS, 1 MISS, 1 FULL, 1 not measured"), text)
 
@@ -236,14 +236,14 @@ def case_published(env):
     docs.mkdir()
     page, (begin, end) = docs / "loss.md", tables.name_marks("loss")
     page.write_text(f"# Before\n\n{begin}old\n{end}\n\nAfter\n", encoding="utf-8")
-    made = loss_report.write_plots(known(), str(env.scratch))
-    equal([os.path.basename(path) for path in made], ["loss-burst.svg"])
+    made = loss_report.write_plots(known_results(), str(env.scratch))
+    expect([os.path.basename(path) for path in made], ["loss-burst.svg"])
     for _ in range(2):
-        loss_report.publish(known(), str(env.scratch), str(env.scratch))
+        loss_report.publish(known_results(), str(env.scratch), str(env.scratch))
         text = page.read_text(encoding="utf-8")
         check(text.startswith("# Before\n\n" + begin) and text.endswith(end + "\n\nAfter\n"), text)
         check("old" not in text and "| 10 ms" in text, text)
-        equal(text.count(begin), 1)
+        expect(text.count(begin), 1)
         check(all(len(line) <= 100 or line.startswith("|") for line in text.splitlines()), text)
     check((docs / "plots" / "loss-burst.svg").stat().st_size > 1000, "no plot")
 
@@ -297,16 +297,16 @@ def case_resumed(env):
     path = env.scratch / "resumed" / "loss.json"
     first, second, third, more = Pretence(8), Pretence(), Pretence(), Pretence()
     whole, _, before = go(path, NARROW, first)  # no file yet
-    equal((whole, len(before)), (False, 8))
+    expect((whole, len(before)), (False, 8))
     whole, found, after = go(path, NARROW, second)
-    equal((whole, len(second.asked)), (True, 18 - 8))
+    expect((whole, len(second.asked)), (True, 18 - 8))
     check(not set(first.asked) & set(second.asked), "measured again")
-    equal({key: after[key] for key in before}, before)
-    equal((go(path, NARROW, third)[1]["points"], third.asked), (found["points"], []))
+    expect({key: after[key] for key in before}, before)
+    expect((go(path, NARROW, third)[1]["points"], third.asked), (found["points"], []))
     # From the start without --resume; then one more turn.
-    equal(len(go(path, [*NARROW, "--turns", "1"], resume=False)[2]), 6)
-    equal(len(go(path, [*NARROW, "--turns", "2"], more)[2]), 12)
-    equal({turn for turn, _ in more.asked}, {1})
+    expect(len(go(path, [*NARROW, "--turns", "1"], resume=False)[2]), 6)
+    expect(len(go(path, [*NARROW, "--turns", "2"], more)[2]), 12)
+    expect({turn for turn, _ in more.asked}, {1})
 
 
 def case_resumed_rows_are_added(env):
@@ -315,11 +315,11 @@ def case_resumed_rows_are_added(env):
     go(path, NARROW)
     drawing, again = Pretence(), Pretence()
     _, found, figures = go(path, ["plots"], drawing)
-    equal((len(figures), len(found["traces"]), len(drawing.asked)), (18, 10, 10))
+    expect((len(figures), len(found["traces"]), len(drawing.asked)), (18, 10, 10))
     _, found, figures = go(path, ["plots", "goodput", "--rtt", "50", "--turns", "1"], again)
     check(not [one for one in again.asked if isinstance(one, str)], "redrawn")
-    equal((found["turns"], len(found["traces"])), (3, 10))
-    equal(len(figures), 18 + len(again.asked))
+    expect((found["turns"], len(found["traces"])), (3, 10))
+    expect(len(figures), 18 + len(again.asked))
     check("3 turns" in loss_report.markdown(found), "the highest number of turns is shown")
 
 
@@ -352,14 +352,14 @@ def case_no_time_left(env):
     write, written = run.write, []
     run.write = lambda: (written.append(len(measure.asked)), write())
     # A third of a minute each: none starts after the fourth.
-    run.spent = lambda: 20.0 * len(measure.asked) + 0.1
+    run.seconds_spent = lambda: 20.0 * len(measure.asked) + 0.1
     with contextlib.redirect_stdout(io.StringIO()):
         run.all()
-    equal((written, run.failed), ([1, 2, 3, 3], 0))
+    expect((written, run.failed), ([1, 2, 3, 3], 0))
     found = json.loads(path.read_text(encoding="utf-8"))
     text = loss_report.summary(found)
     check(text.endswith("2 not measured"), text)
-    equal((text.count("not measured [1]"), text.count("[1] there was no time left")), (2, 1))
+    expect((text.count("not measured [1]"), text.count("[1] there was no time left")), (2, 1))
     check("there was no time left" in loss_report.markdown(found), "unsaid")
 
 
@@ -377,7 +377,7 @@ def case_bad_input(env):
                   "--minutes nan", "publish --resume", "fairness --loss 1", "--nosuch"):
         words = words.split()
         out = bench(env, *words, status=2)
-        equal(out.count("\n"), 1)
+        expect(out.count("\n"), 1)
         check(words[-1].lstrip("-") in out or "no such rows" in out or "at a time" in out, out)
     out = bench(env, "render", "--json", str(env.scratch / "none"), status=1)
     check("run ./dev bench loss first" in out, out)
@@ -390,7 +390,7 @@ def case_run(env):
                 "--loss", "0", "--buffer", "2", "--cc", "cubic", "--seconds", "1", "--turns", "1",
                 "--json", str(path))
     found = json.loads(path.read_text(encoding="utf-8"))
-    equal(len(found["points"]), 11)
+    expect(len(found["points"]), 11)
     keys = {"goodput": ["mbit"], "mixed": ["mbit"], "fairness": ["share", "other_mbit"],
             "echo": ["p50", "p99"]}
     for point in found["points"]:

@@ -32,7 +32,7 @@ def point(table, path, conns, *runs, reason=None):
     return {"table": table, "path": path, "conns": conns, "runs": list(runs), "reason": reason}
 
 
-def known():
+def known_results():
     """A report with every kind of figure in it."""
     idle = {"none_kib": 1024, "server_kib": 1024 + 10000, "after_kib": 12000,
             "opened_per_s": 50000.0}
@@ -70,13 +70,13 @@ def row(text, start):
     return [cell.strip() for cell in lines[0].strip("|").split("|")]
 
 
-def equal(found, expected):
+def expect(found, expected):
     check(found == expected, f"{found!r}, expected {expected!r}")
 
 
 def case_figures():
     """Medians; ratios within a turn: 4/1, 2/2 and 3/1 have another median than 3 over 1."""
-    text = report.markdown(known())
+    text = report.markdown(known_results())
     for part in ("which took 1 min 1 s", "measured 1 to 3 times for 2 s", "8.00 M"):
         check(part in text, f"no '{part}' in\n{text}")
     for start, cells in {"64 ": {1: "3.00 M (2.00 M - 4.00 M)"}, "10,000": {4: "1,024 B"},
@@ -86,17 +86,17 @@ def case_figures():
                          "echo, 64 connections: coronet over memif / io_uring on":
                          {1: "7.5 x (5 x - 10 x)"},
                          "haproxy, tap": {1: "2.50 x (2.00 x - 3.00 x)"}}.items():
-        equal({i: row(text, start)[i] for i in cells}, cells)
-    equal([tables.format_short(value)
+        expect({i: row(text, start)[i] for i in cells}, cells)
+    expect([tables.format_short(value)
            for value in (1234567, 12345, 999.6, 999.4, 0.0542, 0.00012, 0)],
           ["1.23 M", "12 k", "1,000", "999", "0.0542", "0.0001", "0"])
-    equal([tables.as_time(us) for us in (0.5, 999.7, 1500)], ["0.5 us", "1 ms", "1.5 ms"])
+    expect([tables.as_time(us) for us in (0.5, 999.7, 1500)], ["0.5 us", "1 ms", "1.5 ms"])
 
 
 def case_lower_bounds():
     """A figure limited by the load is marked, but not if the server was also at its limit."""
-    found = known()
-    equal([cell.startswith("≥ ") for cell in row(report.markdown(found), "64 ")[2:6]],
+    found = known_results()
+    expect([cell.startswith("≥ ") for cell in row(report.markdown(found), "64 ")[2:6]],
           [False, False, True, True])
     for one in found["points"]:
         for run in one["runs"]:
@@ -105,7 +105,7 @@ def case_lower_bounds():
 
 
 def case_reasons():
-    found = known()
+    found = known_results()
     found["points"] += [point("cps", "tap", 64), point("cps", "uring", 64, reason="it is refused"),
                         point("cps", "loopback", 64, reason="failed: it fell")]
     text = report.markdown(found)
@@ -113,23 +113,23 @@ def case_reasons():
                  "cps tap 64: there was no time left", "cps loopback 64: failed: it fell",
                  "cps uring 64: it is refused"):
         check(f"- {line}\n" in text, text)
-    equal(row(text, "at a time")[1:], [points.PATHS[path][0]
+    expect(row(text, "at a time")[1:], [points.PATHS[path][0]
                                        for path in ("memif", "loopback", "uring", "tap")])
-    equal(row(text[text.index("| at a time"):], "64 ")[1:], ["900 k", "failed", "-", "-"])
+    expect(row(text[text.index("| at a time"):], "64 ")[1:], ["900 k", "failed", "-", "-"])
 
 
 def case_again():
     """A table measured again leaves the others, and is noted."""
-    new = {**known(), "date": "2027-05-06 07:08 UTC", "coro": None, "proxy": [],
+    new = {**known_results(), "date": "2027-05-06 07:08 UTC", "coro": None, "proxy": [],
            "points": [point("cps", "memif", 64, echo_run(7e5))]}
-    both = merged(known(), new)
+    both = merged(known_results(), new)
     text = report.markdown(both)
-    equal(row(text, "64 ")[1], "3.00 M (2.00 M - 4.00 M)")
+    expect(row(text, "64 ")[1], "3.00 M (2.00 M - 4.00 M)")
     check(row(text, "at a time") and "700 k" in text, text)
     check("Measured again on 2027-05-06 07:08 UTC: cps." in text, text)
-    equal((both["coro"], both["proxy"]), (known()["coro"], known()["proxy"]))
-    both = merged(known(), {**new, "points": [], "coro": {"isa": "new"}})
-    equal((both["coro"], both["again"]), ({"isa": "new"}, {"coro": new["date"]}))
+    expect((both["coro"], both["proxy"]), (known_results()["coro"], known_results()["proxy"]))
+    both = merged(known_results(), {**new, "points": [], "coro": {"isa": "new"}})
+    expect((both["coro"], both["again"]), ({"isa": "new"}, {"coro": new["date"]}))
 
 
 class Page(html.parser.HTMLParser):
@@ -158,23 +158,23 @@ class Page(html.parser.HTMLParser):
 def case_written(env):
     """One page with all in it, and each plot twice."""
     folder = env.scratch_for({})
-    made = [os.path.basename(path) for path in report.write_report(known(), str(folder))]
+    made = [os.path.basename(path) for path in report.write_report(known_results(), str(folder))]
     for name in ("echo", "latency", "memory", "coro", "proxy"):
         for suffix, first in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
             check(name + suffix in made, f"{name}{suffix} was not made")
             check((folder / (name + suffix)).read_bytes().startswith(first), name + suffix)
     text, page = (folder / "report.html").read_text(encoding="utf-8"), Page()
     page.feed(text)
-    equal((page.open, page.wrong, page.fetched), ([], [], []))
-    equal(len(page.ids), len(set(page.ids)))
-    equal(text.count("<svg"), 5)
+    expect((page.open, page.wrong, page.fetched), ([], [], []))
+    expect(len(page.ids), len(set(page.ids)))
+    expect(text.count("<svg"), 5)
     check("a &lt;fast&gt; one" in text, "not escaped")
     check("<code>./dev bench</code>" in text, "no code")
 
 
 def case_latencies_below_one_us(env):
     """The logarithmic axis names its decades, also those below one."""
-    found, folder = known(), env.scratch_for({})
+    found, folder = known_results(), env.scratch_for({})
     found["points"] = [point("echo", "memif", 64, echo_run(4e6, p50=0.6))]
     plots.draw_plots(plots.of_report(found), str(folder))
     text = (folder / "latency.svg").read_text(encoding="utf-8")
@@ -188,31 +188,31 @@ def case_published(env):
     names = ("README.md", "docs/benchmarks.md")
     for name in names:
         (top / name).write_text(f"before\n{begin}OUTDATED\n{end}\nafter\n", encoding="utf-8")
-    report.write_report(known(), str(folder))
+    report.write_report(known_results(), str(folder))
     for _ in range(2):
-        report.publish(known(), str(folder), str(top))
+        report.publish(known_results(), str(folder), str(top))
     for name in names:
         text = (top / name).read_text(encoding="utf-8")
         check(text.startswith("before\n" + begin) and text.endswith(end + "\nafter\n"), text)
         check("OUTDATED" not in text and "2026-01-02" in text, text)
-        equal([line for line in text.split("\n")
+        expect([line for line in text.split("\n")
                if len(line) > 100 and not line.startswith(("|", "<", "#", "!"))], [])
     check("(plots/echo.svg)" in text and (top / "docs/plots/echo.svg").exists(), text)
 
 
 def case_readme_has_existing_rows_only():
     """README has the selected rows of the echo table, and no others."""
-    text = report.readme(known())
+    text = report.readme(known_results())
     check("| 64 " in text, text)
     check("| 8 " not in text, text)
 
 
 def case_nothing_measured():
     """A run without any point still gives a report, without plots."""
-    found = {**known(), "coro": None, "proxy": [], "open_rate": None}
+    found = {**known_results(), "coro": None, "proxy": [], "open_rate": None}
     for one in found["points"]:
         one["runs"], one["reason"] = [], "failed: all of it"
-    equal(plots.of_report(found), {})
+    expect(plots.of_report(found), {})
     check("failed: all of it" in report.markdown(found), "no reason")
     report.summary(found)
 
@@ -247,11 +247,11 @@ def case_run(env):
     found, hurried = short_run(env, folder, lambda one: no_uring and "uring" in one["path"])
     for one in found["points"]:
         if no_uring and "uring" in one["path"]:
-            equal((one["runs"], one["reason"]), ([], no_uring))
+            expect((one["runs"], one["reason"]), ([], no_uring))
             continue
         if hurried and not one["runs"] and not one["reason"]:
             continue
-        equal((len(one["runs"]), one["reason"]), (1, None))
+        expect((len(one["runs"]), one["reason"]), (1, None))
         run = one["runs"][0]
         if one["table"] != "idle":
             check(run["requests_per_s"] > 0, f"{one}")
@@ -259,7 +259,7 @@ def case_run(env):
             check(run["server_kib"] > run["none_kib"], f"{one}")
         else:  # of the whole machine, which also runs other programs
             check(run["none_kib"] > 0 and run["server_kib"] > 0, f"{one}")
-    equal(len({(p["table"], p["path"]) for p in found["points"]}), 18)
+    expect(len({(p["table"], p["path"]) for p in found["points"]}), 18)
     text = (folder / "report.md").read_text(encoding="utf-8")
     check("quick" in text and found["date"] in text, text)
     matrix(env, "render", "--folder", str(folder))

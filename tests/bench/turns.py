@@ -50,14 +50,14 @@ class Run:
         self.begun, self.bound = time.monotonic(), seconds
         self.failed = 0
 
-    def spent(self):
+    def seconds_spent(self):
         return time.monotonic() - self.begun
 
     def late(self):
-        return self.spent() > self.bound
+        return self.seconds_spent() > self.bound
 
     def report(self, text, file=None):
-        print(f"{self.spent():6.0f} s  {text}", file=file, flush=True)
+        print(f"{self.seconds_spent():6.0f} s  {text}", file=file, flush=True)
 
     def clear(self):
         """Ends the programs that a measurement has left."""
@@ -109,7 +109,7 @@ class Bench:
     def link(self, prefix):
         return f"{prefix}{self.turn}"
 
-    def up(self, link, *addresses, inside=()):
+    def set_up(self, link, *addresses, inside=()):
         for address in addresses:
             command(*inside, "ip", "addr", "add", f"{address}/16", "dev", link)
         command(*inside, "ip", "link", "set", link, "up")
@@ -141,7 +141,7 @@ class Bench:
                 near, far = stack.enter_context(self.veth())
             space.take_interface(far)
             space.command("ip", "link", "set", "lo", "up")
-            self.up(far, address, inside=space.inside())
+            self.set_up(far, address, inside=space.inside())
             yield space, near
 
     def note(self, name, figures):

@@ -46,7 +46,7 @@ def seg(where, flags=PUSH, fives=0, wnd=None, how=None, seq=0, ack=0, also=0, la
     return out
 
 
-def talk(*steps):
+def sending(*steps):
     """The stack sends bytes, which the steps acknowledge."""
     return handshake(TALK) + b"".join(steps)
 
@@ -61,22 +61,22 @@ INPUTS = {
     "hole": handshake(ECHO) + AHEAD + BETWEEN + seg(ECHO, fives=13) * 3,
     "hole-then-in-order": handshake(ECHO) + AHEAD + seg(ECHO, fives=5) * 4 + BETWEEN,
     "twice": handshake(ECHO) + seg(ECHO, fives=9) + seg(ECHO, fives=9, seq=-45) * 2,
-    "partial-ack": talk(*[seg(TALK, ACK, how=OLD_ACK, ack=n) for n in (1, 100, 127, 127)]),
-    "whole-ack": talk(*[seg(TALK, ACK)] * 12),
-    "ack-beyond": talk(seg(TALK, ACK, ack=1), seg(TALK, ACK)),
-    "same-ack": talk(*[seg(TALK, ACK, how=OLD_ACK)] * 5, seg(TALK, ACK)),
-    "ack-with-data": talk(*[seg(TALK, fives=20)] * 6),
-    "window-shuts": talk(seg(TALK, ACK, wnd=0), SECOND, seg(TALK, ACK, wnd=1), seg(TALK, ACK)),
-    "window-shrinks": talk(*[seg(TALK, ACK, wnd=n) for n in (200, 20, 2, 0, 255)]),
-    "older-window": talk(seg(TALK, ACK, wnd=40), seg(TALK, ACK, how=OLD_ACK, wnd=200)),
-    "lost": talk(seg(TALK, ACK), SECOND, seg(TALK, ACK, how=OLD_ACK, ack=100), seg(TALK, ACK)),
-    "after-repair": talk(SECOND, *[seg(TALK, ACK)] * 6, seg(TALK, fives=13)),
+    "partial-ack": sending(*[seg(TALK, ACK, how=OLD_ACK, ack=n) for n in (1, 100, 127, 127)]),
+    "whole-ack": sending(*[seg(TALK, ACK)] * 12),
+    "ack-beyond": sending(seg(TALK, ACK, ack=1), seg(TALK, ACK)),
+    "same-ack": sending(*[seg(TALK, ACK, how=OLD_ACK)] * 5, seg(TALK, ACK)),
+    "ack-with-data": sending(*[seg(TALK, fives=20)] * 6),
+    "window-shuts": sending(seg(TALK, ACK, wnd=0), SECOND, seg(TALK, ACK, wnd=1), seg(TALK, ACK)),
+    "window-shrinks": sending(*[seg(TALK, ACK, wnd=n) for n in (200, 20, 2, 0, 255)]),
+    "older-window": sending(seg(TALK, ACK, wnd=40), seg(TALK, ACK, how=OLD_ACK, wnd=200)),
+    "lost": sending(seg(TALK, ACK), SECOND, seg(TALK, ACK, how=OLD_ACK, ack=100), seg(TALK, ACK)),
+    "after-repair": sending(SECOND, *[seg(TALK, ACK)] * 6, seg(TALK, fives=13)),
     "late": handshake(ECHO) + (seg(ECHO, fives=13) + A_WHILE + A_WHILE) * 4,
     "fin-after": handshake(ECHO) + seg(ECHO, fives=13) + seg(ECHO, FIN) + seg(ECHO, ACK),
     "fin-with-data": handshake(ECHO) + seg(ECHO, FIN, fives=13) + seg(ECHO, fives=13),
     "half-closed": handshake(HANG_UP) + seg(HANG_UP, fives=13) * 3 + seg(HANG_UP, FIN),
     "port-busy": handshake(ECHO) + room(0) + seg(ECHO, fives=13) * 2 + room(15) + A_WHILE,
-    "port-narrow": talk(room(1), *[seg(TALK, ACK)] * 4, room(15), A_WHILE),
+    "port-narrow": sending(room(1), *[seg(TALK, ACK)] * 4, room(15), A_WHILE),
     "dialed": DIAL + seg(0x80, 6) + seg(0x80, ACK) + seg(0x80, fives=13) * 4,
     "two": handshake(ECHO) + handshake(0x10) + (seg(ECHO, fives=7) + seg(0x10, fives=9)) * 4,
     "urgent": handshake(ECHO) + seg(ECHO, fives=13, also=0x20) + seg(ECHO, fives=13),

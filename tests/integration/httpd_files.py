@@ -195,7 +195,7 @@ def files_that_change(env):
         answers = Answers(quick)
         slow.sendall(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
         reader = Answers(slow)
-        reader.more()
+        reader.receive()
         check(shows("/note.txt", 200, b"before"), "no note")
         etag = send_request(HOST, PORT, "/note.txt")[1]["etag"]
         with (root / "large").open("r+b") as file:  # in place, and shorter

@@ -37,7 +37,7 @@ class Answers:
     def __init__(self, sock):
         self.sock, self.data = sock, b""
 
-    def more(self):
+    def receive(self):
         part = self.sock.recv(65536)
         self.data += part
         return part
@@ -56,7 +56,7 @@ class Answers:
     def next(self, body=True):
         """Returns (status, fields, body), or None at the end of the stream."""
         while b"\r\n\r\n" not in self.data:
-            if not self.more():
+            if not self.receive():
                 check(not self.data, f"half an answer: {self.data!r}")
                 return None
         head, _, self.data = self.data.partition(b"\r\n\r\n")

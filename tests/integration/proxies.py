@@ -123,9 +123,9 @@ class Peer:
         with contextlib.suppress(OSError):
             while True:
                 sock, _ = self.listener.accept()
-                threading.Thread(target=self.one, args=[sock], daemon=True).start()
+                threading.Thread(target=self.serve_one, args=[sock], daemon=True).start()
 
-    def one(self, sock):
+    def serve_one(self, sock):
         self.seen += 1
         sock.settimeout(WAIT_MAX_S)
         with sock:

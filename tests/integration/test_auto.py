@@ -86,7 +86,7 @@ def restarted(env, number):
             check_echo(host(other), b"another one")
 
 
-def both(env, number):
+def beside_dhcp(env, number):
     """DHCP and SLAAC on one link."""
     echo = Echo(env, number, "--addr", "dhcp")
     with env.running(echo.argv), router(env, echo.tap) as process:
@@ -117,7 +117,7 @@ def withdrawn(env, number):
 def cases(env):
     for number, (name, function) in enumerate(
             (("addresses are formed", formed), ("every shard has the addresses", sharded),
-             ("a restart forms the same address", restarted), ("DHCP runs beside it", both),
+             ("a restart forms the same address", restarted), ("DHCP runs beside it", beside_dhcp),
              ("a router withdraws itself", withdrawn)), 1):
         yield name, functools.partial(function, env, number)
 

@@ -490,7 +490,7 @@ def attacks(env):
             client.close()
 
 
-def stuck(env):
+def stopped_program(env):
     """A stopped program is named, and no client waits forever."""
     echo = Echo(env)
     with echo.serve() as server:
@@ -506,7 +506,7 @@ def stuck(env):
 
 def cases(env):
     for function in (telemetry, tables, drop, capture, errors, foreign_program, prometheus,
-                     own_address, moved_page, walk, attacks, stuck):
+                     own_address, moved_page, walk, attacks, stopped_program):
         if not env.args[1:] or function.__name__ in env.args[1:]:
             yield (f"control: {function.__name__.replace('_', ' ')}",
                    functools.partial(function, env))

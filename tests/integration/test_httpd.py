@@ -182,7 +182,7 @@ def pipelining(env):
             with contextlib.suppress(BlockingIOError):
                 sent += sock.send(requests[sent:sent + 4999])
             with contextlib.suppress(BlockingIOError):
-                check(answers.more(), f"the end after {got} answers")
+                check(answers.receive(), f"the end after {got} answers")
             while b"\r\n\r\n" in answers.data:
                 length = int(re.search(rb"Content-Length: (\d+)\r\n", answers.data)[1])
                 at = answers.data.index(b"\r\n\r\n") + 4
@@ -289,7 +289,7 @@ def drain(env):
         half.sendall(GET)
         busy.sendall(GET + b"\r\n")
         answers = Answers(busy)
-        answers.more()
+        answers.receive()
         server.signal(signal.SIGTERM)
         check(idle.recv(1) == b"", "an idle connection goes on")
         eventually(refused, WAIT_MAX_S, "a new client is taken while draining")
@@ -386,7 +386,7 @@ def shards_drain(env, shards):
             sock.sendall(GET + b"\r\n")
         readers = [Answers(sock) for sock in busy]
         for reader in readers:
-            reader.more()
+            reader.receive()
         check_all_take(server, shards, count + 1)
         await_line(server, f"httpd: {count + 1} clients,")
         server.signal(signal.SIGTERM)

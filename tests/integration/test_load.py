@@ -39,9 +39,9 @@ class Peer:
             while True:
                 sock, _ = self.listener.accept()
                 self.accepted += 1
-                threading.Thread(target=self.one, args=[sock], daemon=True).start()
+                threading.Thread(target=self.serve_one, args=[sock], daemon=True).start()
 
-    def one(self, sock):
+    def serve_one(self, sock):
         with sock, contextlib.suppress(OSError):
             try:
                 self.serve(sock)

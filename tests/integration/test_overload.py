@@ -39,7 +39,7 @@ def check_recovers(server, seconds=WAIT_MAX_S):
     check_control_path(server)
 
 
-def spent(function):
+def seconds_spent(function):
     """Returns the seconds that a call took."""
     begin = time.monotonic()
     function()
@@ -55,7 +55,7 @@ def get_page():
 
 def medians(function, count=40):
     """Returns the median and the maximum time of count calls, in ms."""
-    times = sorted(spent(function) * 1e3 for _ in range(count))
+    times = sorted(seconds_spent(function) * 1e3 for _ in range(count))
     return times[len(times) // 2], times[-1]
 
 

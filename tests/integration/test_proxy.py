@@ -478,20 +478,20 @@ def next_backend(env, kind):
 
 def balances(env, kind):
     """Each balancing method distributes clients as documented."""
-    def who(source=None):
+    def backend_of(source=None):
         with dial_proxy(kind, source=source) as sock:
             return sock.recv(1)
 
-    def at(peers):
+    def options_to(peers):
         return [word for peer in peers for word in ("--to", peer.at)]
 
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(kind, send_name(letter)))
                  for letter in (b"a", b"b", b"c")]
-        with kind.serve(env, *at(peers), "--health-interval", "0"):
-            seen = [who() for _ in range(9)]
+        with kind.serve(env, *options_to(peers), "--health-interval", "0"):
+            seen = [backend_of() for _ in range(9)]
             check(seen == [b"a", b"b", b"c"] * 3, f"round robin: {seen}")
-        with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "least"):
+        with kind.serve(env, *options_to(peers), "--health-interval", "0", "--balance", "least"):
             with contextlib.ExitStack() as held:
                 socks = [held.enter_context(dial_proxy(kind)) for _ in range(6)]
                 seen = [sock.recv(1) for sock in socks]
@@ -507,9 +507,9 @@ def balances(env, kind):
                     return again == [b"b", b"b"]
 
                 eventually(least_is_found, WAIT_MAX_S, "the least busy was b, and is not chosen")
-        with kind.serve(env, *at(peers), "--health-interval", "0", "--balance", "hash"):
+        with kind.serve(env, *options_to(peers), "--health-interval", "0", "--balance", "hash"):
             for source in (kind.near, kind.other):
-                seen = {who(source) for _ in range(6)}
+                seen = {backend_of(source) for _ in range(6)}
                 check(len(seen) == 1, f"hash: one client saw {seen}")
 
 

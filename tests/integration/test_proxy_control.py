@@ -174,21 +174,21 @@ def backend_metrics(env, kind):
                               capture_output=True, text=True)
         check(done.returncode == 0 and not done.stdout + done.stderr, f"{done}")
 
-        def now(suffix, **labels):
+        def total(suffix, **labels):
             return metric(run_curl(f"http://{page}/metrics"), f"coronet_proxy_{suffix}", **labels)
-        eventually(lambda: now("sessions") == 0, WAIT_MAX_S, "sessions stay")
-        connects = now("backend_connects_total", backend="one")
+        eventually(lambda: total("sessions") == 0, WAIT_MAX_S, "sessions stay")
+        connects = total("backend_connects_total", backend="one")
         check(connects == one.seen > 30, f"{connects} connects, {one.seen} seen")
-        check(now("backend_sent_bytes_total", backend="one") == 14 * load.done + 3 * MIB // 2 ==
-              now("backend_received_bytes_total", backend="one"), "bytes")
-        check(now("backend_connect_failures_total", backend="two", reason="refused") > 0, "refused")
-        check(now("backend_connect_failures_total", backend="one", reason="refused") == 0, "one")
+        check(total("backend_sent_bytes_total", backend="one") == 14 * load.done + 3 * MIB // 2 ==
+              total("backend_received_bytes_total", backend="one"), "bytes")
+        check(total("backend_connect_failures_total", backend="two", reason="refused") > 0, "refused")
+        check(total("backend_connect_failures_total", backend="one", reason="refused") == 0, "one")
         for which in ("connect", "response"):
-            check(now(f"backend_{which}_seconds_count", backend="one") == connects, which)
-            check(now(f"backend_{which}_seconds_bucket", backend="one", le="10") == connects, which)
-            check(0 < now(f"backend_{which}_seconds_sum", backend="one") < WAIT_MAX_S, which)
-        check(now("backend_health", backend="one", health="up") == 1, "health")
-        check(now("backend_state", backend="one", state="drain") == 0, "state")
+            check(total(f"backend_{which}_seconds_count", backend="one") == connects, which)
+            check(total(f"backend_{which}_seconds_bucket", backend="one", le="10") == connects, which)
+            check(0 < total(f"backend_{which}_seconds_sum", backend="one") < WAIT_MAX_S, which)
+        check(total("backend_health", backend="one", health="up") == 1, "health")
+        check(total("backend_state", backend="one", state="drain") == 0, "state")
         check(proxy.alive(), proxy.story())
 
 

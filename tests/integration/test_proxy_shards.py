@@ -177,12 +177,12 @@ def shards_headers(env, kind, shards):
 
 def shards_health(env, kind, shards):
     """A dead backend is down on every shard at once, and up again on every one."""
-    def who():
+    def backend_asked():
         with dial_proxy(kind) as sock:
             return sock.recv(1)
 
     def clients(count):
-        return {who() for _ in range(count)}
+        return {backend_asked() for _ in range(count)}
 
     with Peer(kind, send_name(b"a")) as first, contextlib.ExitStack() as stack:
         second = stack.enter_context(Peer(kind, send_name(b"b")))

@@ -26,7 +26,7 @@ LINKS = {None: "memif:{folder}/m.sock,role=server", "tap.conf": "tap:unit0",
          "af_packet.conf": "af_packet:veth0"}
 
 
-def needs(*programs):
+def require_programs(*programs):
     for program in programs:
         if not shutil.which(program):
             raise Skip(f"{program} is not installed")
@@ -63,7 +63,7 @@ def run_recipe(env, name, code):
     user = nobody()
     if "(root)" in name and not is_root():
         raise Skip("changing users and AF_XDP take root")
-    needs(*(word for word in ("dpdk-testpmd", "curl", "setpriv") if word in code))
+    require_programs(*(word for word in ("dpdk-testpmd", "curl", "setpriv") if word in code))
     if "--lcores 0@0,1@1" in code and not {0, 1} <= os.sched_getaffinity(0):
         raise Skip("the recipe names cores 0 and 1")
     path = f"{env.readable_build(user)}/apps:{os.environ['PATH']}"
@@ -135,7 +135,7 @@ def with_rights(env, said, capabilities):
 
 def start_on_link(env, source, dropin, capabilities=None):
     """Starts coronet-echo like its unit, on a link of the drop-in's kind."""
-    needs("setpriv")
+    require_programs("setpriv")
     files = [unit(env, "coronet-echo"), *([source / "apps/systemd" / dropin] if dropin else [])]
     said = settings(*files)
     check(said["CapabilityBoundingSet"] == said["AmbientCapabilities"],
@@ -177,7 +177,7 @@ def with_veth(function, env, *args):
 
 def units_are_valid(env, source):
     """systemd accepts each unit, with each drop-in, without a warning."""
-    needs("systemd-analyze")
+    require_programs("systemd-analyze")
     for program in PROGRAMS:
         folder = env.scratch / "units"
         name = f"{program}@edge.service"

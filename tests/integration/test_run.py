@@ -348,19 +348,19 @@ def iperf3(env):
     need_programs("iperf3")
     run, mores = OnTap(env), ([], ["-R"], ["-P", 4], ["--bidir"])
 
-    def each(server, port, client):
+    def measure_each(server, port, client):
         for number, more in enumerate(mores, 1):
             eventually(lambda n=number: f"(test #{n})" in server.output("stdout"), WAIT_MAX_S,
                        server.story)
             received(client(["-p", port, "-n", "20M", *more]))
 
     server = run.start("iperf3", "-s", "--forceflush", "-p", 5201)
-    each(server, 5201, lambda words: command("iperf3", "-c", OURS, *words))
+    measure_each(server, 5201, lambda words: command("iperf3", "-c", OURS, *words))
     server.signal(signal.SIGTERM)  # its handler leaves by longjmp()
     check(server.wait(WAIT_MAX_S) in (0, 1) and "interrupt" in server.output("stderr"),
           server.story())
     server = env.start(["iperf3", "-s", "--forceflush", "-p", "5202"])
-    each(server, 5202, lambda words: run.client("iperf3", "-c", KERNELS, *words))
+    measure_each(server, 5202, lambda words: run.client("iperf3", "-c", KERNELS, *words))
     server.kill()
 
 

@@ -220,7 +220,7 @@ def complete(folder):
         (folder / f"got{n}").unlink()
 
 
-def ends(program):
+def check_end(program):
     program.signal(signal.SIGTERM)
     status = program.wait(WAIT_MAX_S)
     check(status in (0, -signal.SIGTERM, 128 + signal.SIGTERM), f"{status}: {program.story()}")
@@ -237,7 +237,7 @@ def serves(env, name):
         client = env.start(small)
         check(client.wait(WAIT_MAX_S) == 0 and client.output("stdout") == "hello\n" * 100,
               f"{client.story()}\n{server.story()}")
-        ends(server)
+        check_end(server)
 
 
 def serves_over_memif(env, name):
@@ -392,7 +392,7 @@ def redis(env):
     benchmark = ["redis-benchmark", "--threads", 2, *BENCHMARK, "-h"]
     with OnTap(env).server(6379, *redis_server(OURS), *threads) as server:
         benchmarked(command(*benchmark, OURS))
-        ends(server)
+        check_end(server)
     with kernel_server(env, 6379, *redis_server("0.0.0.0")):
         benchmarked(OnTap(env).client(*benchmark, KERNELS))
     with Far(env, *redis_server(OURS), *threads) as far:
@@ -425,7 +425,7 @@ def mosquitto(env):
     with OnTap(env).server(1883, *words) as server:
         command(*publish)
         check(command(*subscribe) == "hello\n", "another message")
-        ends(server)
+        check_end(server)
     with Far(env, *words) as far:
         far.ask(*publish)
         check(far.ask(*subscribe).output("stdout") == "hello\n", "another message")
@@ -441,7 +441,7 @@ def ncat(env):
                 sock.shutdown(socket.SHUT_WR)
                 check(sock.recv(1) == b"", "no end of the stream")
         eventually(lambda: server.output("stdout") == "hello\n" * 3, WAIT_MAX_S, server.story)
-        ends(server)
+        check_end(server)
 
 
 def typed(env, *words):

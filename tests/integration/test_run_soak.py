@@ -259,7 +259,7 @@ class Reader:
     def __init__(self, sock):
         self.sock, self.buffer = sock, bytearray()
 
-    def more(self):
+    def receive(self):
         part = self.sock.recv(1 << 16)
         if not part:
             raise Ended
@@ -272,12 +272,12 @@ class Reader:
 
     def exactly(self, count):
         while len(self.buffer) < count:
-            self.more()
+            self.receive()
         return self.take_bytes(count)
 
     def line(self):
         while b"\n" not in self.buffer:
-            self.more()
+            self.receive()
         return self.take_bytes(self.buffer.index(b"\n") + 1)
 
     def answer(self, wanted):
@@ -355,7 +355,7 @@ class Client:
         with contextlib.suppress(Ended, ConnectionResetError):
             reader.answer(wanted)
             while True:
-                reader.more()
+                reader.receive()
         sock.close()
 
     def be_silent(self, _, sock, __):
@@ -552,10 +552,10 @@ def soak(env, seconds, seed):
     for name, data in files.items():
         (folder / name).write_bytes(data)
     with kernel_server(env, BEHIND, *nginx_command(folder, BEHIND)):
-        live(start(env, files, rng), seconds, rng)
+        run_lives(start(env, files, rng), seconds, rng)
 
 
-def live(programs, seconds, rng):
+def run_lives(programs, seconds, rng):
     over, failures, counts = threading.Event(), [], collections.Counter()
     pids = [program.pids() for program in programs]
     threads = [thread for program in programs for thread in clients_of(program, over, failures)]

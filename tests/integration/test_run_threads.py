@@ -21,9 +21,9 @@ def signals(env):
     """Signal handlers interrupt waiting calls, SIGTERM ends a program and its connections."""
     script = """
 import select, signal, socket, sys, time
-def on(number, frame):
+def note_signal(number, frame):
     raise KeyError(number)
-signal.signal(signal.SIGUSR1, on)
+signal.signal(signal.SIGUSR1, note_signal)
 s = socket.create_connection(("10.9.1.1", 7003), 60)
 for wait in (lambda: s.recv(1), lambda: select.select([s], [], []), lambda: time.sleep(600),
              lambda: signal.pause()):

@@ -124,17 +124,17 @@ def iperf3(env):
     need_programs("iperf3")
     run, mores = OnTap(env), ([], ["-R"], ["-P", 2])
 
-    def each(server, client):
+    def measure_each(server, client):
         for number, more in enumerate(mores, 1):
             eventually(lambda n=number: f"(test #{n})" in server.output("stdout"), WAIT_MAX_S,
                        server.story)
             received(client([*DATAGRAMS, *more]))
 
     server = run.start("iperf3", "-s", "--forceflush")
-    each(server, lambda words: command("iperf3", "-c", OURS, *words))
+    measure_each(server, lambda words: command("iperf3", "-c", OURS, *words))
     server.kill()
     server = env.start(["iperf3", "-s", "--forceflush"])
-    each(server, lambda words: run.client("iperf3", "-c", KERNELS, *words))
+    measure_each(server, lambda words: run.client("iperf3", "-c", KERNELS, *words))
     server.kill()
 
 

@@ -253,10 +253,10 @@ def check_kinds(env, kind):
 
 def waiting(proxy, count):
     """Waits until the last line of statistics says that count sessions wait for a backend."""
-    def now():
+    def all_wait():
         said = re.findall(r"proxy: (\d+) wait", proxy.output("stderr"))
         return said and int(said[-1]) == count
-    eventually(now, WAIT_MAX_S, lambda: f"not {count} wait: {proxy.story()}")
+    eventually(all_wait, WAIT_MAX_S, lambda: f"not {count} wait: {proxy.story()}")
 
 
 def queue(env, kind):
@@ -315,7 +315,7 @@ def timeouts(env, kind):
     """The client's, the server's and the half-closed timeout each end a session."""
     log = env.scratch / "access.log"
 
-    def ends(word):
+    def check_timeout(word):
         eventually(lambda: f"end={word}" in log.read_text(), WAIT_MAX_S,
                    lambda: f"no end={word}: {log.read_text()}")
 
@@ -330,12 +330,12 @@ def timeouts(env, kind):
             with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 check_broken(sock)
-            ends("client-timeout")
+            check_timeout("client-timeout")
             config.reload(proxy, f"to = {quiet.at}", "server-timeout = 1")
             with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 check_broken(sock)
-            ends("server-timeout")
+            check_timeout("server-timeout")
             config.reload(proxy, f"to = {quiet.at}", "half-closed-timeout = 0.5", "keepalive = 1")
             with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
@@ -353,7 +353,7 @@ def timeouts(env, kind):
                               "health-interval = 0")
                 with dial_proxy(kind) as sock:
                     check(read_to_end(sock) == b"ho", "the end does not come through")
-                    ends("half-closed-timeout")
+                    check_timeout("half-closed-timeout")
             # A client that only acknowledges is not idle.
             limit = 1
             config.reload(proxy, f"to = {busy.at}", f"client-timeout = {limit}",

@@ -102,7 +102,7 @@ def rows(env, path):
     return json.loads(done.stdout)
 
 
-def live(env):
+def live_trace(env):
     """An existing and a later connection are traced, each line as it happens."""
     with echo_beside_kernel(env, 1) as (path, _), connect() as sock:
         peer = f"{KERNELS}:{port_of(sock)}"
@@ -332,7 +332,7 @@ def attacks(env):
 
 
 def cases(env):
-    for function in (live, always_on, set_while_it_runs, losses, shards, refusals, attacks):
+    for function in (live_trace, always_on, set_while_it_runs, losses, shards, refusals, attacks):
         if not env.args or function.__name__ in env.args:
             yield f"trace: {function.__name__.replace('_', ' ')}", functools.partial(function, env)
 
