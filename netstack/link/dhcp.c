@@ -44,7 +44,7 @@ static NET_SHARD_VAR int64_t answer_due_ns; /* when one more is taken */
 #define clients	      NET_SHARD(clients)
 #define answer_due_ns NET_SHARD(answer_due_ns)
 
-static uint32_t ip_of(const struct net_lease *lease)
+static uint32_t leased_ip(const struct net_lease *lease)
 {
 	uint32_t ip;
 
@@ -85,7 +85,7 @@ static void log_lease(const struct net_dhcp *client, uint32_t lease_s,
 	net_log_of(NET_COMPONENT_LINK, renewed ? NET_LOG_INFO : NET_LOG_NOTICE,
 		   "coronet.link: event=lease link=%u address=%s/%u server=%s "
 		   "seconds=%u routes=%u resolvers=%u renewed=%s",
-		   link_number(client), format_ip(ip_of(lease), addr),
+		   link_number(client), format_ip(leased_ip(lease), addr),
 		   lease->addr.prefix_len, format_ip(client->server, server),
 		   lease_s, lease->n_routes, lease->n_servers,
 		   renewed ? "yes" : "no");
@@ -98,13 +98,14 @@ static void log_lost(const struct net_dhcp *client, const char *reason)
 	net_log_of(NET_COMPONENT_LINK, NET_LOG_WARNING,
 		   "coronet.link: event=lease-lost link=%u address=%s/%u "
 		   "reason=%s",
-		   link_number(client), format_ip(ip_of(&client->lease), addr),
+		   link_number(client),
+		   format_ip(leased_ip(&client->lease), addr),
 		   client->lease.addr.prefix_len, reason);
 }
 
 /* ---- the state, and what the shards get of it ---- */
 
-static void enter(struct net_dhcp *client, enum net_dhcp_state state)
+static void enter_state(struct net_dhcp *client, enum net_dhcp_state state)
 {
 	client->state = state;
 	client->tries = 0;
@@ -113,7 +114,7 @@ static void enter(struct net_dhcp *client, enum net_dhcp_state state)
 /* Begins to ask for an address, after a time. */
 static void restart(struct net_dhcp *client, int64_t wait_ns)
 {
-	enter(client, NET_DHCP_INIT);
+	enter_state(client, NET_DHCP_INIT);
 	client->due_ns = net_here()->now_ns + wait_ns;
 }
 
@@ -121,7 +122,7 @@ static void restart(struct net_dhcp *client, int64_t wait_ns)
 static void save_lease(const struct net_dhcp *client)
 {
 	int64_t left_ns = client->expires_ns - net_here()->now_ns;
-	struct net_lease_record record = {.ip = ip_of(&client->lease)};
+	struct net_lease_record record = {.ip = leased_ip(&client->lease)};
 
 	if (!client->file)
 		return;
@@ -186,9 +187,9 @@ static void send_message(struct net_dhcp *client, enum net_dhcp_type type)
 	/* RFC 2131, tables 4 and 5 */
 	if (client->state == NET_DHCP_RENEWING ||
 	    client->state == NET_DHCP_REBINDING)
-		msg.ciaddr = ip_of(&client->lease);
+		msg.ciaddr = leased_ip(&client->lease);
 	else if (type != NET_DHCP_DISCOVER)
-		msg.wanted = ip_of(&client->lease);
+		msg.wanted = leased_ip(&client->lease);
 	if (client->state == NET_DHCP_REQUESTING || type == NET_DHCP_DECLINE)
 		msg.server = client->server;
 	if (client->state == NET_DHCP_RENEWING)
@@ -237,7 +238,7 @@ static void lose_lease(struct net_dhcp *client, const char *reason)
 
 static void discover(struct net_dhcp *client)
 {
-	enter(client, NET_DHCP_SELECTING);
+	enter_state(client, NET_DHCP_SELECTING);
 	client->remembered = false;
 	client->xid = net_random();
 	client->began_ns = net_here()->now_ns;
@@ -248,7 +249,7 @@ static void discover(struct net_dhcp *client)
 /* Asks whether the address is right for the network (INIT-REBOOT). */
 static void reboot(struct net_dhcp *client)
 {
-	enter(client, NET_DHCP_REBOOTING);
+	enter_state(client, NET_DHCP_REBOOTING);
 	client->xid = net_random();
 	client->began_ns = client->asked_ns = net_here()->now_ns;
 	send_and_back_off(client, NET_DHCP_REQUEST);
@@ -257,24 +258,24 @@ static void reboot(struct net_dhcp *client)
 /* Nobody answers: the lease is valid until its end (RFC 2131 3.2 step 3). */
 static void keep_lease(struct net_dhcp *client)
 {
-	enter(client, NET_DHCP_BOUND);
+	enter_state(client, NET_DHCP_BOUND);
 	client->due_ns = LWIP_MAX(client->t1_ns, net_here()->now_ns);
 }
 
-static void renew(struct net_dhcp *client)
+static void renew_lease(struct net_dhcp *client)
 {
 	if (client->state == NET_DHCP_BOUND) {
-		enter(client, NET_DHCP_RENEWING);
+		enter_state(client, NET_DHCP_RENEWING);
 		client->began_ns = net_here()->now_ns;
 	}
 	if (net_here()->now_ns >= client->t2_ns)
-		enter(client, NET_DHCP_REBINDING);
+		enter_state(client, NET_DHCP_REBINDING);
 	send_renewal(client, client->state == NET_DHCP_RENEWING
 				     ? client->t2_ns
 				     : client->expires_ns);
 }
 
-static void step(struct net_dhcp *client)
+static void advance_client(struct net_dhcp *client)
 {
 	switch (client->state) {
 	case NET_DHCP_INIT:
@@ -304,7 +305,7 @@ static void step(struct net_dhcp *client)
 	case NET_DHCP_BOUND:
 	case NET_DHCP_RENEWING:
 	case NET_DHCP_REBINDING:
-		renew(client);
+		renew_lease(client);
 		return;
 	}
 }
@@ -318,7 +319,7 @@ static bool is_duplicate(const struct net_dhcp *client)
 		if (addr->duplicate &&
 		    net_port_of(addr->netif) == client->port &&
 		    IP_IS_V4(&addr->ip) &&
-		    ip_2_ip4(&addr->ip)->addr == ip_of(&client->lease))
+		    ip_2_ip4(&addr->ip)->addr == leased_ip(&client->lease))
 			return true;
 	}
 	return false;
@@ -326,7 +327,7 @@ static bool is_duplicate(const struct net_dhcp *client)
 
 static void decline(struct net_dhcp *client)
 {
-	enter(client, NET_DHCP_INIT);
+	enter_state(client, NET_DHCP_INIT);
 	client->xid = net_random();
 	client->began_ns = net_here()->now_ns;
 	send_message(client, NET_DHCP_DECLINE);
@@ -348,7 +349,7 @@ static void check_carrier(struct net_dhcp *client)
 	client->no_carrier = none;
 }
 
-static void tick(struct net_dhcp *client)
+static void tick_client(struct net_dhcp *client)
 {
 	if (client->lease.bound && is_duplicate(client))
 		decline(client);
@@ -359,14 +360,14 @@ static void tick(struct net_dhcp *client)
 	check_carrier(client);
 	push_lease(client);
 	if (net_here()->now_ns >= client->due_ns)
-		step(client);
+		advance_client(client);
 }
 
 void net_dhcp_tick(void)
 {
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		if (clients[i])
-			tick(clients[i]);
+			tick_client(clients[i]);
 }
 
 /* ---- what servers answer ---- */
@@ -378,7 +379,7 @@ static void take_offer(struct net_dhcp *client, const struct net_dhcp_msg *msg)
 	if (net_lease_read(client, msg, &client->lease) < 0)
 		goto refused;
 	client->server = msg->server;
-	enter(client, NET_DHCP_REQUESTING);
+	enter_state(client, NET_DHCP_REQUESTING);
 	client->asked_ns = net_here()->now_ns;
 	send_and_back_off(client, NET_DHCP_REQUEST);
 	return;
@@ -423,7 +424,7 @@ static bool read_ack(const struct net_dhcp *client,
 {
 	int64_t lease_ns = msg->lease_s * NS_PER_S;
 
-	return msg->ip == ip_of(&client->lease) &&
+	return msg->ip == leased_ip(&client->lease) &&
 	       msg->lease_s >= LEASE_MIN_S &&
 	       client->asked_ns + lease_ns > net_here()->now_ns &&
 	       net_lease_read(client, msg, out) == 0;
@@ -441,7 +442,7 @@ static void take_ack(struct net_dhcp *client, const struct net_dhcp_msg *msg)
 	lease.bound = true;
 	set_times(client, msg);
 	client->server = msg->server;
-	enter(client, NET_DHCP_BOUND);
+	enter_state(client, NET_DHCP_BOUND);
 	client->due_ns = client->t1_ns;
 	if (differ(&lease, &client->lease)) {
 		client->lease = lease;
@@ -648,7 +649,7 @@ bool net_dhcp_lease_of(const struct net_port *port, const ip_addr_t *ip,
 	const struct net_dhcp *client = clients[port - net_here()->ports];
 
 	if (!client || !client->lease.bound || !IP_IS_V4(ip) ||
-	    ip_2_ip4(ip)->addr != ip_of(&client->lease))
+	    ip_2_ip4(ip)->addr != leased_ip(&client->lease))
 		return false;
 	*left_s = -1;
 	if (client->expires_ns != CORO_FOREVER)

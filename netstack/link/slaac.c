@@ -116,7 +116,7 @@ static void check_carrier(struct net_slaac *client)
 	client->no_carrier = none;
 }
 
-static void tick(struct net_slaac *client)
+static void tick_client(struct net_slaac *client)
 {
 	check_carrier(client);
 	if (!client->no_carrier)
@@ -134,7 +134,7 @@ void net_slaac_tick(void)
 {
 	for (unsigned i = 0; i < net_here()->n_ports; i++)
 		if (clients[i])
-			tick(clients[i]);
+			tick_client(clients[i]);
 }
 
 /* ---- frames ---- */

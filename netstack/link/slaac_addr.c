@@ -107,8 +107,8 @@ static void release(const struct net_slaac *client, struct net_slaac_addr *addr)
 }
 
 /* Forms the address of its prefix and counter, to be probed after a while. */
-static void form(const struct net_slaac *client, struct net_slaac_addr *addr,
-		 unsigned counter)
+static void form_address(const struct net_slaac *client,
+			 struct net_slaac_addr *addr, unsigned counter)
 {
 	leave_group(client, addr);
 	addr->counter = (uint8_t)counter;
@@ -142,7 +142,8 @@ static bool is_ours_already(const struct net_slaac *client,
 	return net_ifaddr_of(&ip) != NULL;
 }
 
-static void use(const struct net_slaac *client, struct net_slaac_addr *addr)
+static void use_address(const struct net_slaac *client,
+			struct net_slaac_addr *addr)
 {
 	addr->state = NET_SLAAC_USED;
 	addr->logged = false;
@@ -157,7 +158,7 @@ static void begin_probe(const struct net_slaac *client,
 		return;
 	}
 	if (net_here()->dad_off) {
-		use(client, addr);
+		use_address(client, addr);
 		return;
 	}
 	join_group(client, addr);
@@ -166,7 +167,8 @@ static void begin_probe(const struct net_slaac *client,
 	addr->due_ns = net_here()->now_ns + PROBE_NS;
 }
 
-static void step(const struct net_slaac *client, struct net_slaac_addr *addr)
+static void advance_address(const struct net_slaac *client,
+			    struct net_slaac_addr *addr)
 {
 	switch (addr->state) {
 	case NET_SLAAC_FREE:
@@ -177,7 +179,7 @@ static void step(const struct net_slaac *client, struct net_slaac_addr *addr)
 			begin_probe(client, addr);
 		return;
 	case NET_SLAAC_PROBING:
-		use(client, addr);
+		use_address(client, addr);
 		return;
 	case NET_SLAAC_USED:
 		leave_group(client, addr); /* the address has its own by now */
@@ -202,7 +204,7 @@ void net_slaac_tick_addrs(struct net_slaac *client)
 				log_lost(client, addr, "expired");
 			release(client, addr);
 		} else if (addr->due_ns <= now_ns) {
-			step(client, addr);
+			advance_address(client, addr);
 		}
 	}
 }
@@ -216,7 +218,7 @@ void net_slaac_open_addr(struct net_slaac *client)
 	addr->ip[0] = 0xfe;
 	addr->ip[1] = 0x80;
 	addr->preferred_ns = addr->valid_ns = CORO_FOREVER;
-	form(client, addr, 0);
+	form_address(client, addr, 0);
 }
 
 void net_slaac_probe_again(struct net_slaac *client)
@@ -224,7 +226,7 @@ void net_slaac_probe_again(struct net_slaac *client)
 	for (unsigned i = 0; i < NET_SLAAC_ADDRS; i++)
 		if (client->addrs[i].state == NET_SLAAC_PROBING ||
 		    client->addrs[i].state == NET_SLAAC_DUPLICATE)
-			form(client, &client->addrs[i], 0);
+			form_address(client, &client->addrs[i], 0);
 }
 
 void net_slaac_refuse(struct net_slaac *client, const struct net_addr *addr)
@@ -243,7 +245,7 @@ static void meet_duplicate(struct net_slaac *client,
 	net_here()->stats.addr_conflicts++;
 	log_duplicate(client, addr, mac);
 	if (addr->counter < RETRIES) {
-		form(client, addr, addr->counter + 1u);
+		form_address(client, addr, addr->counter + 1u);
 		return;
 	}
 	leave_group(client, addr);
@@ -312,5 +314,5 @@ void net_slaac_take_prefix(struct net_slaac *client,
 	memcpy(unused->ip, prefix->ip, 8);
 	unused->preferred_ns = net_slaac_end_ns(prefix->preferred_s);
 	unused->valid_ns = net_slaac_end_ns(prefix->valid_s);
-	form(client, unused, 0);
+	form_address(client, unused, 0);
 }

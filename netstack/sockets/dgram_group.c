@@ -15,7 +15,7 @@ struct request {
 	struct net_addr group, local, source;
 };
 
-static void read4(struct in_addr from, struct net_addr *out)
+static void read_address4(struct in_addr from, struct net_addr *out)
 {
 	if (from.s_addr == INADDR_ANY)
 		return;
@@ -40,8 +40,8 @@ static long read_mreq(const void *value, socklen_t len, struct request *out)
 	if (len < sizeof(mreq))
 		return -EINVAL;
 	memcpy(&mreq, value, sizeof(mreq));
-	read4(mreq.imr_multiaddr, &out->group);
-	read4(mreq.imr_interface, &out->local);
+	read_address4(mreq.imr_multiaddr, &out->group);
+	read_address4(mreq.imr_interface, &out->local);
 	return 0;
 }
 
@@ -53,9 +53,9 @@ static long read_mreq_source(const void *value, socklen_t len,
 	if (len != sizeof(mreq))
 		return -EINVAL;
 	memcpy(&mreq, value, sizeof(mreq));
-	read4(mreq.imr_multiaddr, &out->group);
-	read4(mreq.imr_interface, &out->local);
-	read4(mreq.imr_sourceaddr, &out->source);
+	read_address4(mreq.imr_multiaddr, &out->group);
+	read_address4(mreq.imr_interface, &out->local);
+	read_address4(mreq.imr_sourceaddr, &out->source);
 	return out->source.family ? 0 : -EADDRNOTAVAIL;
 }
 
@@ -146,7 +146,7 @@ static long set_link(struct net_sock *sock, const void *value, socklen_t len)
 		memcpy(&mreq, value, sizeof(mreq));
 		addr = mreq.imr_interface;
 	}
-	read4(addr, &local);
+	read_address4(addr, &local);
 	if (local.family && !net_is_local(net_stack_here(), &local))
 		return -EADDRNOTAVAIL;
 	sock->dgram->group_local = local;

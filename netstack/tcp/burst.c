@@ -18,12 +18,13 @@ static inline bool is_ip6(const struct glue_frame *frame)
 	return frame->flags & GLUE_FRAME_IP6;
 }
 
-static inline void *ip_of(const struct glue_frame *frame)
+static inline void *ip_header_of(const struct glue_frame *frame)
 {
 	return frame->data + frame->l3_off;
 }
 
-static inline const struct tcp_hdr *tcp_of(const struct glue_frame *frame)
+static inline const struct tcp_hdr *
+tcp_header_of(const struct glue_frame *frame)
 {
 	return (const void *)(frame->data + frame->l4_off);
 }
@@ -31,7 +32,7 @@ static inline const struct tcp_hdr *tcp_of(const struct glue_frame *frame)
 /* May header prediction see the segment? */
 static inline bool may_predict(const struct glue_frame *frame)
 {
-	const void *ip = ip_of(frame);
+	const void *ip = ip_header_of(frame);
 
 	return net_here()->predicts &&
 	       !is_marked(is_ip6(frame) ? IP6H_TC((const struct ip6_hdr *)ip)
@@ -42,7 +43,7 @@ static inline bool may_predict(const struct glue_frame *frame)
 static inline struct pbuf *wrap_segment(struct net_port *port,
 					struct glue_frame *frame)
 {
-	const void *ip = ip_of(frame);
+	const void *ip = ip_header_of(frame);
 	uint16_t len;
 	struct pbuf *p;
 
@@ -62,9 +63,9 @@ static inline struct net_conn *find_conn(const struct net_port *port,
 					 const struct glue_frame *frame,
 					 uint32_t hash)
 {
-	const struct tcp_hdr *tcp = tcp_of(frame);
-	const struct ip6_hdr *ip6 = ip_of(frame);
-	const struct ip_hdr *ip4 = ip_of(frame);
+	const struct tcp_hdr *tcp = tcp_header_of(frame);
+	const struct ip6_hdr *ip6 = ip_header_of(frame);
+	const struct ip_hdr *ip4 = ip_header_of(frame);
 	ip_addr_t local, remote;
 
 	if (!is_ip6(frame))
@@ -82,9 +83,9 @@ static inline struct net_conn *find_conn(const struct net_port *port,
 static bool is_for_conn(const struct tcp_pcb *pcb,
 			const struct glue_frame *frame)
 {
-	const struct tcp_hdr *tcp = tcp_of(frame);
-	const struct ip6_hdr *ip6 = ip_of(frame);
-	const struct ip_hdr *ip4 = ip_of(frame);
+	const struct tcp_hdr *tcp = tcp_header_of(frame);
+	const struct ip6_hdr *ip6 = ip_header_of(frame);
+	const struct ip_hdr *ip4 = ip_header_of(frame);
 
 	if (tcp->src != lwip_htons(pcb->remote_port) ||
 	    tcp->dest != lwip_htons(pcb->local_port))
@@ -124,7 +125,7 @@ __attribute__((noinline)) static void
 input_unpredicted6(struct netif *netif, const struct glue_frame *frame,
 		   struct pbuf *p)
 {
-	p->payload = ip_of(frame);
+	p->payload = ip_header_of(frame);
 	p->len = p->tot_len = (uint16_t)(frame->seg_len - frame->l3_off);
 	ip6_input(p, netif);
 }
@@ -182,7 +183,8 @@ static inline unsigned input_segments(struct net_port *port,
 		conn = find_conn(port, frame, hashes[0]);
 	if (ip6)
 		ip6_addr_copy_from_packed(
-			remote, ((const struct ip6_hdr *)ip_of(frame))->src);
+			remote,
+			((const struct ip6_hdr *)ip_header_of(frame))->src);
 	if (unlikely(run > 1) && (!conn || !net_predict_runs(conn)))
 		run = 1;
 	if (unlikely(!conn || !may_predict(frame) ||
@@ -190,7 +192,8 @@ static inline unsigned input_segments(struct net_port *port,
 		if (ip6)
 			input_unpredicted6(port->netif0, frame, p);
 		else
-			input_unpredicted4(port->netif0, ip_of(frame), conn, p);
+			input_unpredicted4(port->netif0, ip_header_of(frame),
+					   conn, p);
 		return 1;
 	}
 	if (ip6)
