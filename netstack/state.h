@@ -3,9 +3,9 @@
  * that holds them all. Every folder of netstack/ may include this, and what it
  * includes.
  *
- * struct net_conn holds lwIP's tcp_pcb as its first member, so the two
- * addresses are one. net_conn_put() frees it once nobody holds it any more:
- * lwIP, its owner, its handler, waiters, net_poll() or the output queue.
+ * struct net_conn holds lwIP's tcp_pcb as its first member, so both have the
+ * same address. net_conn_put() frees the connection once nobody holds it any
+ * more: lwIP, its owner, its handler, waiters, net_poll() or the output queue.
  */
 #pragma once
 
@@ -28,16 +28,16 @@
 
 /* Optional state of a connection, allocated when it is first needed. */
 struct net_conn_ext {
-	int64_t read_deadline, write_deadline;
-	struct net_poll_node *pollers; /* net_poll() calls that wait */
+	int64_t read_deadline, write_deadline; /* ns; CORO_FOREVER: none */
+	struct net_poll_node *pollers;	       /* net_poll() calls that wait */
 	/* values of net_conn_stats() that lwIP does not keep */
 	uint64_t rx_bytes, tx_acked;
 	uint32_t rx_segs, tx_segs, retransmits;
-	uint32_t challenged_ms;
+	uint32_t challenged_ms; /* the last challenge ACK, if `challenged` */
 	uint16_t rtos, dup_acks, out_of_order; /* these stop at 65,535 */
 	uint16_t full_mss : 14;	       /* MSS before the path lowered it */
-	uint16_t has_counters : 1;     /* counters since it began */
-	uint16_t has_user_timeout : 1; /* it is a net_conn_user_timeout */
+	uint16_t has_counters : 1;     /* it is part of a net_counted */
+	uint16_t has_user_timeout : 1; /* of a net_conn_user_timeout */
 };
 static_assert(sizeof(struct net_conn_ext) <= 64, "a cache line");
 
@@ -49,18 +49,18 @@ enum net_phase {
 	NET_N_PHASES
 };
 
-/* The net_conn_ext of a connection with counters, from its beginning. */
+/* The net_conn_ext of a connection that has counters, since it began. */
 struct net_counted {
 	struct net_conn_ext ext;    /* first */
-	int64_t sent_ns, recv_ns;   /* the last data */
+	int64_t sent_ns, recv_ns;   /* when data last left, arrived */
 	uint32_t data_out, data_in; /* segments */
 	int64_t phase_ns;	    /* when its phase began */
 	int64_t idle_ns;	    /* when it became idle; 0: it is not */
-	uint64_t busy_ns;	    /* in earlier NET_PHASE_BUSY */
+	uint64_t busy_ns;	    /* in earlier phases NET_PHASE_BUSY */
 	uint8_t phase;		    /* an enum net_phase */
 	uint16_t rcv_mss;
 	uint32_t began; /* in units of 2^24 ns */
-	/* ---- what an echo does not touch ---- */
+	/* ---- fields that an echo does not touch ---- */
 	uint64_t rwnd_ns, sndbuf_ns; /* in earlier phases of these kinds */
 	uint64_t bytes_retrans;
 	uint32_t data_retrans; /* segments */
@@ -73,21 +73,21 @@ static_assert(sizeof(struct net_counted) <= 176, "with a user timeout, three");
 
 /* The net_conn_ext of a connection with a user timeout: conn/user_timeout.c. */
 struct net_conn_user_timeout {
-	struct net_counted all; /* first; without counters, only ext */
+	struct net_counted all; /* first; without counters only ext is used */
 	uint32_t timeout_ms;	/* 0: it was removed */
-	uint32_t since_ms; /* since when it waits for the peer, if it does */
+	uint32_t since_ms;	/* when it began to wait for the peer */
 };
 static_assert(sizeof(struct net_conn_user_timeout) <= 192, "three cache lines");
 
 /* The constant net_conn_ext of connections that have none of their own. */
 extern const struct net_conn_ext net_conn_no_ext;
 
-/* What the writer waits for; NET_WANTS_MEMORY also stays when nobody blocks. */
+/* What the writer waits for. NET_WANTS_MEMORY stays set even if none waits. */
 enum net_wants {
 	NET_WANTS_NOTHING,
 	NET_WANTS_ROOM,	   /* in the send buffer */
 	NET_WANTS_SEGMENT, /* room for a whole segment */
-	NET_WANTS_MEMORY,  /* it was refused; an ACK may free some */
+	NET_WANTS_MEMORY,  /* an allocation failed; an ACK may free memory */
 };
 
 struct net_conn {
@@ -108,9 +108,9 @@ struct net_conn {
 
 	/* the last hot line, which begins with timer.expires_ns */
 	uint16_t rx_off;  /* bytes of the first unread pbuf that were read */
-	int16_t err;	  /* why it ended: negative errno, 0: it has not */
-	uint8_t waiters;  /* blocked in a call on it: reader, writer */
-	uint8_t shard;	  /* that it belongs to, and NET_SHARD_TRACED */
+	int16_t err;	  /* negative errno: why it ended; 0: it has not */
+	uint8_t waiters;  /* coroutines blocked in a call on it */
+	uint8_t shard;	  /* its shard, and the bit NET_SHARD_TRACED */
 	uint16_t n_views; /* views not yet released: conn/view.c */
 	union {
 		struct {
@@ -125,27 +125,26 @@ struct net_conn {
 		};
 		uint8_t gate; /* the same bits: every call tests them first */
 	};
-	bool orphaned : 1;	/* in the list of orphans */
-	uint8_t counted_as : 2; /* enum net_counted_as */
-	bool hashed : 1;
+	bool orphaned : 1;	 /* in the list of orphans */
+	uint8_t counted_as : 2;	 /* enum net_counted_as */
+	bool hashed : 1;	 /* in the table of tcp/demux.c */
 	bool in_output : 1;	 /* in the stack's output queue */
 	bool pending : 1;	 /* counted in its listener's backlog */
 	bool connecting : 1;	 /* net_dial() waits */
 	bool served : 1;	 /* its handler has not returned */
 	uint8_t wants : 2;	 /* enum net_wants */
-	bool challenged : 1;	 /* at challenged_ms, RFC 5961 */
+	bool challenged : 1;	 /* challenged_ms is valid (RFC 5961) */
 	bool in_time_wait : 1;	 /* it has reached that state */
-	bool ticking : 1;	 /* lwIP's tick is due at last_timer */
+	bool ticking : 1;	 /* lwIP's tick is due at pcb.last_timer */
 	bool has_recovery : 1;	 /* it has recovery state: recovery/ */
 	bool probed : 1;	 /* a probe for a lost tail is out */
-	bool attached : 1;	 /* lwIP's events are for its owner */
+	bool attached : 1;	 /* its owner gets lwIP's events */
 	uint8_t probe_shift : 3; /* doublings of the next probe's wait */
-	bool caught_up : 1;	 /* little was unread once since pcb.rcv_mark */
-	bool announced : 1; /* it has a name (conn/names.c), or its ID was shown
-			     */
-	uint8_t cc : 2;	    /* its controller: recovery/cc.c */
-	bool paced : 1;	    /* pcb.rate_cap is set */
-	int32_t unacked_last; /* lwip/ends.c; so is pcb.unsent_near */
+	bool caught_up : 1;   /* since pcb.rcv_mark, little was once unread */
+	bool announced : 1;   /* its ID was shown, or it has a name: names.c */
+	uint8_t cc : 2;	      /* its controller: recovery/cc.c */
+	bool paced : 1;	      /* pcb.rate_cap is set */
+	int32_t unacked_last; /* lwip/ends.c has it and pcb.unsent_near */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */
@@ -156,26 +155,29 @@ struct net_conn {
 	uint32_t rttvar_us;
 	const struct net_conn_ext *ext; /* never NULL */
 };
-/* Bits of gate, and their values if a call may go on, and if it may write. */
+/*
+ * Bits of gate that a call tests, and their value if it may go on; and the same
+ * for a call that writes.
+ */
 #define NET_GATE_CALL	    0x07
 #define NET_GATE_CALL_OPEN  0x01 /* owned alone */
 #define NET_GATE_WRITE	    0x1f
 #define NET_GATE_WRITE_OPEN 0x09 /* and pcb_live */
 
-/* A shard may have a million: state that few need lies elsewhere. */
+/* A shard may have a million: state that few of them need lies elsewhere. */
 #define NET_CONN_LINES 5u
 static_assert(sizeof(struct net_conn) == NET_CONN_LINES * 64, "each counts");
 
 /*
  * A bit of net_conn.shard: the connection has a ring of the connection trace
- * (conn/trace.h). It lies there because every call checks that field first.
+ * (conn/trace.h). Every call checks that field first, and so reads the bit.
  */
 #define NET_SHARD_TRACED 0x80u
 static_assert(NET_MAX_SHARDS <= NET_SHARD_TRACED, "the bit is no shard's");
 
 /*
- * An echo touches all of a connection's lines but the fourth. A field that is
- * added or moved must not push another one over a line's end.
+ * An echo touches all cache lines of a connection but the fourth. A field that
+ * is added or moved must not push another one over a line's end.
  */
 #define NET_CONN_COLD_LINE 3u
 #define NET_CONN_AT(field, offset)                                             \
@@ -195,11 +197,11 @@ NET_CONN_AT(ext, 312);
 
 struct net_listener {
 	struct net_addr addr;
-	ip_addr_t ip; /* the same, for the hash */
+	ip_addr_t ip; /* the address of addr, for the hash */
 	struct net_listener *next, **pprev;
 	struct net_listener *hash_next; /* while not stopped */
 	unsigned backlog, pending;
-	unsigned queued;	      /* of those pending: established */
+	unsigned queued;	      /* pending and established */
 	struct net_conn *head, *tail; /* established, not accepted */
 	struct coro *acceptor;
 	struct net_poll_node *pollers;
@@ -207,19 +209,19 @@ struct net_listener {
 	void *handler_arg;
 	char handler_name[120];
 	bool named;		  /* net_listener_set_name() */
-	struct net_limits limits; /* as given: 0 is a default */
+	struct net_limits limits; /* as given; 0: the default */
 	int64_t cookie_due_ns;	  /* next cookie: tcp/syn_limit.c */
 	int64_t shed_until_ns;	  /* until then SYNs are dropped unread */
 	uint8_t cc;		  /* its connections' controller */
 	bool stopped;		  /* takes no more connections */
-	bool draining;		  /* except where a handshake has begun */
+	bool draining;		  /* takes only handshakes that have begun */
 	bool closed;		  /* by net_listener_close() */
 	unsigned refs; /* coroutines about to use it, beside `pending` */
 };
 
 /* A queue of connections that have something to send: conn/output_queue.c. */
 struct net_output {
-	struct net_conn **ring; /* NULL: not needed yet */
+	struct net_conn **ring; /* NULL: none was needed yet */
 	uint32_t mask, head, tail;
 };
 
@@ -230,55 +232,56 @@ struct net_ifaddr {
 	bool active;	     /* the stack uses it */
 	bool duplicate;	     /* not active: another host has it */
 	bool deprecated;     /* RFC 4862 5.5.4: no source if there is another */
-	uint8_t to_announce; /* announcements; or duplicate: shards to ask */
+	uint8_t to_announce; /* announcements; duplicate: shards to notify */
 	struct netif *netif; /* IPv4, active: its own; else the link's first */
 	int64_t due_ns;	     /* the next announcement */
 	int64_t probed_ns;   /* until then a conflict withdraws it */
 	int64_t defended_ns; /* before that, a conflict is not answered */
-	int64_t removed_ns;  /* not active: since then, without pauses */
+	int64_t removed_ns;  /* when it became inactive, less paused_ns */
 };
-/* Those of the user, and a link-local one for each link. */
+/* The user's addresses, and a link-local one for each link. */
 #define NET_IFADDRS (NET_MAX_ADDRS + NET_MAX_LINKS)
 
 /*
- * A network beyond a gateway: link/route.c. It is in use while its link, or any
- * link, has an address whose network the gateway is in.
+ * A network beyond a gateway: link/route.c. The entry is in use while its link
+ * (without one: any link) has an address whose network contains the gateway.
  */
 struct net_route_entry {
 	ip_addr_t to, via;
 	ip_addr_t source;      /* if has_source */
 	uint8_t prefix_len;    /* of `to` */
 	bool has_source;       /* an address of the same link */
-	bool on_link;	       /* via is on the link, in no network; or zero:
-				  so is every address of `to` */
+	bool on_link;	       /* the gateway may be outside every network of
+				  the link; via zero: there is no gateway */
 	struct net_port *port; /* NULL: any, and on_link is not set */
 };
-#define NET_ROUTES (NET_MAX_ROUTES + 2u) /* and a gateway of each version */
+/* The user's routes, and a default gateway of each IP version. */
+#define NET_ROUTES (NET_MAX_ROUTES + 2u)
 
 /* A sender of datagrams that waits for room on a port: conn/room.c. */
 struct net_room_wait {
 	TAILQ_ENTRY(net_room_wait) link;
 	struct net_port *port; /* whose list it is in; NULL: none */
 	struct coro *co;       /* parked; NULL: none, or woken already */
-	void (*notify)(struct net_room_wait *wait); /* NULL: a coroutine's */
+	void (*notify)(struct net_room_wait *wait); /* NULL: wake co */
 };
 TAILQ_HEAD(net_room_list, net_room_wait);
 
 struct net_port {
 	struct glue_port *glue;
-	unsigned frames_in;	 /* received and not freed */
-	unsigned frames_to_hold; /* beyond that, data is copied */
-	struct netif *netif0;	 /* IPv6 lives here, and ARP for strangers */
-	bool has_ip6;		 /* the user gave an IPv6 address */
-	bool no_carrier;	 /* as shard/carrier.c last saw */
+	unsigned frames_in;		 /* received and not freed */
+	unsigned frames_to_hold;	 /* beyond that, data is copied */
+	struct netif *netif0;		 /* its first, which has all of IPv6 */
+	bool has_ip6;			 /* the user gave an IPv6 address */
+	bool no_carrier;		 /* as shard/carrier.c last saw */
 	struct net_exception *exception; /* link/exception.c; or NULL */
-	struct net_output waiting;    /* for the port to accept frames again */
-	struct net_room_list senders; /* of datagrams, that wait for that */
+	struct net_output waiting;    /* connections, until it accepts frames */
+	struct net_room_list senders; /* of datagrams, until then */
 };
 
 /*
  * An ARP entry that is cached for a second so that output need not search for
- * it, with the headers of segments to it from the interface's address.
+ * it, with the headers of segments that the interface's address sends there.
  */
 struct net_neighbour {
 	int64_t expires_ns;
@@ -353,12 +356,13 @@ struct net_stack {
 	unsigned n_ports;
 	struct netif *netifs;
 	unsigned n_netifs;
-	struct net_ifaddr *addrs; /* also some that were removed */
+	struct net_ifaddr *addrs; /* including removed ones */
 	unsigned n_addrs;
-	bool addrs_removed; /* one of them has not been active all the time */
-	bool checks_dest6;  /* not every address that is known may be used */
-	bool addr_returned; /* connections of it may send again */
-	bool dad_off;	    /* conflicts of addresses are not looked for */
+	bool addrs_removed; /* an address was removed since the stack opened */
+	bool checks_dest6;  /* look up the destination of IPv6 frames: one of
+			       the addresses is removed or loopback */
+	bool addr_returned; /* its connections may send again */
+	bool dad_off;	    /* address conflicts are not detected */
 	int64_t next_announce_ns; /* no announcement is due before */
 	struct net_route_entry *routes;
 	unsigned n_routes;
@@ -369,8 +373,8 @@ struct net_stack {
 	int64_t drain_until_ns;
 	int64_t now_ns;
 	int64_t next_tick_ns; /* when tcp_ticks moves on */
-	int64_t clock_ns;     /* of the round before */
-	int64_t paused_ns;    /* left out by the clock of TCP's timers */
+	int64_t clock_ns;     /* now_ns of the previous round */
+	int64_t paused_ns;    /* all time left out by the clock of TCP */
 	uint32_t now_us;      /* of this round, in units of 1,024 ns; wraps */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
@@ -384,16 +388,17 @@ struct net_stack {
 	unsigned n_conns, max_conns;
 	unsigned n_counted, max_counted; /* connections with statistics */
 	unsigned ooseq_held;		 /* pbufs of data out of order */
-	unsigned ooseq_frames;		 /* those of them that are frames */
+	unsigned ooseq_frames;		 /* of these pbufs: frames */
 	unsigned half_open; /* not in n_conns; they share max_conns */
-	unsigned ooseq_max; /* limit of frames; short of memory: of pbufs */
+	unsigned ooseq_max; /* limit of ooseq_frames; if memory is short, also
+			       of ooseq_held */
 	/* what the budget allows each connection now, in bytes */
 	uint32_t snd_max, rcv_limit;
 	uint32_t rmem_max; /* limit of a receive window: conn/rcv_wnd.c */
 	uint32_t wmem_max; /* limit of a send buffer: recovery/cwnd.c */
 	uint8_t rcv_scale;
 	uint64_t half_open_bytes; /* limit for half-open connections */
-	bool memory_full;	  /* no more connections */
+	bool memory_full;	  /* new connections are refused */
 	int64_t next_budget_ns;
 	struct net_output output;
 	struct net_listener *listeners;
@@ -401,7 +406,7 @@ struct net_stack {
 	struct net_poller *pollers;   /* every net_poll() that waits */
 	struct net_conn_name **names; /* conn/names.c; NULL: none yet */
 	uint32_t names_mask;
-	struct net_traces *traces; /* conn/trace.c; NULL: nobody is traced */
+	struct net_traces *traces; /* conn/trace.c; NULL: no tracing */
 	struct net_no_port *no_port;
 
 	uint32_t challenged_ms; /* tcp/check.c */
@@ -409,10 +414,10 @@ struct net_stack {
 	/* about the segment that is being received */
 	uint32_t rx_hash; /* net_demux_hash() of it */
 	uint8_t rx_flags;
-	bool rx_has_mss;   /* a handshake's: the option is there */
-	bool rx_ce;	   /* with ECN: a router has marked it */
+	bool rx_has_mss;   /* in a handshake: it has the MSS option */
+	bool rx_ce;	   /* a router has marked it (ECN) */
 	bool isn_fixed;	   /* net_isn() returns isn */
-	bool rx_keep_cwnd; /* undo lwIP's change of cwnd: rx_cwnd */
+	bool rx_keep_cwnd; /* restore rx_cwnd after lwIP's change of cwnd */
 	uint32_t isn, rx_cwnd;
 
 	int64_t shed_until_ns; /* the latest of any listener */
@@ -420,16 +425,16 @@ struct net_stack {
 	uint64_t opened_kib; /* resident memory once the stack was open */
 	struct net_neighbour *neighbours;
 	struct net_path *paths;
-	bool paths_used; /* an entry was made */
+	bool paths_used; /* paths has had an entry */
 	bool predicts;	 /* tcp/predict.c */
 	bool pmtud_off;
 	bool timestamps_off;
 	uint8_t ecn;	   /* enum net_ecn */
-	bool shares_ports; /* with a kernel of the same addresses */
+	bool shares_ports; /* the kernel has the same addresses */
 	bool is_broken;	   /* an assertion of lwIP has failed */
 	/*
-	 * Returns whether the kernel gets a segment that belongs to no
-	 * connection; p is borrowed. NULL: there is no exception path.
+	 * Returns whether a segment that belongs to no connection goes to the
+	 * kernel; p is borrowed. NULL: there is no exception path.
 	 */
 	bool (*kernel_takes)(struct pbuf *p);
 	struct net_loop loop;
@@ -453,7 +458,7 @@ static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 	return (struct net_conn *)(void *)pcb;
 }
 
-/* Counts a time in a histogram; the unit of TCP's clock is its first bucket. */
+/* Counts a time in a histogram: first bucket below 1,024 ns, each doubles. */
 static inline void net_hist_add(struct net_hist *hist, uint64_t ns)
 {
 	unsigned at = 64 - (unsigned)__builtin_clzll(ns >> 10 | 1);
@@ -468,7 +473,7 @@ static inline uint32_t net_now_ms(void)
 	return (uint32_t)(net_here()->now_ns / 1000000);
 }
 
-/* One shard's part of a limit that n shards share. */
+/* One shard's part of a limit that n shards share; the parts add up to it. */
 static inline unsigned net_part_of(unsigned all, unsigned n, unsigned shard)
 {
 	return all / n + (shard < all % n);

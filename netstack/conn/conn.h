@@ -1,7 +1,8 @@
 /*
  * What a connection has in every state of TCP: memory, waiters, received bytes,
  * views, room to send, counters; and the listeners and clients that it is
- * counted with.
+ * counted with. Every call acts on the shard of the calling thread, unless its
+ * comment says otherwise; times are ns of the stack's clock.
  */
 #pragma once
 
@@ -32,14 +33,11 @@ net_conn_user_timeout(const struct net_conn *conn)
 /* ---- user_timeout.c ---- */
 /* Sets the user timeout; timeout_ms 0: none. Returns 0 or -ENOMEM. */
 int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms);
-/*
- * Whether one is in force. It then replaces the number of keepalive probes,
- * too.
- */
+/* Whether a user timeout is set. It replaces the limit of keepalive probes. */
 bool net_user_timeout_is_set(const struct net_conn *conn);
 /*
- * Starts the user timeout: from now on the connection waits for its peer
- * without progress.
+ * Starts the user timeout, if there is one: from now on the connection waits
+ * for its peer without progress.
  */
 void net_user_timeout_begin(struct net_conn *conn);
 /*
@@ -48,18 +46,26 @@ void net_user_timeout_begin(struct net_conn *conn);
  */
 int64_t net_user_timeout_due_ns(const struct net_conn *conn);
 /*
- * Whether the user timeout has passed; lwIP's next tick then ends the
- * connection.
+ * Returns whether the user timeout has passed. If so, the connection's counters
+ * are set such that lwIP's next tick ends it.
  */
 bool net_user_timeout_gives_up(struct net_conn *conn);
 
 /* ---- conn.c ---- */
+/* Frees a connection that nobody holds any more (state.h). */
 void net_conn_put(struct net_conn *conn);
+/*
+ * Parks the calling coroutine in *slot, the connection's reader or writer.
+ * Returns 0 once woken, -EAGAIN (the connection has a watch), -EPERM (outside a
+ * coroutine), -EBUSY (the slot is taken), -ECANCELED, -ETIMEDOUT, or -EBADF (it
+ * was closed meanwhile and may be freed).
+ */
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);
 /* The two halves of net_conn_wait(), before and after the coroutine parks. */
 int net_conn_wait_begin(struct net_conn *conn, struct coro **slot);
 int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err);
+/* Sets err, a negative errno, unless one is set; wakes all blocked calls. */
 void net_conn_kill(struct net_conn *conn, int err);
 /* Makes the timer fire at due_ns or before; CORO_FOREVER changes nothing. */
 void net_timer_by(struct net_conn *conn, int64_t due_ns);
@@ -73,6 +79,7 @@ static inline void net_conn_notify(struct net_conn *conn)
 	conn->watch->fn(conn, conn->watch);
 }
 
+/* The counter of NET_TURNS for connections with this net_demux_hash(). */
 static inline uint32_t *net_turn_of(uint32_t hash)
 {
 	return &net_here()->tables->turns[hash >> 22];
@@ -80,7 +87,7 @@ static inline uint32_t *net_turn_of(uint32_t hash)
 static_assert(NET_TURNS == 1u << 10, "net_turn_of() keeps ten bits");
 
 /* ---- output_queue.c ---- */
-int net_output_init(unsigned max_conns);
+int net_output_init(unsigned max_conns); /* 0 or -ENOMEM */
 void net_output_fini(void);
 /* Whether the queue has room for one more connection. */
 bool net_output_has_room(void);
@@ -106,7 +113,7 @@ static inline struct net_conn *net_output_pop(struct net_output *queue)
 	return queue->ring[queue->head++ & queue->mask];
 }
 
-/* Makes a queue that is empty begin at its first line again. */
+/* Makes an empty queue begin at the start of its ring again. */
 static inline void net_output_rewind(struct net_output *queue)
 {
 	if (queue->head == queue->tail)
@@ -121,12 +128,15 @@ void net_room_wait(struct net_room_wait *wait, struct net_port *port);
 void net_room_leave(struct net_room_wait *wait);
 /* Wakes the waiter's coroutine, if it is parked. */
 void net_room_wake(struct net_room_wait *wait);
-/* Wakes those at the head of a list that is not empty. */
+/*
+ * Notifies the first waiter of a list that is not empty, or wakes a bounded
+ * number of coroutines at its head.
+ */
 void net_room_resume_senders(struct net_port *port);
 
 /* ---- names.c ---- */
 void net_names_fini(void);
-void net_name_forget(struct net_conn *conn); /* for one that may have a name */
+void net_name_forget(struct net_conn *conn); /* if it has a name */
 /*
  * The name of a connection of any shard; NULL: none. Safe in a signal handler.
  */
@@ -166,7 +176,10 @@ static inline void net_wake(struct coro *co)
 		coro_unpark(co);
 }
 
-/* The connection may have become readable, or writable, or has ended. */
+/*
+ * Wake the reader, the writer or all, and the net_poll() calls that wait for
+ * it: the connection may have become readable or writable, or has ended.
+ */
 static inline void net_conn_wake_reader(struct net_conn *conn)
 {
 	net_wake(conn->reader);
@@ -198,6 +211,7 @@ static inline void net_conn_wake_all(struct net_conn *conn)
  */
 int net_conn_refusal(const struct net_conn *conn);
 
+/* Begins a call that may block in a slot: returns 0 or net_conn_refusal(). */
 static inline int net_conn_enter(const struct net_conn *conn,
 				 const struct coro *slot)
 {
@@ -207,16 +221,19 @@ static inline int net_conn_enter(const struct net_conn *conn,
 	return net_conn_refusal(conn);
 }
 
-/* ---- rxq.c ---- */
+/* ---- rxq.c: the queue of received, unread data ---- */
+/* Replaces *p by a copy. Returns false without memory, and keeps *p. */
 bool net_rxq_copy_segment(struct pbuf **p);
 /*
  * Copies a small piece behind the data in tail. Returns the pbuf that the
- * caller links behind tail; NULL: none. Owns p.
+ * caller links behind tail: a new one for what did not fit, or p without
+ * memory; NULL: none. Owns p.
  */
 struct pbuf *net_rxq_pack(struct pbuf *tail, struct pbuf *p);
+/* net_rxq_append() for the general case. Owns p. */
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
 
-/* Whether a segment with data may be kept in the frame it came in. */
+/* Whether a segment may stay in its frame (or is in none). */
 static inline bool net_rxq_has_room(const struct pbuf *p)
 {
 	const struct net_port *port;
@@ -228,8 +245,8 @@ static inline bool net_rxq_has_room(const struct pbuf *p)
 }
 
 /*
- * Before lwIP sees a segment with data: returns whether it may be kept, and may
- * replace *p by a copy.
+ * Before lwIP sees a segment with data: returns whether there is memory to keep
+ * it. May replace *p by a copy.
  */
 static inline bool net_rxq_admit(struct pbuf **p)
 {
@@ -248,17 +265,17 @@ static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
 	conn->rx_tail = p;
 }
 
+/* Replaces the first unread pbuf, which is freed. Owns copy. */
 void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy);
-/* Copies what lies in frames into memory, as far as there is memory. */
+/* Copies data that lies in frames into memory, as far as there is memory. */
 void net_rxq_copy_frames(struct net_conn *conn);
-unsigned net_rxq_frames(const struct net_conn *conn); /* walks */
-void net_rxq_clear(struct net_conn *conn);
-unsigned net_rxq_bytes(const struct net_conn *conn); /* unread; walks */
+unsigned net_rxq_frames(const struct net_conn *conn); /* walks the queue */
+void net_rxq_clear(struct net_conn *conn);	      /* frees all of it */
+unsigned net_rxq_bytes(const struct net_conn *conn);  /* walks the queue */
 
 /*
- * Bytes that were written and are not acknowledged yet. A FIN on the last
- * segment of data is not counted by snd_lbb, but is by lastack when it has
- * arrived.
+ * Bytes that were written and are not acknowledged yet. snd_lbb does not count
+ * a FIN on the last segment of data; lastack does once it is acknowledged.
  */
 static inline uint32_t net_send_queued(const struct tcp_pcb *pcb)
 {
@@ -278,7 +295,7 @@ static inline struct pbuf *net_rxq_next(const struct net_conn *conn,
 	return p == conn->rx_tail ? NULL : p->next;
 }
 
-/* Removes the first unread pbuf; there is one. Owned by the caller. */
+/* Removes the first pbuf of a queue that is not empty. The caller owns it. */
 static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 {
 	struct pbuf *tail = conn->rx_tail, *p = tail->next;
@@ -295,10 +312,7 @@ static inline struct pbuf *net_rxq_take(struct net_conn *conn)
 /* ---- rcv_wnd.c ---- */
 #define NET_RMEM_MAX (UINT64_C(6) << 20) /* default of --rmem-max */
 #define NET_WMEM_MAX (UINT32_C(4) << 20) /* default of --wmem-max */
-/*
- * Sets the limit of receive windows in bytes, and so the shift of their
- * announcements.
- */
+/* Sets the limit of receive windows in bytes, and the window scale for it. */
 void net_rcv_wnd_init(uint64_t rmem_max);
 
 /* A connection's window when nothing is unread. */
@@ -309,17 +323,17 @@ static inline uint32_t net_rcv_max(const struct tcp_pcb *pcb)
 
 /* Opens the window after len bytes were read. Returns len. */
 long net_conn_recved(struct net_conn *conn, unsigned len);
-/* Reports how many bytes are held out of order now. */
+/* Doubles the window if many bytes are held out of order: `bytes` of them. */
 void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes);
 /*
  * Whether the peer can send no whole segment until something is read. A reader
- * asks before it waits for more than the unread bytes: if the window has room
- * that the peer does not know of, an ACK announces it.
+ * calls this before it waits for more than the unread bytes: if the window has
+ * room that the peer does not know of, an ACK is queued that announces it.
  */
 bool net_rcv_wnd_is_full(struct net_conn *conn);
 
 /* ---- snd_buf.c ---- */
-/* Bytes that can be queued now. */
+/* Bytes that can be queued now; 0: a writer waits for room. */
 size_t net_send_room(const struct net_conn *conn);
 /* After the port has taken frames: wakes the writer if there is room again. */
 void net_send_went_out(struct net_conn *conn);
@@ -327,7 +341,7 @@ void net_send_went_out(struct net_conn *conn);
 /* ---- view.c ---- */
 #define NET_VIEWS_FRAMES 32u /* per connection; more views are copied */
 
-int net_view_init(void);
+int net_view_init(void); /* 0 or -ENOMEM */
 void net_view_fini(void);
 void net_views_free(void); /* frees all unreleased views */
 
@@ -342,16 +356,17 @@ struct net_view_slot {
 };
 static_assert(sizeof(struct net_view_slot) == 32, "a power of two");
 
-/* The shard's. */
+/* The shard's table of views. */
 extern NET_SHARD_VAR struct net_view_slot *net_view_slots
 	__attribute__((visibility("hidden")));
 #define net_view_slots NET_SHARD(net_view_slots)
-/* Bytes from the first slot; 0: none. */
+/* The first free slot, in bytes from the table's start; 0: none. */
 extern NET_SHARD_VAR uint32_t net_view_free
 	__attribute__((visibility("hidden")));
 #define net_view_free NET_SHARD(net_view_free)
 
 bool net_view_new_slot(void); /* false: all slots are in use */
+/* Counts and logs the release of a view that was not held. Returns NULL. */
 struct pbuf *net_view_misused(void);
 
 static inline struct net_view_slot *net_view_slot_at(uint32_t offset)
@@ -374,6 +389,7 @@ static inline void net_view_out(struct net_conn *conn, struct pbuf *p,
 	view->owner = (void *)((uintptr_t)slot->serial << 32 | offset);
 }
 
+/* Frees a slot. Returns its pbuf, owned by the caller. */
 static inline struct pbuf *net_view_free_slot(struct net_view_slot *slot,
 					      uint32_t offset)
 {
@@ -385,9 +401,9 @@ static inline struct pbuf *net_view_free_slot(struct net_view_slot *slot,
 }
 
 /*
- * Returns the pbuf of a view, owned by the caller again; NULL: the view was not
- * held, which is logged and counted. Whatever view->owner is, the slot that is
- * read lies in the table.
+ * Ends a view and returns its pbuf, owned by the caller; NULL: the view was not
+ * held, which is logged and counted. Any value of view->owner is safe: the slot
+ * that is read lies in the table.
  */
 static inline struct pbuf *net_view_back(const struct net_view *view)
 {
@@ -401,6 +417,7 @@ static inline struct pbuf *net_view_back(const struct net_view *view)
 	return net_view_free_slot(slot, offset);
 }
 
+/* Frees the views of a connection that were never released, and logs them. */
 void net_views_reclaim(struct net_conn *conn);
 
 /* ---- counts.c ---- */
@@ -418,7 +435,7 @@ static inline struct net_counted *net_counted_of(struct net_conn_ext *counts)
 	return (struct net_counted *)(void *)counts;
 }
 
-/* Count a segment with data, of len bytes, that came in or left. */
+/* Count a segment with data (len bytes of it) that came in, or that left. */
 static inline void net_count_data_in(struct net_counted *counted, unsigned len)
 {
 	counted->data_in++;
@@ -435,11 +452,12 @@ static inline void net_count_data_out(struct net_counted *counted)
 
 /*
  * Updates the phase (enum net_phase) of a connection with counters, after an
- * event that may have changed it. Most segments use the calls below.
+ * event that may have changed it. Most segments use net_phase_out() and
+ * net_phase_idle() instead.
  */
 void net_phase_settle(struct net_conn *conn);
 void net_phase_set(struct net_counted *counted, enum net_phase phase);
-/* Ends an idle time. If it began in this round, the phase simply goes on. */
+/* Ends an idle time, which is not busy unless it began in this round. */
 static inline void net_phase_wake(struct net_counted *counted)
 {
 	int64_t now_ns = net_here()->now_ns;
@@ -451,6 +469,7 @@ static inline void net_phase_wake(struct net_counted *counted)
 	}
 	counted->idle_ns = 0;
 }
+/* Sets busy_time, rwnd_limited and sndbuf_limited for one with counters. */
 void net_phase_fill_info(const struct net_conn *conn, struct net_tcp_info *out);
 static inline void net_count_phase(struct net_conn *conn)
 {
@@ -458,7 +477,7 @@ static inline void net_count_phase(struct net_conn *conn)
 		net_phase_settle(conn);
 }
 
-/* Data leaves; data that stays queued is accounted for afterwards. */
+/* Data leaves: BUSY. A later net_phase_settle() accounts for queued data. */
 static inline void net_phase_out(struct net_counted *counted)
 {
 	if (counted->idle_ns)
@@ -477,17 +496,17 @@ static inline void net_phase_idle(struct net_counted *counted)
 }
 
 /*
- * Counts a segment for a connection, before lwIP sees it; in network byte
- * order.
+ * Counts a segment that came in, before lwIP processes it. p begins with the
+ * TCP header, in network byte order.
  */
 void net_count_in(struct net_conn *conn, const struct pbuf *p);
 /* Counts a segment that leaves, as net_segment_out() sees it. */
 void net_count_out(struct net_conn *conn, const struct pbuf *p);
 
 /*
- * The same for ordinary segments. net_count_expected(): a segment in order, no
- * duplicate ACK, with rx bytes of data, that acknowledges `acked` bytes.
- * net_count_sent(): a segment that is no retransmission.
+ * Faster variants for ordinary segments. net_count_expected(): a segment in
+ * order, no duplicate ACK, with rx bytes of data, that acknowledges `acked`
+ * bytes. net_count_sent(): a segment of len bytes that is no retransmission.
  */
 static inline void net_count_expected(struct net_conn *conn, unsigned rx,
 				      unsigned acked)
@@ -518,21 +537,26 @@ static inline void net_count_sent(struct net_conn *conn, unsigned len)
 	}
 }
 
-/* Count bytes received in order and bytes acknowledged; a timeout of lwIP. */
+/* Counts bytes received in order, and bytes acknowledged. */
 void net_count_bytes(struct net_conn *conn, unsigned rx, unsigned acked);
+/* Counts a retransmission timeout, also for the shard, and logs the event. */
 void net_count_rto(struct net_conn *conn);
 /* Counts an ACK that reported a duplicate, or reordering. */
 void net_count_odd_ack(struct net_conn *conn, bool dsack, bool reordered);
-/* Counts the bytes that an ACK with ECN-Echo reported as delivered. */
+/* Counts, as segments, the bytes that an ACK with ECN-Echo delivered. */
 void net_count_marked(struct net_conn *conn, uint32_t delivered);
 /* Notes how many bytes were read in a round trip. */
 void net_count_space(struct net_conn *conn, uint32_t bytes);
 
 /* ---- listeners.c ---- */
-int net_listeners_init(void);
+int net_listeners_init(void); /* 0 or -ENOMEM */
 void net_listeners_fini(void);
+/*
+ * The listener of this address, else of every address, else of every address
+ * of its family; NULL: none. net_listener_find_in() does this on any shard,
+ * from any thread that may read that shard.
+ */
 struct net_listener *net_listener_find(const ip_addr_t *ip, uint16_t port);
-/* The same on any shard, from any thread that may see that shard. */
 struct net_listener *net_listener_find_in(const struct net_stack *stack,
 					  const ip_addr_t *ip, uint16_t port);
 /* The listener at exactly this address; ip NULL: at every address. */
@@ -540,7 +564,9 @@ struct net_listener *net_listener_find_exact(const ip_addr_t *ip,
 					     uint16_t port);
 void net_listener_hash(struct net_listener *listener);
 void net_listener_unhash(struct net_listener *listener);
+/* Removes a pending connection from its listener's backlog count. */
 void net_listener_forget(struct net_conn *conn);
+/* Frees a closed listener once nothing points at it. */
 void net_listener_put(struct net_listener *listener);
 
 /* ---- clients.c ---- */
@@ -564,40 +590,38 @@ enum net_asks {
 };
 
 /*
- * Open and close the program's table, before its first shard opens and after
- * its last has closed. max_conns: of all shards. Returns 0, -ENOMEM or -EIO.
+ * Open and close the program's table of clients, before its first shard opens
+ * and after its last has closed. max_conns: the sum of all shards. Returns 0,
+ * -ENOMEM or -EIO (no random numbers).
  */
 int net_clients_open(unsigned n_shards, unsigned max_conns);
 void net_clients_close(void);
-/* Removes the counts of this shard, which closes. */
+/* Removes the counts of this shard, when it closes. */
 void net_clients_leave(void);
 /* The limits in force, defaults filled in. */
 void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out);
 /*
- * Returns whether a segment from ip may open a connection to the listener. If
- * it may, it is counted at once, as `admitted`. net_clients_hold() passes that
- * count to a half-open connection and returns whether there is a count;
- * net_client_half_open() passes it to a connection; net_clients_unadmit()
- * removes it if no connection was made. Without memory for an entry the
- * connection is not counted.
+ * Returns whether a segment from ip may open a connection to the listener. With
+ * NET_ADMIT the client is counted at once, in the shard's variable `admitted`.
+ * One of three calls must follow: net_clients_hold() passes the count to a
+ * half-open connection and returns whether there is one; net_client_half_open()
+ * passes it to a connection; net_clients_unadmit() removes it if no connection
+ * was made. Without memory for an entry the client is not counted.
  */
 enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks);
 void net_clients_unadmit(void);
 bool net_clients_hold(void);
-/*
- * Takes the count of a half-open connection back to `admitted`: that of a
- * client from ip at our port.
- */
+/* Moves a half-open connection's count back: a client from ip at our port. */
 void net_clients_resume(const ip_addr_t *ip, uint16_t port);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
-void net_client_forget(struct net_conn *conn); /* one that is counted */
+void net_client_forget(struct net_conn *conn); /* which is counted */
 
 /*
- * A client counts while its handle is owned or its handler runs, and while lwIP
- * has its pcb, except in TIME_WAIT.
+ * Stops counting a client once its handle is closed, its handler has returned,
+ * and it has reached TIME_WAIT or lwIP has freed its pcb.
  */
 static inline void net_client_check(struct net_conn *conn)
 {
@@ -619,12 +643,10 @@ void net_addr_from_lwip(const ip_addr_t *ip, uint16_t port,
  */
 const char *net_handler_name(const struct net_conn *conn);
 /*
- * coro's recogniser: returns whether a word of a coroutine's stack is the
- * connection that it serves, and describes that in text.
+ * For coro's stack scanner: returns whether a word of a coroutine's stack is
+ * the address of a connection in use, and describes that connection in text.
  */
 bool net_conn_recognize(uintptr_t word, char *text, size_t len);
-/*
- * The connection that it recognised last on this thread; the caller resets it.
- */
+/* The last one that it recognised on this thread; the caller resets it. */
 extern _Thread_local const struct net_conn *net_recognized
 	__attribute__((visibility("hidden")));

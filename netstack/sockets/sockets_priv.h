@@ -1,15 +1,15 @@
 /*
- * Sockets of the stack under the kernel's numbers.
+ * POSIX sockets on the stack, under the kernel's descriptor numbers.
  *
- * Layers: hook_*.c are the calls that programs make, and turn results into
- * errno; below them a call goes to a socket of the stack (stream.c, connect.c,
+ * Layers: hook_*.c defines the calls that programs make, and turns results into
+ * errno. Each call goes on to a socket of the stack (stream.c, connect.c,
  * listen.c, options.c; UDP: dgram*.c), which returns a negative errno, or to
  * the kernel (kernel.c). poll.c and epoll.c wait for both. All of them use only
  * public calls of the stack.
  *
  * A connection here always has a watch (net_set_watch()), so that no call on it
- * blocks. Waiting is done in wait.c alone, the only place where it matters that
- * the caller is a coroutine.
+ * blocks. Only wait.c waits, and only there does it matter whether the caller
+ * is a coroutine.
  *
  * A socket belongs to a thread and is used by that thread alone. Threads share
  * the table of descriptors, each entry of which belongs to its owner.
@@ -42,9 +42,9 @@
 /* ---- wait.c ---- */
 
 /*
- * A wait queue of coroutines. net_waitq_wake() wakes all, and each checks again
- * whether it may go on. One that left the queue at a deadline causes a needless
- * check later.
+ * A wait queue of coroutines and threads. net_waitq_wake() wakes all of them,
+ * and each checks again whether it may go on. A coroutine that left the queue
+ * at its deadline may cause one needless check later.
  */
 struct net_waitq {
 	struct coro_sem sem;
@@ -52,12 +52,12 @@ struct net_waitq {
 	LIST_HEAD(, net_waiter) threads;
 };
 
-void net_waiters_wake(struct net_waitq *waitq);
+void net_waiters_wake(struct net_waitq *waitq); /* its threads */
 
 /*
- * Blocks until it is woken or the deadline has passed; preserves errno. Returns
- * 0, -ETIMEDOUT (this or the coroutine's deadline), -ECANCELED, -EINTR (a whole
- * program's signal), -EPERM (outside a coroutine).
+ * Blocks the caller until it is woken or the deadline (ns) has passed;
+ * preserves errno. Returns 0, -ETIMEDOUT (this or the coroutine's deadline),
+ * -ECANCELED, -EINTR (a signal, in a whole program), -EPERM (no coroutine).
  */
 int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns);
 
@@ -75,8 +75,8 @@ static inline void net_waitq_wake(struct net_waitq *waitq)
 }
 
 /*
- * Used around the wait of a call: if the coroutine is destroyed there, it
- * cleans up.
+ * Used around the wait of a call: fn(arg) runs after the wait, or when the
+ * coroutine is destroyed in it.
  */
 static inline int net_cleanup_push(void (*fn)(void *arg), void *arg)
 {
@@ -91,7 +91,7 @@ static inline void net_cleanup_run(void (*fn)(void *arg), void *arg)
 		fn(arg);
 }
 
-/* A receiver of a socket's events: a poll(), an epoll set. */
+/* A receiver of a socket's events: a poll() call or an epoll set. */
 struct net_sock_node {
 	struct net_sock_node *next, **pprev; /* pprev NULL: in no list */
 	void (*fn)(struct net_sock_node *node, unsigned events);
@@ -101,9 +101,7 @@ struct net_sock_node {
 void net_node_add(struct net_sock_node **list, struct net_sock_node *node);
 void net_node_remove(struct net_sock_node *node);
 
-/*
- * A call of poll() or epoll_wait() that waits; also woken when a stack stops.
- */
+/* A poll() or epoll_wait() that waits; a stack that stops wakes it, too. */
 struct net_sleeper {
 	struct net_sleeper *next, **pprev;
 	struct net_waitq waitq;
@@ -122,7 +120,7 @@ enum net_sock_state {
 	NET_SOCK_BOUND,	     /* to an address of the stack, or to any */
 	NET_SOCK_CONNECTING, /* a coroutine of ours dials */
 	NET_SOCK_CONNECTED,
-	NET_SOCK_FAILED, /* to connect: err, until it is reported */
+	NET_SOCK_FAILED, /* connecting failed: err, until it is reported */
 	NET_SOCK_LISTENING,
 	NET_SOCK_DGRAM,	 /* UDP, connected or not (dgram.h) */
 	NET_SOCK_CLOSED, /* no descriptor; a call still waits */
@@ -140,7 +138,7 @@ struct net_sock_opts {
 	bool reuse_port;
 	unsigned recv_low;    /* SO_RCVLOWAT in bytes, at least 1 */
 	uint64_t pacing_rate; /* bytes a second; 0: no limit */
-	char cc[16];	      /* "": the stack's */
+	char cc[16];	      /* congestion control; "": the stack's */
 };
 
 /* Connections that wait for accept(), in addition to the stack's backlog. */
@@ -167,7 +165,7 @@ struct net_sock {
 	bool v6_only;
 	bool rd_shut, wr_shut;
 	bool reported;	   /* a connect() has returned 0 */
-	bool err_reported; /* a call has returned why it is over */
+	bool err_reported; /* a call has returned why the connection ended */
 	bool no_space;	   /* no room at the last check, or no check yet */
 	uint32_t received; /* watch.received at the last check */
 	unsigned fds;	   /* descriptors */
@@ -179,7 +177,7 @@ struct net_sock {
 	struct net_addr local, remote;
 	struct net_addr dials_from; /* while it connects */
 	struct net_sock_opts opts;
-	struct net_sock *next, **pprev; /* of the thread */
+	struct net_sock *next, **pprev; /* in its net_sockets */
 };
 
 /* ---- table.c ---- */
@@ -194,7 +192,7 @@ struct net_sockets {
 };
 extern _Thread_local struct net_sockets net_sockets_own
 	__attribute__((visibility("hidden")));
-/* Those of a whole program, while this thread holds the baton. */
+/* The sockets of a whole program, while this thread holds the baton. */
 extern _Thread_local struct net_sockets *net_sockets_given
 	__attribute__((visibility("hidden")));
 
@@ -209,9 +207,9 @@ struct net_epoll;
 
 struct net_fd {
 	_Atomic(struct net_sockets *) owner; /* NULL: the kernel's */
-	struct net_sock *sock;		     /* one of both */
+	struct net_sock *sock;		     /* either this or epoll is set */
 	struct net_epoll *epoll;
-	bool reserved; /* the stack's own: net_whole_keeps() */
+	bool reserved; /* used by the stack itself: net_whole_keeps() */
 };
 
 #define NET_FDS_MAX (1u << 20)
@@ -224,11 +222,12 @@ static inline bool net_is_child(void)
 	return !*net_is_parent;
 }
 
+/* Logs why a call on fd fails. Returns -ENOTSUP (in a child) or -EPERM. */
 int net_fd_refuse(const struct net_fd *entry, int fd, const char *call);
 
 /*
  * Finds the socket of a descriptor. Returns 1 with *out, 0 if the descriptor is
- * the kernel's, or an error if it is another thread's.
+ * the kernel's, or net_fd_refuse() if another thread owns it.
  */
 static inline int net_fd_sock(int fd, struct net_sock **out, const char *call)
 {
@@ -258,7 +257,7 @@ static inline struct net_sock *net_fd_own(int fd)
 	return entry->sock;
 }
 
-/* The same for an epoll set that has sockets of the stack. */
+/* net_fd_sock() for an epoll set that has sockets of the stack. */
 static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 {
 	struct net_fd *entry;
@@ -276,44 +275,44 @@ static inline int net_fd_epoll(int fd, struct net_epoll **out, const char *call)
 	return 1;
 }
 
-/* Opens the calling thread's sockets, with its stack. Returns 0 or -ENOMEM. */
+/* Opens the calling thread's sockets on its stack. Returns 0 or -ENOMEM. */
 int net_sockets_open(void);
 /*
- * Closes all descriptors of the thread's sockets; calls that wait are not
- * ended.
+ * Closes all sockets of the thread, but not their descriptors. Called when a
+ * whole program ends.
  */
 void net_sockets_close_all(void);
 
 /*
- * Enter a descriptor into the table. Return 0, -EMFILE (beyond NET_FDS_MAX) or
- * -ENOMEM.
+ * Enter a descriptor into the table, for the calling thread. Return 0 or
+ * -EMFILE (beyond NET_FDS_MAX).
  */
 int net_fd_set_sock(int fd, struct net_sock *sock);
 int net_fd_set_epoll(int fd, struct net_epoll *epoll);
 
-/* Makes `to` another descriptor of the object of `from`. */
+/* Makes `to` refer to the socket or epoll set of `from`, if it has one. */
 void net_fd_copy(int from, int to);
 /* Whether this is a child of vfork(). Its calls before exec must not change the
- * tables, which are the parent's. */
+ * tables, which it shares with its parent. */
 bool net_fd_shares_memory(void);
 
 /*
- * Removes a descriptor that is about to be closed or overwritten. One of
- * another thread is not removed: -EPERM. In a child the socket stays as it is.
+ * Removes descriptors that are about to be closed or overwritten. Returns 0, or
+ * -EPERM if another thread owns one. In a child the sockets stay as they are.
  */
 int net_fd_forget(int fd, const char *call);
 int net_fd_forget_range(unsigned first, unsigned last, const char *call);
 
 /*
- * fd: a number that the kernel has just returned, or -1. Drops the table's
- * entry for it, which was closed without a call of this library. Returns fd.
+ * fd: a number that the kernel has just returned, or -1. Drops an old entry for
+ * it, which was closed without a call of this library. Returns fd; keeps errno.
  */
 int net_fd_fresh(int fd);
-/* The same for all descriptors that a message brought. */
+/* net_fd_fresh() for all descriptors that a message brought (SCM_RIGHTS). */
 void net_fd_fresh_from(struct msghdr *msg);
 /*
- * The part of close() before the kernel closes the number. Returns 0, or -errno
- * if the number must stay open.
+ * The part of close() before the kernel closes fd; waits as SO_LINGER demands.
+ * Returns 0, or -errno if fd must stay open.
  */
 int net_fd_let_go(int fd);
 
@@ -323,9 +322,9 @@ int net_fd_let_go(int fd);
 #define NET_WHOLE_THREADS 64u
 
 struct net_late {
-	/* Before the kernel binds fd, perhaps to an address of the stack. */
+	/* Called before the kernel binds fd, perhaps to the stack's address. */
 	void (*prepare_bind)(int fd);
-	/* Before a call that waits for clients, if fd is a listening socket. */
+	/* Called before a call waits for clients, if fd listens. */
 	void (*await_clients)(int fd);
 };
 
@@ -335,19 +334,19 @@ struct net_whole {
 	struct net_stack *stack;
 	struct net_sockets *owner;
 	struct coro_sched *sched;
-	/* Runs the handlers of signals that were noted. Returns whether all of
-	 * them let a call go on (SA_RESTART). */
+	/* Runs the handlers of signals that were noted. Returns whether the
+	 * interrupted call may go on: all of them have SA_RESTART. */
 	bool (*handle_signals)(void);
 	void (*default_action)(int signo);
 	/* A driver's handler of its signal for frames (net_tap), or NULL. */
 	void (*look_for_frames)(int signo);
-	/* Logs once why a call in a child fails. */
+	/* Logs once why a call in a forked child fails. */
 	void (*refuse_child)(const char *call);
-	/* With --in-child until the stack is open, else NULL (run_late.c). */
+	/* With --in-child until the stack is open (run_late.c), else NULL. */
 	const struct net_late *late;
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
 	unsigned n_threads;
-	int programs_threads[NET_WHOLE_THREADS]; /* when the stack opened */
+	int programs_threads[NET_WHOLE_THREADS]; /* before the stack opened */
 	unsigned n_programs_threads;
 };
 extern struct net_whole net_whole __attribute__((visibility("hidden")));
@@ -364,27 +363,27 @@ struct net_bias;
 struct net_caller {
 	uint8_t state;	       /* enum net_caller_state */
 	bool begun;	       /* sem is initialised */
-	bool unbiased;	       /* it never gets a bias of the baton */
-	bool entered;	       /* net_stack_enter(), and has not left since */
-	struct net_bias *bias; /* its record, which it may have, or NULL */
-	bool unrestartable;    /* it waits in a call that ends in spite of
+	bool unbiased;	       /* the baton is never biased to this thread */
+	bool entered;	       /* between net_stack_enter() and its leaving */
+	struct net_bias *bias; /* its record, or NULL */
+	bool unrestartable;    /* its call ends at a signal even with
 				  SA_RESTART */
 	unsigned batch;	       /* writes that may wait for the next turn */
 	bool cancelled;	       /* by pthread_cancel() */
-	bool cancels_off;      /* not cancelled before the call ends */
-	int cancels;	       /* pthread_setcancelstate(), outside */
+	bool cancels_off;      /* cancellation is disabled during the call */
+	int cancels;	       /* the cancel state to restore after it */
 	/* pthread_setcanceltype(), if the thread is cancelled asynchronously
-	 * outside; or NULL */
+	 * outside calls; or NULL */
 	int (*set_type)(int type, int *old);
 	pthread_t thread;
 	LIST_ENTRY(net_caller) link; /* of all threads that made a call */
-	_Atomic uint64_t noted; /* signals, a bit each, yet to be handled */
+	_Atomic uint64_t noted; /* signals still to be handled: a bit each */
 	sem_t sem;
 };
 extern _Thread_local struct net_caller net_caller
 	__attribute__((visibility("hidden")));
 
-/* A call that waits. */
+/* A call that waits, in a whole program. */
 struct net_waiter {
 	struct net_caller *caller;
 	bool woken, asleep;
@@ -397,25 +396,26 @@ struct net_waiter {
  */
 int net_whole_begin(struct net_stack *stack);
 /*
- * Starts the thread that runs the loop while no call waits. Returns 0 or
- * -EAGAIN.
+ * Starts the thread that runs the loop while no call waits. Returns 0, -EAGAIN
+ * or -ENOMEM.
  */
 int net_whole_keeper(void);
 /*
- * Closes the stack, whose loop has ended, for a thread that keeps the baton.
- * Waits for other threads that are waking the loop; none does so any more.
+ * Closes the stack, whose loop has ended. The calling thread keeps the baton.
+ * First waits for threads that are just waking the loop.
  */
 void net_whole_close(void);
 /*
- * Notes the threads that exist: before the stack opens (programs), and after it
- * the others, which are the stack's.
+ * Notes the threads that exist: with `programs`, before the stack opens, those
+ * of the program; without it, afterwards, the new ones, which are the stack's.
  */
 void net_whole_note_threads(bool programs);
 /* Whether the calling thread is one of the stack's. */
 bool net_whole_own_thread(void);
-void net_whole_reserve(int fd);
+void net_whole_reserve(int fd); /* the stack uses fd itself */
 /* Makes the drivers' signals go to the calling thread from now on. */
 void net_whole_take_signals(void);
+/* Whether the program must not close fd, or one of a range. */
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 
@@ -426,21 +426,21 @@ bool net_whole_keeps_any(unsigned first, unsigned last);
 int net_whole_cancel(pthread_t thread, int (*real_cancel)(pthread_t thread));
 /*
  * Calls real_type(type, old), which is pthread_setcanceltype(). A thread that
- * can be cancelled at any time is cancelled between its calls, not in one.
+ * can be cancelled at any time is cancelled only outside its calls.
  */
 int net_whole_cancel_type(int type, int *old,
 			  int (*real_type)(int type, int *old));
 
-/* Takes the baton for a call, and gives it back. */
+/* Take the baton for a call, and release it. */
 void net_whole_step_in(void);
 void net_whole_step_out(void);
 /* net_waitq_wait() for a thread that holds the baton. */
 int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns);
-/* Runs the handlers of the signals that were noted. Returns 0 or -EINTR. */
+/* Runs handlers of noted signals, without the baton. Returns 0 or -EINTR. */
 int net_whole_signals(void);
 /*
- * In a signal handler: note a signal for the thread to handle later; end the
- * program by a signal.
+ * Called in a signal handler: notes a signal, which the thread handles later;
+ * or makes a signal end the program.
  */
 void net_whole_note(int signo);
 void net_whole_end_by(int signo);
@@ -452,21 +452,22 @@ static inline bool net_needs_baton(void)
 	       !net_is_child();
 }
 
-/* Whether a call may block a coroutine: in one, on a stack's thread. */
+/* Whether the caller is a coroutine of a stack, which a call may block. */
 static inline bool net_in_coroutine(void)
 {
 	return !net_needs_baton() && coro_self() && net_stack_here() &&
 	       !net_is_child();
 }
 
+/* Whether this thread of a whole program is in a call, with the baton. */
 static inline bool net_calling(void)
 {
 	return unlikely(net_whole.on) && net_caller.state == NET_CALLING &&
 	       !coro_self();
 }
 
-/* Whether a socket was closed while a call awaited the baton: on its number,
- * the kernel's call might wait, and nobody else would get the baton. */
+/* Whether the socket was closed while the call waited for the baton (`whose`:
+ * of net_fd_sock()). The kernel's call could block and keep the baton. */
 static inline bool net_fd_is_lost(int whose)
 {
 	return whose == 0 && net_calling();
@@ -486,15 +487,11 @@ static inline void net_unrestartable(bool begins)
 
 /*
  * Runs one turn of the loop. Without it, a program that always finds something
- * ready would never send or receive. Returns 0 or -EINTR.
+ * ready would never send or receive. Returns 0, -EINTR or -ECANCELED.
  */
 int net_whole_turn(void);
 
-/*
- * Before poll() and similar calls check their descriptors. After it, each event
- * may cause one write before anything is sent, since the program will poll
- * again.
- */
+/* Called before poll() and similar calls check their descriptors. */
 static inline int net_turn(void)
 {
 	return unlikely(net_whole.on) ? net_whole_turn() : 0;
@@ -506,14 +503,14 @@ static inline bool net_handled(void)
 	return net_calling() && atomic_load(&net_caller.noted);
 }
 
-/* Before a call that waits until fd can be read. */
+/* Called before a call that waits until fd can be read. */
 static inline void net_await_clients(int fd)
 {
 	if (unlikely(net_whole.late))
 		net_whole.late->await_clients(fd);
 }
 
-/* The same in a whole program; otherwise all bytes, without a check. */
+/* In a whole program net_touch(); otherwise all bytes, without a check. */
 static inline size_t net_reachable(const void *memory, size_t bytes, bool write)
 {
 	return unlikely(net_whole.on)
@@ -533,12 +530,13 @@ static inline bool net_can_write(void *memory, size_t bytes)
 
 /* ---- baton.c, further ---- */
 
+/* poll() returns `events` events: so many writes may follow before a turn. */
 static inline void net_batch(long events)
 {
 	net_caller.batch = events > 1 ? (unsigned)events - 1 : 0;
 }
 
-/* Called after a call that queued data or would have blocked. */
+/* Called after a call that queued data or returned -EAGAIN: runs a turn. */
 long net_whole_done(long r);
 
 static inline long net_done(long r)
@@ -555,7 +553,7 @@ typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
 long net_with_baton(long a, long b, long c, long d, long e, long f,
 		    net_any_fn fn);
 
-/* Whether such a thread uses a descriptor of the stack. */
+/* Whether a call on fd, which is the stack's, must take the baton first. */
 static inline bool net_fd_needs_baton(int fd)
 {
 	return net_needs_baton() && (unsigned)fd < NET_FDS_MAX &&
@@ -563,7 +561,7 @@ static inline bool net_fd_needs_baton(int fd)
 		       net_whole.owner;
 }
 
-/* The call itself, with the baton. */
+/* Calls fn with up to six arguments while holding the baton. */
 #define NET_WITH_BATON(fn, ...) NET_WITH_BATON_(fn, __VA_ARGS__, 0, 0, 0, 0, 0)
 #define NET_WITH_BATON_(fn, a, b, c, d, e, f, ...)                             \
 	net_with_baton(a, b, c, d, e, f, (net_any_fn)(void *)(fn))
@@ -585,8 +583,8 @@ static inline void net_sock_put(struct net_sock *sock)
 /* ---- addrs.c ---- */
 
 /*
- * Returns 0, -EAFNOSUPPORT or -EINVAL (too short). A mapped IPv4 address
- * becomes IPv4.
+ * Returns 0, -EAFNOSUPPORT or -EINVAL (len is too short). An IPv4-mapped
+ * address becomes IPv4.
  */
 int net_addr_from_sockaddr(const struct sockaddr *sa, socklen_t len,
 			   struct net_addr *out);
@@ -602,7 +600,7 @@ bool net_ours_to_bind(const struct net_addr *addr);
 
 /* The events that poll() reports for a socket now. */
 unsigned net_sock_events(struct net_sock *sock);
-/* Wakes and notifies those that wait for these events, which may have come. */
+/* Wakes and notifies all that wait for these events, which may have come. */
 void net_sock_notify(struct net_sock *sock, unsigned events);
 /* The watch of a socket's connection. */
 void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
@@ -612,14 +610,15 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
 /* Whether fd is a TCP socket that was neither bound nor connected. */
 bool net_sock_is_fresh(int fd);
 /*
- * Decides whether a descriptor of the kernel becomes the stack's. Returns 1
- * with a new socket, 0 if it stays the kernel's, or an error.
+ * Makes a descriptor of the kernel the stack's if `addr` is the stack's to bind
+ * or to connect to. Returns 1 with a new socket, 0 if it stays the kernel's, or
+ * an error.
  */
 int net_sock_adopt(int fd, const struct net_addr *addr, bool to_bind,
 		   struct net_sock **out);
 /*
- * Makes a socket that is bound to every address the kernel's, bound there.
- * Returns 0 or an error of the kernel's bind().
+ * Makes a socket that is bound to every address the kernel's, with that
+ * binding. Returns 0 or an error of the kernel's bind().
  */
 int net_sock_release(int fd, struct net_sock *sock);
 /*
@@ -630,7 +629,7 @@ int net_sock_release(int fd, struct net_sock *sock);
 int net_sock_adopt_listener(int fd);
 long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 		   socklen_t len);
-/* sa: as the program gave it, for checks that `to` does not allow. */
+/* sa: the program's argument, for checks that need more than `to`. */
 long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 		      socklen_t len, const struct net_addr *to);
 /* connect() to AF_UNSPEC: makes the socket a new one again. */
@@ -642,7 +641,7 @@ void net_sock_unlisten(struct net_sock *sock);
 int net_sock_listener_set_cc(struct net_sock *sock, const char *name);
 /* The port of a listening socket may have room for a client now. */
 void net_sock_port_wake(struct net_sock *sock);
-/* The stack closes, and has ended the listener and the coroutine. */
+/* The stack has closed the port's listener and ended its coroutine. */
 void net_sock_port_gone(struct net_sock *sock);
 /* Chooses a port for a socket that is bound to port 0. */
 void net_sock_choose_port(struct net_sock *sock);
@@ -663,15 +662,14 @@ long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 		   int flags);
 long net_sock_send(struct net_sock *sock, const struct iovec *iov, size_t n,
 		   int flags);
-/* The same for one buffer, without flags. */
+/* net_sock_recv() and net_sock_send() for one buffer, without flags. */
 long net_sock_read(struct net_sock *sock, void *buf, size_t len);
 long net_sock_write(struct net_sock *sock, const void *buf, size_t len);
 long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 		       size_t count);
 long net_sock_shutdown(struct net_sock *sock, int how);
-/* The last descriptor was closed. */
-void net_sock_close(struct net_sock *sock);
-void net_sock_linger(struct net_sock *sock);
+void net_sock_close(struct net_sock *sock);  /* with its last descriptor */
+void net_sock_linger(struct net_sock *sock); /* close() with SO_LINGER */
 long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
 		   socklen_t *len);
 

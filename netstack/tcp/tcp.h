@@ -1,7 +1,10 @@
 /*
  * The parts of TCP that lwIP does not do: finding the connection of a segment,
- * deciding whether lwIP may see it, the states that need no coroutine, timers,
- * the output phase.
+ * deciding whether lwIP may see it, connections without an owner (half-open,
+ * orphaned, in TIME_WAIT), timers, the output phase.
+ *
+ * Every call acts on the shard of the calling thread. TCP ports are in host
+ * byte order; "the current segment" is the one that lwIP's ip_data describes.
  */
 #pragma once
 
@@ -14,40 +17,41 @@
  * TCP header.
  */
 void net_tcp_input(struct pbuf *p, struct netif *inp);
-/* The same, with the segment's connection, or NULL, found by the caller. */
+/* net_tcp_input() when the caller has found the connection, or NULL: none. */
 void net_tcp_input_found(struct net_conn *conn, struct pbuf *p,
 			 struct netif *inp);
 /*
- * Takes the pcbs off lwIP's lists, and hashes the new ones. Called after lwIP
- * has worked on a connection.
+ * Takes all pcbs off lwIP's lists, and enters new ones into the hash table.
+ * Called after lwIP has worked on a connection.
  */
 void net_pcbs_take_back(void);
 
 /* ---- burst.c ---- */
 /*
- * Processes n TCP frames of a port, at most GLUE_BURST, and owns them. Each is
- * one segment for the port's first interface, which is up, with verified
- * checksums, and no fragment; one of IPv6 has no extension header.
+ * Processes n TCP frames of a port, at most GLUE_BURST, and owns them. Each
+ * frame holds one unfragmented segment to the port's first interface, which is
+ * up; its checksums are verified, and IPv6 has no extension headers.
  */
 void net_tcp_input_burst(struct net_port *port,
 			 struct glue_frame *const *frames, unsigned n);
 /*
- * link/neighbour.c, which it calls: a connection to `dest` makes progress, so
- * its neighbour is reachable (RFC 4861 7.3.1).
+ * Defined in link/neighbour.c: a connection to `dest` makes progress, so its
+ * neighbour is reachable (RFC 4861 7.3.1).
  */
 void net_link_confirm6(const ip6_addr_t *dest);
 
 /* ---- predict.c ---- */
 /*
- * Header prediction: processes a segment if it is the next one expected. p is
- * as in net_tcp_input(), but one piece; ip_data is not needed. Returns true if
- * the segment was processed; p is freed then.
+ * Header prediction: processes a segment if it is the next one expected. p
+ * begins with the TCP header and is one piece; ip_data is not needed. Returns
+ * true if the segment was processed and p is freed; otherwise the caller keeps
+ * p.
  */
 bool net_predict_input(struct net_conn *conn, struct pbuf *p);
 /*
  * Consecutive segments of a connection are processed together, as GRO does.
- * Returns whether the segments after one that net_predict_input() has processed
- * may be.
+ * Returns whether this connection allows that after net_predict_input() has
+ * processed the first one.
  */
 static inline bool net_predict_runs(const struct net_conn *conn)
 {
@@ -55,54 +59,59 @@ static inline bool net_predict_runs(const struct net_conn *conn)
 	       !conn->has_recovery;
 }
 /*
- * net_predict_next() queues p if it is the next data of the connection, right
- * after such a segment. Returns true if it was queued; p is not the caller's
- * then. net_predict_settle() follows the last of them, before anything else
- * happens: it wakes the reader, updates the window, and requests the ACK and
- * the timer.
+ * net_predict_next() queues p if it is the next data of the connection and
+ * net_predict_runs(). Returns true if it was queued; it then owns p. After the
+ * last segment, before anything else happens, the caller calls
+ * net_predict_settle(), which updates the window, wakes the reader, and
+ * requests the ACK and the timer.
  */
 bool net_predict_next(struct net_conn *conn, struct pbuf *p);
 void net_predict_settle(struct net_conn *conn);
 
 /* ---- predict_out.c; recovery/recovery.h declares net_predict_output() ---- */
 /*
- * Queue len bytes (not 0) as tcp_write() would, by copying or by reference.
- * They return ERR_OK, ERR_MEM as tcp_write() would, or ERR_INPROGRESS: the
- * caller must use tcp_write().
+ * Queue len bytes (not 0) as tcp_write() would: net_predict_write() copies
+ * them, net_predict_refer() borrows them until they are acknowledged. They
+ * return ERR_OK or ERR_MEM as tcp_write() does, or ERR_INPROGRESS: the caller
+ * must use tcp_write().
  */
 err_t net_predict_write(struct net_conn *conn, const void *data, uint16_t len);
 err_t net_predict_refer(struct net_conn *conn, const void *data, uint16_t len);
 /*
- * link/output.c, which it calls: sends a segment, which is p alone. Returns
- * false if its neighbour is not known or the port has no free frame.
+ * Defined in link/output.c: sends a segment, one pbuf that begins with the TCP
+ * header; borrowed. Returns false if its neighbour is not known or the port has
+ * no free frame.
  */
 bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 
 /* ---- predict_close.c ---- */
 /*
- * Closes a connection as tcp_close() does, if it has sent all that was written
- * and its owner has read all that came. Returns false if it did nothing.
+ * Closes a connection as tcp_close() does, if it has sent all written data and
+ * its owner has read all received data. Returns false if it did nothing.
  */
 bool net_predict_close(struct net_conn *conn);
 
 /* ---- lwip/pcb.c ---- */
-/* Called when lwIP has freed the pcb, or code in its place, on whatever path.
- */
+/* Called when the pcb was freed, by lwIP or by code that replaces lwIP's. */
 void net_conn_pcb_freed(struct net_conn *conn);
 
 /* ---- demux.c ---- */
-int net_demux_init(unsigned max_conns);
+int net_demux_init(unsigned max_conns); /* 0 or -ENOMEM */
 void net_demux_fini(void);
 uint32_t net_demux_hash(const ip_addr_t *local, uint16_t local_port,
 			const ip_addr_t *remote, uint16_t remote_port);
+/* The connection with these addresses and ports; NULL: none. */
 struct net_conn *net_demux_find(const ip_addr_t *local, uint16_t local_port,
 				const ip_addr_t *remote, uint16_t remote_port);
-/* The same with net_demux_hash(), which the caller has. */
+/* net_demux_find() for a caller that has the net_demux_hash() already. */
 struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
 				       uint16_t local_port,
 				       const ip_addr_t *remote,
 				       uint16_t remote_port);
-/* The same between IPv4 addresses in network byte order. Sets rx_hash. */
+/*
+ * net_demux_find_hashed() for IPv4 addresses in network byte order. Stores the
+ * hash in rx_hash.
+ */
 struct net_conn *net_demux_find4(uint32_t hash, uint32_t local,
 				 uint16_t local_port, uint32_t remote,
 				 uint16_t remote_port);
@@ -116,8 +125,8 @@ void net_demux_remove(struct net_conn *conn);
 /* The hash of a connection's addresses and ports. */
 uint32_t net_demux_hash_of(const struct net_conn *conn);
 /*
- * Called when a connection begins, once its addresses are set: it may be
- * traced.
+ * Called when a connection begins, once its addresses are set: decides whether
+ * it is traced. how: "accepted" or the like; static.
  */
 static inline void net_trace_begins(struct net_conn *conn, const char *how)
 {
@@ -130,20 +139,22 @@ static inline void net_trace_begins(struct net_conn *conn, const char *how)
  */
 void net_demux_hash_burst(struct glue_frame *const *frames, unsigned n,
 			  uint32_t *hashes);
+/* Calls fn for each connection in the hash table; fn may free it. */
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 
 /* ---- local_index.c: addresses in a record ---- */
 #define NET_LOCAL_BITS 11 /* the owner may use the others */
 
 /*
- * The index of one of the stack's addresses in the table of interfaces; false:
- * it is not the stack's.
+ * The index of one of the stack's addresses in the table of addresses, and a
+ * bit that is set for IPv6. Returns false if the stack does not use it.
  */
 bool net_local_index_of(const ip_addr_t *local, uint16_t *out);
 const ip_addr_t *net_local_index_ip(uint16_t local_index);
 /*
- * Pack and unpack a peer's address; words are in network byte order, and
- * `local_index` is that of the stack's address on the same connection.
+ * Pack and unpack a peer's address. The words are in network byte order;
+ * local_index is the index of the connection's local address, which determines
+ * the IP version.
  */
 void net_remote_pack(const ip_addr_t *ip, uint32_t words[4], uint8_t *zone);
 ip_addr_t net_remote_unpack(const uint32_t words[4], uint16_t local_index,
@@ -163,10 +174,10 @@ struct net_syn_options {
 
 struct net_reply;
 
-/* Reads the options of the current SYN, which were checked. */
+/* Reads the options of the current SYN, which net_check_header() has passed. */
 void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out);
 /*
- * Appends a timestamp to the options of a reply, if timestamps were agreed on.
+ * Appends a timestamp to the options of a reply, if the SYN offered timestamps.
  */
 void net_ts_answer(const struct net_syn_options *options,
 		   struct net_reply *reply);
@@ -174,7 +185,7 @@ void net_ts_answer(const struct net_syn_options *options,
 void net_syn_answer(const struct net_syn_options *options,
 		    struct net_reply *reply);
 
-/* What is known of a handshake when its last segment arrives. */
+/* The state of a handshake when its last segment arrives. */
 struct net_opening {
 	struct net_listener *listener;
 	struct net_syn_options options;
@@ -185,23 +196,24 @@ struct net_opening {
 };
 
 /*
- * The current segment acknowledges our SYN-ACK: creates the connection in its
- * state after that ACK and its window, and hands it to its listener, counted as
- * a client if it was admitted. The segment's data and other flags are left to
- * the caller. Returns 0 with *out, -ENOMEM, or -ECONNABORTED (the listener did
- * not accept it, and it was reset).
+ * The current segment acknowledges our SYN-ACK: creates the established
+ * connection, applies the segment's ACK and window, and hands the connection to
+ * its listener; a client that was admitted is counted. The caller processes the
+ * segment's data and other flags. Returns 0 with *out, -ENOMEM, or
+ * -ECONNABORTED (the listener did not accept it, and it was reset).
  */
 int net_handshake_open(const struct net_opening *opening,
 		       const struct tcp_hdr *tcp, struct net_conn **out);
 /*
- * Hands an established connection to its listener (api/listen.c). On an error
- * the caller resets the connection, and reports that to nobody.
+ * Defined in api/listen.c: hands an established connection to its listener.
+ * Returns ERR_OK, or ERR_MEM: the caller resets the connection.
  */
 err_t net_listener_established(struct net_conn *conn);
 /*
- * After a handshake segment for a connection that was in state `before`: sets
- * the values that lwIP computes differently (MSS, window). The connection is on
- * lwIP's list if it is alive.
+ * Called after lwIP has processed a handshake segment: corrects the values that
+ * lwIP computes differently (MSS, windows). before: the connection's state
+ * before it. The connection is the one on lwIP's list; if there is none, it has
+ * ended.
  */
 void net_handshake_settle(enum tcp_state before);
 /*
@@ -218,28 +230,30 @@ struct net_past {
 
 /*
  * Like net_handshake_reopens(), for the current segment and the record of a
- * connection. If it returns true, the new connection's initial sequence number
- * is set.
+ * connection, which is not freed. If it returns true, it has set the initial
+ * sequence number of the new connection.
  */
 bool net_handshake_renews(const struct tcp_hdr *tcp,
 			  const struct net_past *past);
 /*
- * Simultaneous open: if the segment, whose options were checked, is the SYN of
- * a peer that dials us while this connection is in SYN_SENT, answers it and
- * returns true.
+ * Simultaneous open, for a connection in SYN_SENT: if the segment, which was
+ * checked, is a SYN without an ACK, answers it, enters SYN_RCVD and returns
+ * true.
  */
 bool net_handshake_crossed(struct net_conn *conn, const struct tcp_hdr *tcp);
 
 /* ---- check.c: p begins with the TCP header, as it came ---- */
+/* Whether the header's length, flags and options are valid. */
 bool net_check_header(const struct pbuf *p);
 /*
- * Returns whether lwIP may see the segment, which *p may replace by a copy. If
- * not, the segment was answered if necessary.
+ * Returns whether lwIP may see a connection's segment; *p may be replaced by a
+ * copy. If it returns false, it has answered the segment if necessary.
  */
 bool net_check_conn(struct net_conn *conn, struct pbuf **p);
-/* The same for the segment that created the connection. */
+/* net_check_conn() for the segment that created the connection. */
 bool net_check_opened(struct net_conn *conn, struct pbuf **p);
-bool net_check_stranger(struct pbuf *p); /* of no connection */
+/* Whether a segment without a connection may be answered. */
+bool net_check_stranger(struct pbuf *p);
 
 #define NET_OPT_END	0
 #define NET_OPT_NOP	1
@@ -251,7 +265,7 @@ bool net_check_stranger(struct pbuf *p); /* of no connection */
 /* Finds an option in a checked header; NULL: there is none of this kind. */
 const uint8_t *net_tcp_option(const struct tcp_hdr *tcp, uint8_t kind);
 
-/* ---- timestamps.c: RFC 7323; what leaves is in recovery/recovery.h ---- */
+/* ---- timestamps.c: RFC 7323 (see recovery/recovery.h for output) ---- */
 struct net_ts {
 	uint32_t value, echo; /* TSval, TSecr */
 };
@@ -261,11 +275,11 @@ bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out);
 /* The offset that a connection adds to the clock for its timestamps. */
 uint32_t net_ts_offset(const ip_addr_t *local, uint16_t local_port,
 		       const ip_addr_t *remote, uint16_t remote_port);
-/* Agrees on timestamps for a new connection; value: that of the peer's SYN. */
+/* Enables timestamps on a new connection; value: TSval of the peer's SYN. */
 void net_ts_accept(struct net_conn *conn, uint32_t value);
 /*
- * Makes the SYN offer timestamps: before lwIP dials, with local address and
- * port set.
+ * Makes the SYN offer timestamps, unless they are off. Called before lwIP
+ * dials, once the local address and port are set.
  */
 void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote,
 		  uint16_t port);
@@ -274,13 +288,16 @@ void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote,
  * accepted.
  */
 bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out);
-/* For a connection in SYN_SENT, before lwIP sees a segment for it. */
+/*
+ * Called for a connection in SYN_SENT, before lwIP sees a segment for it: notes
+ * the timestamp of a SYN or SYN-ACK, or stops using timestamps without one.
+ */
 void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp);
 /*
  * For an ACK without a connection: returns whether its option echoes a
- * timestamp that we sent to its source within age_ns. Nobody else knows that
- * value, so both sides have agreed on timestamps in a handshake that left no
- * record here.
+ * timestamp that we sent to its source within the last age_ns. Nobody else
+ * knows that value, so both sides agreed on timestamps in a handshake that left
+ * no record here.
  */
 bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
 		     struct net_ts *out);
@@ -288,8 +305,9 @@ bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,
 #define NET_TS_AGE (UINT32_C(24 * 24 * 3600) * 1000 / TCP_SLOW_INTERVAL)
 
 /*
- * PAWS, RFC 7323 5.3 R1 and 5.5: whether a segment is from an earlier turn.
- * TS.Recent is about as old as the last segment.
+ * PAWS, RFC 7323 5.3 R1 and 5.5: whether a segment with this TSval is from an
+ * earlier turn of the sequence numbers. TS.Recent is about as old as the last
+ * segment.
  */
 static inline bool net_ts_is_old(const struct net_conn *conn, uint32_t value)
 {
@@ -300,7 +318,7 @@ static inline bool net_ts_is_old(const struct net_conn *conn, uint32_t value)
 /*
  * RFC 7323 4.3: the timestamp of an acceptable segment is echoed from now on if
  * the segment begins at or before Last.ACK.sent, which is RCV.NXT unless an ACK
- * is due. So the earliest of several segments that one ACK covers counts.
+ * is pending. So one ACK of several segments echoes the earliest of them.
  */
 static inline void net_ts_note(struct net_conn *conn, uint32_t seq,
 			       uint32_t value)
@@ -324,23 +342,23 @@ extern NET_SHARD_VAR struct net_time_wait_table {
 } net_time_waits __attribute__((visibility("hidden")));
 #define net_time_waits NET_SHARD(net_time_waits)
 
-int net_time_wait_init(void);
+int net_time_wait_init(void); /* 0 or -ENOMEM */
 void net_time_wait_fini(void);
 /*
- * Replaces a connection that has entered TIME_WAIT by a record, if possible.
- * Returns true if it did; the control block is freed then.
+ * Called when a connection has entered TIME_WAIT: replaces it by a record, if
+ * possible. Returns true if it did, and the pcb is freed.
  */
 bool net_time_wait_check(struct net_conn *conn);
 /*
  * Returns whether the current segment, which has no connection, belongs to a
- * record; it was answered then. For a SYN that reopens a connection it returns
- * false: the record is freed, and the new connection's initial sequence number
- * is set.
+ * record; if so, it has been answered. For a SYN that reopens the connection it
+ * frees the record, sets the new connection's initial sequence number and
+ * returns false.
  */
 bool net_time_wait_input(const struct pbuf *p);
 /*
- * Whether a connection between these addresses may be dialed: there is no
- * record of them, or it could be freed.
+ * Whether a connection between these addresses may be dialed: they have no
+ * record, or the record could be freed.
  */
 bool net_time_wait_yields(const ip_addr_t *local, uint16_t local_port,
 			  const ip_addr_t *remote, uint16_t remote_port);
@@ -348,13 +366,13 @@ bool net_time_wait_yields(const ip_addr_t *local, uint16_t local_port,
 /* ---- half_open.c ---- */
 enum net_half_open_input {
 	NET_HALF_OPEN_NONE,   /* the segment belongs to no record */
-	NET_HALF_OPEN_TAKEN,  /* it has been dealt with */
-	NET_HALF_OPEN_OPENED, /* it has made a connection */
+	NET_HALF_OPEN_TAKEN,  /* the segment has been processed */
+	NET_HALF_OPEN_OPENED, /* the segment has created a connection */
 };
 
 /*
- * Queues of half-open connections by their timeouts so far; the last one is for
- * SYN-ACKs that the port had no room for.
+ * Queues of half-open connections by the number of their timeouts so far; the
+ * last queue is for SYN-ACKs that the port had no room for.
  */
 #define NET_HALF_OPEN_UNSENT 5
 #define NET_HALF_OPEN_QUEUES 6
@@ -366,41 +384,49 @@ extern NET_SHARD_VAR struct net_half_open_table {
 	struct net_half_open_queue {
 		uint32_t oldest, newest;
 	} queues[NET_HALF_OPEN_QUEUES];
-	int64_t retry_ns; /* of what is in the last queue */
+	int64_t retry_ns; /* when the last queue is sent again */
 	struct coro_timer timer;
 } net_half_opens __attribute__((visibility("hidden")));
 #define net_half_opens NET_SHARD(net_half_opens)
 
-int net_half_open_init(void);
+int net_half_open_init(void); /* 0 or -ENOMEM */
 void net_half_open_fini(void);
 /*
- * Whether a SYN to the listener may become a record: the limits allow one more.
+ * Whether a SYN to the listener may become a record: the backlog and the limits
+ * of the shard allow one more.
  */
 bool net_half_open_may(const struct net_listener *listener);
 /*
  * Answers the current SYN, which was checked and admitted, and keeps a record
- * of it. Returns false without memory.
+ * of it. Returns false without memory, or if its destination is not in use.
  */
 bool net_half_open_begin(struct net_listener *listener,
 			 const struct tcp_hdr *syn);
-/* Processes the current segment, which has no connection. */
+/*
+ * Processes the current segment, which has no connection. *out is set with
+ * NET_HALF_OPEN_OPENED.
+ */
 enum net_half_open_input net_half_open_input(const struct pbuf *p,
 					     struct net_conn **out);
+/* Sends a reset for each half-open connection, and frees its record. */
 void net_half_open_reset_all(void);
 
 /* ---- orphan.c ---- */
 
-/* The orphans of a shard, in the order of their closes. */
+/* The orphans of a shard (closed by their owners), in the order of closing. */
 extern NET_SHARD_VAR struct net_orphan_list {
 	struct net_conn *oldest, *newest;
 	unsigned n;
 } net_orphans __attribute__((visibility("hidden")));
 #define net_orphans NET_SHARD(net_orphans)
 
-/* The owner has closed a connection that is alive and not in TIME_WAIT. */
+/*
+ * Called when the owner has closed a live connection, which becomes an orphan
+ * unless it is in TIME_WAIT. May reset the oldest orphan.
+ */
 void net_orphan_enter(struct net_conn *conn);
-void net_orphan_leave(struct net_conn *conn);
-bool net_orphan_recycle(void); /* ends the oldest; false: there is none */
+void net_orphan_leave(struct net_conn *conn); /* if it is in the list */
+bool net_orphan_recycle(void); /* resets the oldest; false: there is none */
 /*
  * Whether --max-conns allows one more; the oldest orphan may be reset for it.
  */
@@ -408,16 +434,17 @@ bool net_orphan_make_room(void);
 /* Whether the peers of all orphans have acknowledged everything. */
 bool net_orphans_delivered(void);
 
-/* ---- ooseq.c: what came before its turn; held if pcb.rcv_sacks ---- */
+/* ---- ooseq.c: data out of order; held if pcb.rcv_sacks is not NULL ---- */
 /*
  * Keeps the data and the FIN of a segment that is ahead of RCV.NXT, and
- * acknowledges it. Returns the part that lwIP must see; NULL: none. Owns p.
+ * acknowledges it. Returns what lwIP must still process, a segment without
+ * data; NULL: nothing. Owns p.
  */
 struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p);
 /*
- * After data has arrived in order: passes kept data that follows it to the
- * reader. The connection is alive. Returns a FIN that is next in order, for
- * lwIP; NULL: there is none.
+ * Called after data has arrived in order, if data is held: passes the held data
+ * that follows to the reader. The connection is alive. Returns a FIN that is
+ * next in order, for lwIP; NULL: there is none.
  */
 struct pbuf *net_ooseq_deliver(struct net_conn *conn);
 void net_ooseq_clear(struct net_conn *conn);
@@ -426,20 +453,20 @@ void net_ooseq_clear(struct net_conn *conn);
  * (D-SACK).
  */
 void net_ooseq_send_dsack(struct net_conn *conn, uint32_t left, uint32_t right);
-/* Copies data that lies in frames to other memory, as far as there is any. */
+/* Copies data that lies in frames into memory, as far as there is memory. */
 void net_ooseq_copy_frames(struct net_conn *conn);
-unsigned net_ooseq_frames(const struct net_conn *conn); /* walks */
-uint64_t net_ooseq_bytes(const struct net_conn *conn);	/* of memory, about */
+unsigned net_ooseq_frames(const struct net_conn *conn); /* walks the queue */
+uint64_t net_ooseq_bytes(const struct net_conn *conn);	/* estimated memory */
 
 /* ---- syn_limit.c ---- */
 /*
- * Whether a listener may answer one more SYN with a cookie. If it may not, and
- * is full, SYNs to it are shed for a while.
+ * Whether a listener may answer one more SYN with a cookie, which is counted.
+ * If it may not and `full` is set, SYNs to it are shed for a while.
  */
 bool net_syn_limit_cookie(struct net_listener *listener, bool full);
 /*
- * Frees the frames of a burst that are shed. Returns how many are left, in
- * order.
+ * Frees the frames of a burst whose SYNs are shed. Returns how many frames are
+ * left, at the start of the array and in order.
  */
 unsigned net_syn_limit_shed(const struct net_port *port,
 			    struct glue_frame **frames, unsigned n);
@@ -448,14 +475,16 @@ unsigned net_syn_limit_shed(const struct net_port *port,
 enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
 
 void net_cookie_init(void);
+/* Whether a cookie was sent so recently that an ACK may return it. */
 bool net_cookie_hot(void);
-/* Whether the ACK that is being received carries a cookie. */
+/* Whether the current segment, an ACK, carries a cookie. */
 bool net_cookie_is_in(const struct tcp_hdr *ack);
-/* Answers the SYN that is being received. */
+/* Answers the current SYN with a SYN-ACK that carries a cookie. */
 void net_cookie_send(const struct pbuf *p);
 /*
- * Whether the ACK that is being received carries a cookie of the listener. With
- * NET_COOKIE_TAKEN, *out is the connection that was made from it.
+ * Opens the connection of the current segment, an ACK, if it carries a cookie.
+ * Returns NET_COOKIE_TAKEN with *out, NET_COOKIE_NONE (no valid cookie), or
+ * NET_COOKIE_NO_ROOM (limits, memory, or the listener refuses the connection).
  */
 enum net_cookie net_cookie_take(const struct pbuf *p,
 				struct net_listener *listener,
@@ -469,7 +498,8 @@ struct net_ephemeral {
 
 void net_ephemeral_init(void);
 /*
- * Begin a search: for a connection from local to a destination; for a listener.
+ * Begin a search: for a connection from `local` to a destination; and for a
+ * listener.
  */
 struct net_ephemeral net_ephemeral_dial(const ip_addr_t *local,
 					const ip_addr_t *remote,
@@ -492,14 +522,17 @@ struct net_reply {
 	uint8_t options_len; /* a multiple of 4 */
 };
 
-/* Sends it. Returns false if the port has no room or memory is short. */
+/*
+ * Sends a reply, or drops it if there is no route. Returns false if the port
+ * has no room or memory is short.
+ */
 bool net_reply_send(const struct net_reply *reply);
-/* link/output.c: sends it, with p as TCP's header; like net_link_send_tcp(). */
+/* Like net_link_send_tcp(), for a reply; p: its TCP header. */
 bool net_link_send_reply(const struct net_reply *reply, const struct pbuf *p);
 
 /*
- * lwIP's tcp.c and tcp_in.c call these in place of tcp_rst() and
- * tcp_rst_netif().
+ * lwIP's tcp.c and tcp_in.c call these in place of tcp_rst() (to abort a
+ * connection, or to reply to a segment) and tcp_rst_netif(). pcb may be NULL.
  */
 void net_rst_abort(const struct tcp_pcb *pcb, uint32_t seq, uint32_t ack,
 		   const ip_addr_t *local_ip, const ip_addr_t *remote_ip,
@@ -520,9 +553,8 @@ void net_too_big_input(const struct net_port *port,
 /* ---- timer.c ---- */
 void net_timer_init(struct net_conn *conn);
 /*
- * Whether the timer fires within NET_FINE_NS. It is then left alone: if it
- * comes too early it is armed again, which is cheaper than moving it for each
- * packet.
+ * Whether the timer fires within NET_FINE_NS. It is then not moved: if it fires
+ * too early it is armed again, which is cheaper than moving it for each packet.
  */
 static inline bool net_timer_is_near(const struct net_conn *conn)
 {
@@ -530,9 +562,10 @@ static inline bool net_timer_is_near(const struct net_conn *conn)
 }
 void net_timer_check(struct net_conn *conn); /* arms it if necessary */
 /*
- * The same at the end of input. Most handlers answer in the same round, so the
- * output phase does it, once for the request and the answer. With recovery
- * state that is no option: one more output changes what the pace allows.
+ * Arms the timer at the end of input. Most handlers answer in the same round,
+ * so the output phase does it, once for the request and the answer. With
+ * recovery state it is armed here, because one more output would change what
+ * pacing allows.
  */
 static inline void net_timer_after_input(struct net_conn *conn)
 {
@@ -543,13 +576,15 @@ static inline void net_timer_after_input(struct net_conn *conn)
 	else
 		net_conn_queue_output(conn);
 }
+/* Sets now_us and tcp_ticks from now_ns, at the start of a round. */
 void net_timers_set_clock(void);
 
 /* ---- output.c ---- */
+/* The output phase: sends for queued connections while the ports have room. */
 void net_output_all(void);
 
 /* ---- random.c ---- */
-int net_random_init(void);
+int net_random_init(void); /* 0, -ENOMEM or -EIO (no random numbers) */
 void net_random_fini(void);
 /*
  * A hash of a connection's addresses and ports that cannot be predicted without
@@ -557,4 +592,5 @@ void net_random_fini(void);
  */
 uint64_t net_tuple_hash(const ip_addr_t *local, uint16_t local_port,
 			const ip_addr_t *remote, uint16_t remote_port);
+/* The IPv4 identification of the next datagram, in network byte order. */
 uint16_t net_ip_id(const ip4_addr_t *dest);
