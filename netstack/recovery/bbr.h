@@ -1,10 +1,10 @@
 /*
  * BBR's state: delivery rate samples, the model of the path, the state machine.
- * Terms are those of draft-ietf-ccwg-bbr-06, which the comments cite; bytes,
- * and bytes a second.
+ * Names are those of draft-ietf-ccwg-bbr-06, whose sections the comments cite.
+ * Amounts are bytes, rates bytes a second.
  *
- * Allocated with the recovery state of a connection that has this controller,
- * and so only while it moves data.
+ * The state is allocated with the recovery state of a connection that has this
+ * controller, and so exists only while the connection moves data.
  */
 #pragma once
 
@@ -13,25 +13,25 @@
 /* ---- rate.c: delivery rate samples, section 4.1 ---- */
 
 /*
- * The delivery state when a segment was sent. A mark covers all that was sent
- * between its time and that of the next mark: the time of a segment finds its
- * mark, so segments store nothing. Marks last for four round trips.
+ * The delivery state when a segment was sent. A mark covers all segments sent
+ * between its time and that of the next mark. A segment's time finds its mark,
+ * so segments store nothing more. Marks last for four round trips.
  */
 struct net_rate_mark {
 	uint64_t delivered, lost;
 	uint32_t sent_us;
 	uint32_t delivered_us, first_us;
-	uint32_t in_flight : 31; /* after the last segment sent */
+	uint32_t in_flight : 31; /* after the last segment it covers */
 	uint32_t app_limited : 1;
 };
 
 #define NET_RATE_MARKS 128u
-#define NET_RATE_FINE  32u /* at most so many marks per round trip */
+#define NET_RATE_FINE  32u /* marks per round trip, at most */
 
 struct net_rate {
 	uint64_t delivered, lost; /* bytes, since the recovery state was made */
-	uint64_t app_limited_to;  /* the limit ends at this `delivered`; 0: none
-				   */
+	uint64_t app_limited_to;  /* the application is the limit until this
+				     is `delivered`; 0: it is not */
 	uint32_t delivered_us;	  /* when the newest segment was delivered */
 	uint32_t first_us;	  /* when that segment was sent */
 	unsigned first, n;	  /* of marks, a ring */
@@ -53,13 +53,13 @@ struct net_rate_sample {
 /* The rate samples of a connection whose controller takes them, or NULL. */
 struct net_rate *net_rate_of(const struct net_conn *conn);
 void net_rate_begin(struct net_rate *rate);
-/* Bytes have left; the pipe includes them already. */
+/* Called when bytes have left; the pipe includes them already. */
 void net_rate_sent(struct net_conn *conn, uint32_t bytes);
-/* All queued data has left. */
+/* Called when all queued data has left: the application may be the limit. */
 void net_rate_app_limited(struct net_conn *conn);
 void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
 		     struct net_rate_sample *out);
-/* The mark of a segment sent at that time; NULL: it was dropped. */
+/* The mark of a segment sent at sent_us; NULL: it was dropped. */
 const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
 					     uint32_t sent_us);
 
@@ -68,7 +68,7 @@ const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
 enum net_bbr_state {
 	BBR_STARTUP,
 	BBR_DRAIN,
-	BBR_DOWN, /* these four are ProbeBW's */
+	BBR_DOWN, /* the first of ProbeBW's four */
 	BBR_CRUISE,
 	BBR_REFILL,
 	BBR_UP,
@@ -85,9 +85,9 @@ enum net_bbr_acks {
 
 #define BBR_INFINITE   1e18
 #define BBR_BETA       0.7
-#define BBR_THRESH     0.02 /* of what was in flight may be lost */
-#define BBR_LEAST_LOST 3u   /* segments: fewer may be chance */
-#define BBR_LOSS_SEGS  300u /* 2 % of no fewer, of one round or more */
+#define BBR_THRESH     0.02 /* tolerated loss, as a part of in_flight */
+#define BBR_LEAST_LOST 3u   /* segments: fewer losses may be chance */
+#define BBR_LOSS_SEGS  300u /* loss is judged over this many, or a round */
 #define BBR_MIN_SEGS   4u
 #define BBR_RTT_ROUNDS 10u
 
@@ -97,7 +97,7 @@ struct net_bbr {
 	enum net_bbr_state state;
 	enum net_bbr_acks acks;
 	unsigned mss;
-	bool sack;   /* without it, a peer reports one loss a round */
+	bool sack;   /* without SACK, a peer reports one loss a round */
 	double pipe; /* C.inflight, after the ACK at hand */
 	double pacing_rate, pacing_gain, cwnd_gain;
 
@@ -120,7 +120,7 @@ struct net_bbr {
 	bool probe_rtt_expired, probe_rtt_timed, probe_rtt_round_done;
 	bool idle_restart;
 
-	/* aggregation of ACKs, 5.5.9: the maximum of two spells of rounds */
+	/* aggregation of ACKs, 5.5.9: the maxima of two periods of rounds */
 	uint32_t extra_start_us;
 	double extra_delivered, extra_acked[2];
 	uint64_t extra_round;
@@ -130,7 +130,7 @@ struct net_bbr {
 	double bw_short, inflight_short, inflight_long;
 	uint64_t loss_round_delivered;
 	bool loss_round_start, loss_in_round;
-	uint64_t ecn_round; /* the last with a mark; 0: none */
+	uint64_t ecn_round; /* the last round with a mark; 0: none */
 	uint64_t judged_delivered, judged_lost; /* of `rate`, judged so far */
 	unsigned lost_ranges;			/* in this round */
 	uint32_t lost_end;
@@ -173,15 +173,16 @@ void net_bbr_update_min_rtt(struct net_bbr *bbr, const struct net_ack *ack);
 /* AdvanceLatestDeliverySignals(), BoundBWForModel() */
 void net_bbr_model_after(struct net_bbr *bbr);
 void net_bbr_advance_max_bw(struct net_bbr *bbr);
-/* The bandwidth-delay product times gain; and the same at a given bandwidth,
- * but no less than the path needs: Inflight(). */
+/* The bandwidth-delay product times gain; and at the bandwidth bw, rounded up
+ * to what the path needs: Inflight(). */
 double net_bbr_bdp(const struct net_bbr *bbr, double gain);
 double net_bbr_inflight(const struct net_bbr *bbr, double bw);
 double net_bbr_max_inflight(const struct net_bbr *bbr);
 double net_bbr_with_headroom(const struct net_bbr *bbr);
 /*
  * Whether `lost` bytes of `of` indicate congestion: more than 2 %, and not a
- * few losses that may be chance.
+ * few losses that may be chance. Without SACK any loss does.
  */
 bool net_bbr_is_too_much(const struct net_bbr *bbr, double lost, double of);
+/* Whether the current sample shows such a loss. */
 bool net_bbr_too_high(const struct net_bbr *bbr);

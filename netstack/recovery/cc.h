@@ -18,28 +18,28 @@ struct net_recovery;
 struct net_cc {
 	const char *name;
 	uint8_t burst;	    /* segments that may leave at once after a pause */
-	uint8_t flow_burst; /* the same while data is in flight */
+	uint8_t flow_burst; /* segments at once while data is in flight */
 	uint8_t buffer;	    /* send buffer, in windows */
 	bool models;	    /* it keeps its model through a second of idling */
-	/* Recovery state was created, or the controller changed. Returns false
-	 * without memory. */
+	/* Called when recovery state was created or the controller changed.
+	 * Returns false without memory. */
 	bool (*begin)(struct net_conn *conn);
 	void (*end)(struct net_conn *conn); /* optional */
-	/* A repair begins; rec->state is its kind from then on. */
+	/* A repair begins; then rec->state becomes its kind. */
 	void (*on_loss)(struct net_conn *conn);
 	/* A segment is found lost, before on_loss(). Optional. */
 	void (*on_lost)(struct net_recovery *rec, const struct net_seg *seg);
-	/* ECN-Echo, once a window, while nothing is lost. */
+	/* ECN-Echo has arrived, once a window, while nothing is lost. */
 	void (*on_ecn)(struct net_conn *conn);
 	/* A timeout, after on_loss(); rec->cwnd is one segment. Optional. */
 	void (*on_rto)(struct net_conn *conn);
-	/* Each ACK, and each time segments are found lost without one. */
+	/* An ACK has arrived, or segments were found lost without one. */
 	void (*on_ack)(struct net_conn *conn, const struct net_ack *ack);
 	/* The repair is over; rec->state is still its kind. */
 	void (*on_recovered)(struct net_conn *conn);
 	/* The repair was spurious: nothing had been lost. */
 	void (*on_undo)(struct net_conn *conn);
-	/* Sets the window after an idle time of so many RTOs. */
+	/* Sets the window after an idle time of this number of RTOs. */
 	void (*on_idle)(struct net_conn *conn, uint32_t timeouts);
 	/* Data leaves while nothing is in flight. Optional. */
 	void (*on_restart)(struct net_conn *conn);
@@ -59,9 +59,12 @@ void net_cc_end(struct net_conn *conn);
 
 /* ---- cwnd.c: functions of the loss-based controllers ---- */
 
-/* Begins a cut of cwnd to ssthresh bytes; keeps the old values for an undo. */
+/* Sets ssthresh in bytes, at least two segments, before cwnd is reduced. */
 void net_cwnd_cut(struct net_conn *conn, uint32_t ssthresh);
-/* Slow start; beyond ssthresh calls `avoid` with the bytes acknowledged. */
+/*
+ * Grows cwnd for an ACK: in slow start, or beyond ssthresh by `avoid`, called
+ * with the bytes acknowledged. In a repair reduces cwnd as RFC 6937.
+ */
 void net_cwnd_on_ack(struct net_conn *conn, const struct net_ack *ack,
 		     void (*avoid)(struct net_conn *conn, uint32_t acked));
 /*
@@ -73,7 +76,7 @@ void net_cwnd_on_recovered(struct net_conn *conn);
 void net_cwnd_on_undo(struct net_conn *conn);
 void net_cwnd_on_idle(struct net_conn *conn, uint32_t timeouts);
 double net_cwnd_pacing_rate(const struct net_conn *conn);
-/* Begins a repair with `flight` bytes in flight: RFC 6937. */
+/* Begins the proportional rate reduction (RFC 6937) of `flight` bytes. */
 void net_prr_begin(struct net_recovery *rec, uint32_t flight);
 
 /* ---- hystart.c: the end of slow start, RFC 9406 and trains of ACKs ---- */
@@ -82,7 +85,8 @@ struct net_hystart {
 	uint32_t end; /* the round ends when this is acknowledged */
 	/* minimum RTT of a round; 0: none yet */
 	uint32_t last_us, least_us, base_us;
-	uint32_t begun_us, acked_us; /* the round, its train's last ACK */
+	/* when the round began, and when the last ACK of its train arrived */
+	uint32_t begun_us, acked_us;
 	uint8_t samples;
 	uint8_t rounds; /* of conservative slow start */
 	bool begun, conservative, train;
@@ -97,7 +101,7 @@ uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack);
 /* ---- pacing.c: when data may leave ---- */
 
 struct net_pacing {
-	int64_t at_ns;	  /* the rate has been used up to here */
+	int64_t at_ns;	  /* time up to which the rate has been used */
 	int64_t due_ns;	  /* if held: when more may be sent */
 	bool held;	  /* data that the windows allow waits */
 	uint32_t late_us; /* when the last wait ended */
@@ -116,6 +120,6 @@ void net_pacing_sent(struct net_conn *conn, uint32_t bytes);
  * Arms the timer for `bytes` that wait, `first` of them in the first segment.
  */
 void net_pacing_hold(struct net_conn *conn, uint32_t first, uint32_t bytes);
-void net_pacing_release(struct net_conn *conn);
-/* When a pause has earned the largest burst, ns. */
+void net_pacing_release(struct net_conn *conn); /* ends the hold */
+/* When the pause will allow the largest burst, ns; 0: it is not paced. */
 int64_t net_pacing_rested_ns(const struct net_conn *conn);

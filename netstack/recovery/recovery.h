@@ -2,8 +2,9 @@
  * Decides what is sent and when: loss recovery, congestion control, round-trip
  * times, the persist timer, the path MTU.
  *
- * Times are uint32_t in units of 1,024 ns, called us here, and wrap; they are
- * compared as sequence numbers are, and never across an idle spell.
+ * Times in units of 1,024 ns are uint32_t with the suffix _us, and wrap; they
+ * are compared as sequence numbers are, and never across an idle period. All
+ * calls act on the shard of the calling thread.
  */
 #pragma once
 
@@ -16,7 +17,7 @@
 /* Bytes: a smaller MSS is a peer's attack or error. */
 #define NET_MSS_FLOOR 216u
 
-/* In pcb->flags, a bit that lwIP does not use: the MSS is less than agreed. */
+/* A bit of pcb->flags that lwIP does not use: the path has lowered the MSS. */
 #define NET_TF_PATH 0x8000u
 
 #define NET_FINE_NS INT64_C(5000000) /* granularity of per-packet timers */
@@ -25,25 +26,25 @@
 
 /* The state of a segment; each is a bit. */
 enum net_seg_state {
-	NET_SEG_SENT = 1, /* at least once */
-	NET_SEG_RESENT =
-		2, /* more than once: its ACK measures nothing (Karn) */
+	NET_SEG_SENT = 1,   /* at least once */
+	NET_SEG_RESENT = 2, /* sent more than once: no RTT sample (Karn) */
 	NET_SEG_SACKED = 4,
 	NET_SEG_LOST = 8,     /* on `lost`, to be resent */
 	NET_SEG_RETRIED = 16, /* on `resent`, in flight again */
 	NET_SEG_WHOLE = 32,   /* its pbuf is in the same object, and in use */
-	NET_SEG_GONE = 64,    /* the segment is freed, its pbuf not */
-	NET_SEG_BEHIND = 128, /* resent after data that was new then */
+	NET_SEG_GONE = 64,    /* the segment is freed, but its pbuf is not */
+	NET_SEG_BEHIND = 128, /* new data left before it in the same us */
 };
 
 /* lwIP's segment, as mem/slab.c hands it out: one cache line. */
 struct net_seg {
 	struct tcp_seg seg; /* first */
-	uint32_t sent_us;   /* the last time */
-	uint32_t base_us;   /* of the first in flight: last progress */
-	uint32_t last_us;   /* of the first: last time new data left */
-	uint16_t span;	    /* of the first: bytes in flight then, / 256 */
-	uint8_t state;	    /* enum net_seg_state */
+	uint32_t sent_us;   /* when it was last sent */
+	/* used in the oldest segment in flight: */
+	uint32_t base_us;	   /* when the last progress was made */
+	uint32_t last_us;	   /* when new data was last sent */
+	uint16_t span;		   /* bytes in flight then, / 256 */
+	uint8_t state;		   /* enum net_seg_state */
 	TAILQ_ENTRY(net_seg) link; /* lost or resent */
 };
 _Static_assert(sizeof(struct net_seg) <= 64, "one cache line a segment");
@@ -82,7 +83,7 @@ static inline uint32_t net_seg_end(const struct tcp_seg *seg)
 	return net_seg_begin(seg) + TCP_TCPLEN(seg);
 }
 
-/* Whether tcp_output() would send the head of `unsent`, as it is edited. */
+/* Whether tcp_output(), as edits.py changes it, sends the head of `unsent`. */
 static inline bool net_head_fits(const struct tcp_pcb *pcb)
 {
 	uint32_t at = net_seg_begin(pcb->unsent) - pcb->lastack;
@@ -91,7 +92,7 @@ static inline bool net_head_fits(const struct tcp_pcb *pcb)
 	       at + TCP_TCPLEN(pcb->unsent) <= pcb->snd_wnd;
 }
 
-/* Converts such a time to the stack's clock, ns. */
+/* Converts a time in us (1,024 ns) to the stack's clock, ns. */
 static inline int64_t net_us_to_ns(uint32_t us)
 {
 	return net_here()->now_ns +
@@ -158,55 +159,68 @@ static inline bool net_ecn_is_quiet(const struct tcp_pcb *pcb)
 	return !(pcb->flags & (NET_TF_ECE | NET_TF_CWR));
 }
 
-/* Before lwIP dials: makes the SYN offer ECN, if net_opts.ecn asks for it. */
+/* Before lwIP dials: makes the SYN offer ECN, if net_opts.ecn requests it. */
 void net_ecn_offer(struct tcp_pcb *pcb);
 /* Whether a SYN offers ECN and net_opts.ecn accepts it. */
 bool net_ecn_offered(const struct tcp_hdr *syn);
 /* Enables ECN for a new connection whose SYN-ACK accepted it. */
 void net_ecn_accept(struct tcp_pcb *pcb);
-/* For a connection in SYN_SENT, before lwIP sees a segment for it. */
+/*
+ * Called for a connection in SYN_SENT, before lwIP sees a segment for it:
+ * disables ECN if the peer's SYN-ACK has not accepted it.
+ */
 void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr);
-/* A segment of a connection with ECN leaves; hdr is its header. */
+/*
+ * Sets the ECN flags of a segment that leaves, on a connection with ECN. hdr:
+ * its header.
+ */
 void net_ecn_segment_out(struct net_conn *conn, const struct pbuf *p,
 			 struct tcp_hdr *hdr);
-/* The same for a segment that leaves again. */
+/* Sets the ECN flags of a segment that is resent. */
 void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr);
-/* A segment is acceptable. data: it has data; ce: a router has marked it. */
+/*
+ * Called for an acceptable segment, on a connection with ECN. data: it has
+ * data; ce: a router has marked it.
+ */
 void net_ecn_input(struct net_conn *conn, const struct tcp_hdr *hdr, bool data,
 		   bool ce);
 
 /* ---- send.c ---- */
 /* The port that sends a connection's segments; NULL: there is no route. */
 struct net_port *net_conn_port(const struct net_conn *conn);
-/* Sends at once, and again in the next output phase if the port has no room. */
+/*
+ * Sends what the windows and pacing allow, at once. If the port has no room or
+ * memory is short, the next output phase continues.
+ */
 void net_conn_output_now(struct net_conn *conn);
-/* The same in the output phase, for a repair that a full port has delayed. */
+/* In the output phase: resends lost segments if there are any, then sends. */
 void net_recovery_output(struct net_conn *conn);
 /*
  * Used around calls in which lwIP would send by itself: a connection with
  * recovery state sends in the output phase, where it is paced. net_cwnd_shut()
- * returns the window that the second call restores; the connection may have
+ * returns the window, which net_cwnd_open() restores; the connection may have
  * ended in between.
  */
 uint32_t net_cwnd_shut(struct net_conn *conn);
 void net_cwnd_open(struct net_conn *conn, uint32_t window);
 
 /*
- * tcp/predict_out.c, which recovery/send.c calls: sends ordinary segments
- * from the head of `unsent`, or the ACK that is due. Returns false if
- * tcp_output() may have more to do.
+ * Defined in tcp/predict_out.c: sends ordinary segments from the head of
+ * `unsent`, or the pending ACK. Returns false if tcp_output() may have more to
+ * do.
  */
 bool net_predict_output(struct net_conn *conn);
 
 /* ---- rtt.c ---- */
+/* Updates srtt, rttvar and the minimum RTT with a sample. */
 void net_rtt_sample(struct net_conn *conn, uint32_t rtt_us);
 
 /* ---- cwnd.c ---- */
-/* A connection is established. */
+/* Sets the initial window of an established connection (RFC 6928). */
 void net_cwnd_begin(struct tcp_pcb *pcb);
 /*
- * After lwIP has processed an ACK of a connection that has lost nothing.
- * lastack and cwnd: their values before the ACK.
+ * Called after lwIP has processed an ACK, on a connection without recovery
+ * state: grows cwnd in slow start. lastack, cwnd: the pcb's before the ACK.
  */
 void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd);
 
@@ -215,13 +229,13 @@ void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd);
 int net_cc_number(const char *name);
 const char *net_cc_name(const struct net_conn *conn);
 const char *net_cc_title(unsigned number); /* static */
-/* Gives the connection this controller from now on. */
+/* Changes the connection's controller. */
 void net_cc_choose(struct net_conn *conn, unsigned number);
 
 /* ---- pacing.c ---- */
 /*
- * Limits the rate to bytes_per_s, stored to one part in a thousand; 0: no
- * limit.
+ * Limits the rate to bytes_per_s, which is stored with a precision of one part
+ * in a thousand; 0: no limit.
  */
 void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);
 /* Whether data that the windows allow waits for the pacing timer. */
@@ -229,13 +243,13 @@ bool net_pacing_holds(const struct net_conn *conn);
 
 /* ---- persist.c ---- */
 /*
- * The connection's link has its carrier back. What was sent in vain since it
- * was lost says nothing about the path: the next timeout and the next probe
- * come as after the first, and not up to a minute later. The caller then arms
- * the timer. The user timeout goes on.
+ * Called when the connection's link has its carrier back. Segments that were
+ * lost without a carrier say nothing about the path, so the backoff of the next
+ * timeout and the next probe ends: they do not wait up to a minute. The caller
+ * then arms the timer. The user timeout goes on.
  */
 void net_persist_carrier_returned(struct tcp_pcb *pcb);
-/* The peer's window has opened after a timeout. */
+/* Called when the peer's window opens after a timeout: ends the backoff. */
 void net_persist_window_opened(struct tcp_pcb *pcb);
 /* When the persist timer is due, ns; CORO_FOREVER: it is not needed. */
 int64_t net_persist_due_ns(struct net_conn *conn);
@@ -246,34 +260,38 @@ int64_t net_persist_due_ns(struct net_conn *conn);
 bool net_persist_timeout(struct net_conn *conn);
 
 /* ---- recovery.c ---- */
-/* A segment leaves, as net_segment_out() sees it. */
+/* Called by net_segment_out() for a segment that leaves: notes its time. */
 void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p);
-/* A segment arrives, as net_segment_in() sees it before lwIP processes it. */
+/*
+ * Called by net_segment_in() before lwIP processes a segment. hdr: in host byte
+ * order; optlen: bytes of its options; p begins with the data.
+ */
 void net_recovery_input(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 			unsigned optlen, const struct pbuf *p);
-/* ACK `una` acknowledges new data of a connection without recovery state. */
+/* An ACK up to `una` acknowledges new data, without recovery state. */
 void net_recovery_advance(struct net_conn *conn, uint32_t una);
-/* lwIP has processed an ACK, and will send next. */
+/* Called when lwIP has processed an ACK, before it sends. */
 void net_recovery_acked(struct net_conn *conn);
-/* lwIP has processed a segment; only for a connection with recovery state. */
+/* Called after lwIP has processed a segment; there is recovery state. */
 void net_recovery_after_input(struct net_conn *conn);
 /*
- * An old segment, up to sequence number `end`, came with an ACK that is not
- * newer.
+ * The peer has resent a segment that ends at sequence number `end`, with the
+ * ACK `ack`. If that shows that our last ACK and its data were lost, sends a
+ * probe.
  */
 void net_recovery_asked_again(struct net_conn *conn, uint32_t end,
 			      uint32_t ack);
-void net_recovery_free(struct net_conn *conn);
-/* When something has to be done without an ACK, ns; CORO_FOREVER: never. */
+void net_recovery_free(struct net_conn *conn); /* its state, if any */
+/* When the next of its timers is due, ns; CORO_FOREVER: none is armed. */
 int64_t net_recovery_due_ns(const struct net_conn *conn);
-/* Does that if it is due. Returns whether the connection must be given up. */
+/* Runs the timers that are due. Returns whether to give up the connection. */
 bool net_recovery_timeout(struct net_conn *conn);
 
 struct net_recovery_info {
 	uint64_t srtt_ns, rttvar_ns; /* 0: no sample yet */
 	uint64_t rto_ns;
 	uint32_t cwnd_bytes, ssthresh_bytes;
-	uint32_t retransmits; /* segments, over its life */
+	uint32_t retransmits; /* segments, since the connection began */
 	uint64_t pacing_rate; /* bytes a second; 0: it is not paced */
 };
 void net_recovery_info(const struct net_conn *conn,
@@ -293,8 +311,9 @@ unsigned net_recovery_fill_info(const struct net_conn *conn,
 unsigned net_path_mtu(const ip_addr_t *ip);
 
 /*
- * A router has reported credibly what the path to a destination takes. Returns
- * the MTU to use now, which is not below what every path must carry.
+ * Stores the path MTU (bytes) that a router has credibly reported for a
+ * destination. Returns the MTU to use now, at least the minimum of the IP
+ * version.
  */
 unsigned net_path_note(const ip_addr_t *remote, unsigned mtu);
 
@@ -302,28 +321,28 @@ unsigned net_path_note(const ip_addr_t *remote, unsigned mtu);
 bool net_path_df(const ip4_addr_t *dest);
 
 /*
- * Sets the MSS, after each segment of a handshake, whichever side began it: at
- * least NET_MSS_FLOOR, and no more than the path MTU allows. Once the
- * connection is established, the bytes of options are subtracted, so that
- * pcb->mss is bytes of data.
+ * Called after each segment of a handshake, whichever side began it: raises the
+ * MSS to at least NET_MSS_FLOOR. Once the connection is established, subtracts
+ * the bytes of options, so that pcb->mss is bytes of data, and applies the path
+ * MTU.
  */
 void net_path_settle(struct net_conn *conn);
 
 /*
- * Before output, for a connection with NET_TF_PATH: restores its MSS if the
- * path MTU is no longer known.
+ * Called before output, for a connection with NET_TF_PATH: restores its MSS if
+ * the entry of its path has expired.
  */
 void net_path_review(struct net_conn *conn);
 
 /*
- * A router has reported credibly that packets of a connection may have at most
- * mtu bytes. Resends the segments that were too long. lwIP is shown the
- * connection.
+ * A router has credibly reported that packets of a connection may have at most
+ * mtu bytes: lowers the MSS and resends segments that were too long. The
+ * connection is on lwIP's list (net_pcb_show()).
  */
 void net_path_too_big(struct net_conn *conn, unsigned mtu);
 
 /* ---- trace.c: windows and states in the connection trace ---- */
-/* Records what has changed in a traced connection. */
+/* Records changes of a connection, if it is traced. */
 void net_trace_settle(struct net_conn *conn);
-/* The same at the end of a call of the application. Returns `result`. */
+/* Records them at the end of an application's call. Returns `result`. */
 long net_trace_call_end(const struct net_trace_call *call, long result);

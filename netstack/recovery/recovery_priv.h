@@ -2,9 +2,9 @@
  * Private to recovery/: the recovery state of a connection, and functions that
  * the files of recovery/ share.
  *
- * lwIP's queues stay lwIP's: a lost segment is resent from its place in
- * `unacked`. lwIP's own retransmission never runs, since its timer is held at
- * zero and its count of duplicate ACKs below three.
+ * The queues remain lwIP's: a lost segment stays in `unacked` and is resent
+ * from there. lwIP's own retransmission never runs, because its timer is kept
+ * at zero and its count of duplicate ACKs below three.
  */
 #pragma once
 
@@ -17,8 +17,7 @@ TAILQ_HEAD(net_seg_list, net_seg);
 
 enum net_recovery_state {
 	NET_RECOVERY_OPEN,     /* nothing is known to be lost */
-	NET_RECOVERY_RECOVERY, /* repairing what SACK or duplicate ACKs reported
-				*/
+	NET_RECOVERY_RECOVERY, /* repairing a loss that ACKs have shown */
 	NET_RECOVERY_LOSS,     /* repairing after a timeout */
 };
 
@@ -27,9 +26,7 @@ struct net_sack_range {
 	uint32_t left, right;
 };
 
-/*
- * A block that was walked before: if it only grew, the walk begins at its end.
- */
+/* A SACK block that was walked: if it only grew, the walk begins at its end. */
 struct net_sack_seen {
 	uint32_t left, end;   /* end: of the last segment walked over */
 	struct net_seg *last; /* valid while `end` is not acknowledged */
@@ -40,7 +37,7 @@ struct net_sack_seen {
 /* Limit of an ACK's walk over segments that are marked already. */
 #define NET_SACK_STEPS 128u
 
-/* F-RTO, RFC 5682: what is awaited after a timeout. */
+/* F-RTO, RFC 5682: the ACK that is awaited after a timeout. */
 enum net_frto {
 	NET_FRTO_OFF,
 	NET_FRTO_FIRST,	 /* an ACK of the resent segment, or of more */
@@ -70,10 +67,10 @@ struct net_recovery {
 	uint32_t recover;     /* snd_nxt when the repair began */
 	uint32_t high_sacked; /* end of the highest segment sacked */
 	struct net_seg *high; /* that segment, or NULL */
-	struct net_seg *scan; /* the last one checked; NULL: start over */
+	struct net_seg *scan; /* last one that RACK passed; NULL: start over */
 	struct net_sack_seen seen[NET_SACK_BLOCKS];
 	unsigned sack_steps; /* of the last ACK, at most NET_SACK_STEPS */
-	uint32_t snd_seen;   /* snd_nxt when we last looked */
+	uint32_t snd_seen;   /* snd_nxt at the last net_send_account() */
 	uint32_t event_us;   /* when the last repair began */
 	bool at_once;	     /* the next resent segment is not paced */
 
@@ -81,15 +78,15 @@ struct net_recovery {
 	uint32_t rack_sent_us, rack_end, rack_rtt_us, min_rtt_us;
 	uint32_t reorder_due_us;
 	bool rack_known, reorder_armed, reordered;
-	bool rack_resent;      /* that segment was resent */
+	bool rack_resent;      /* the delivered segment was resent */
 	uint32_t new_us;       /* when new data was last sent */
 	uint8_t reorder_steps; /* in quarters of the minimum RTT */
 	uint8_t dupacks;       /* without SACK */
-	bool has_repaired;     /* without SACK: `repaired` counts */
+	bool has_repaired;     /* without SACK: `repaired` is valid */
 	uint32_t repaired; /* snd_nxt when the last repair was acknowledged */
 
-	/* TLP */
-	bool probe_resent;
+	/* tail loss probe, RFC 8985 7 */
+	bool probe_resent; /* the probe was a resent segment, not new data */
 	uint32_t probe_end, probe_us; /* snd_nxt and time after the probe */
 
 	/* PRR, RFC 6937 */
@@ -103,48 +100,48 @@ struct net_recovery {
 		struct net_bbr *bbr;
 	};
 
-	/* ECN: if ecn_waits, echoes up to here belong to the last cut */
+	/* ECN: if ecn_waits, echoes up to ecn_end belong to the last cut */
 	uint32_t ecn_end;
 	bool ecn_waits;
 
-	bool harmed; /* it has lost something, or congestion was signalled */
+	bool harmed; /* a segment was lost, or congestion was signalled */
 	/* The values to restore if nothing was lost after all. */
 	uint32_t undo_cwnd, undo_ssthresh, undo_left;
 	uint32_t undo_ts; /* our timestamp of the first resent segment */
 	bool undo_has_ts;
 	uint8_t frto;	   /* enum net_frto */
 	bool cwnd_limited; /* since the controller last read it */
-	/* If was_full, the data in flight up to here filled the window. */
+	/* If was_full, the data in flight up to full_end filled the window. */
 	bool was_full;
 	uint32_t full_end;
 };
 
 /* The contents of one ACK, and the state in which it arrived. */
 struct net_ack {
-	uint32_t una;	       /* everything before is acknowledged */
+	uint32_t una;	       /* its acknowledgement number */
 	struct tcp_seg *first; /* first unacknowledged segment, or NULL */
 	uint32_t acked;	       /* bytes newly acknowledged */
-	uint32_t delivered;    /* the same and newly sacked bytes */
-	uint32_t fack;	       /* high_sacked before */
+	uint32_t delivered;    /* bytes newly acknowledged or sacked */
+	uint32_t fack;	       /* high_sacked before this ACK */
 	uint32_t rtt_us;       /* of the segment sent last, if has_rtt */
 	bool has_rtt;
 	uint32_t newest_us; /* send time of the newest that arrived */
 	bool has_newest;
-	uint32_t since_us; /* the last progress before */
+	uint32_t since_us; /* the last progress before this ACK */
 	uint32_t span;	   /* bytes in flight when the newest left */
-	bool limited;	   /* the congestion window was in use */
-	bool dsack;	   /* a segment has arrived twice */
-	bool reordered;	   /* or after a segment that was sent later */
+	bool limited;	   /* the congestion window was fully used */
+	bool dsack;	   /* it reports a segment that arrived twice */
+	bool reordered;	   /* a segment arrived after one sent later */
 	uint32_t echo;	   /* TSecr, if has_echo */
 	bool has_echo;
-	bool first_copy; /* a copy sent before a timeout arrived */
+	bool first_copy; /* the original of a segment in repair arrived */
 	bool ece;	 /* ECN-Echo, on a connection with ECN */
 	bool duplicate;
 	unsigned n_ranges;
 	struct net_sack_range ranges[NET_SACK_BLOCKS];
 };
 
-/* NULL: no recovery state. */
+/* The recovery state of a connection; NULL: it has none. */
 static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 {
 	return conn->has_recovery ? conn->recovery : NULL;
@@ -156,7 +153,7 @@ static inline bool net_window_shut(const struct tcp_pcb *pcb)
 	return net_seg_end(pcb->unacked) - pcb->lastack > pcb->snd_wnd;
 }
 
-/* Bytes from the oldest unacknowledged one to the newest one sent. */
+/* Sequence numbers from the oldest unacknowledged to the newest sent one. */
 static inline uint32_t net_recovery_span(const struct tcp_pcb *pcb)
 {
 	return pcb->snd_nxt - pcb->lastack;
@@ -176,11 +173,12 @@ static inline uint32_t net_recovery_pipe(const struct net_conn *conn,
 /* ---- rtt.c ---- */
 
 #define NET_MS(n)    ((uint32_t)((n)*INT64_C(1000000) >> 10))
-#define NET_PROBE_US (NET_FINE_NS >> 10) /* no probe comes sooner */
+#define NET_PROBE_US (NET_FINE_NS >> 10) /* minimum wait for a probe */
 
 /*
- * Far below the timers' lower bound an eighth of the samples suffices: RFC 6298
- * 3 asks for one per round trip, and these only feed statistics.
+ * Whether an RTT sample is used. Far below the timers' lower bound one in eight
+ * suffices: RFC 6298 3 requires one per round trip, and these only feed
+ * statistics.
  */
 static inline bool net_rtt_is_wanted(const struct net_conn *conn,
 				     uint32_t rtt_us)
@@ -189,7 +187,7 @@ static inline bool net_rtt_is_wanted(const struct net_conn *conn,
 	       conn->srtt_us == 0 || net_now_us() % 8 == 0;
 }
 
-/* The RTO after this many doublings, at most a minute. */
+/* The RTO after this number of doublings, at most a minute. */
 uint32_t net_rtt_backed_off_us(const struct net_conn *conn, unsigned doublings);
 
 static inline uint32_t net_rtt_rto_us(const struct net_conn *conn)
@@ -205,10 +203,7 @@ void net_rtt_by_echo(const struct net_conn *conn, struct net_ack *ack);
 
 /* ---- persist.c ---- */
 
-/*
- * Counts a retransmission timeout. Returns whether it was one too many, and the
- * connection must be given up.
- */
+/* Whether a retransmission timeout is the last: give the connection up. */
 bool net_persist_gives_up(struct tcp_pcb *pcb);
 
 /* ---- sack.c: the scoreboard ---- */
@@ -223,26 +218,27 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack);
 /* Marks the segments that ack->ranges cover. */
 void net_sack_mark(struct net_conn *conn, struct net_ack *ack);
-/* A segment is acknowledged and about to be freed by lwIP. */
+/* Called for an acknowledged segment, before lwIP frees it. */
 void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 		     struct net_ack *ack);
-/* Moves segments that must be lost by now to `lost`; arms reorder_due_us. */
+/* Moves segments that RACK deems lost to `lost`; arms reorder_due_us. */
 void net_sack_detect(struct net_conn *conn, const struct net_ack *ack);
+/* Moves a segment to `lost`. */
 void net_sack_lose(struct net_recovery *rec, struct net_seg *seg);
-/* The same for a loss that indicates congestion. */
+/* net_sack_lose() for a loss that indicates congestion. */
 void net_sack_lose_congested(struct net_recovery *rec, struct net_seg *seg);
 /* After a timeout: marks all segments that are not sacked as lost. */
 void net_sack_lose_all(struct net_conn *conn);
-/* A segment is replaced by its pieces: removes all references to it. */
+/* Removes all references to a segment that is replaced by its pieces. */
 void net_sack_replace(struct net_recovery *rec, struct net_seg *seg);
 /*
  * The counterpart of net_sack_mark() for a peer without SACK: counts duplicate
  * ACKs.
  */
 void net_sack_count_duplicates(struct net_conn *conn, struct net_ack *ack);
-/* Segments on `lost` that were not resent are in flight after all. */
+/* Empties `lost`: its segments were not lost, and are in flight. */
 void net_sack_find_all(struct net_recovery *rec);
-/* A segment of `unacked` was just resent. */
+/* Records that a segment of `unacked` was just resent. */
 void net_sack_resent(struct net_recovery *rec, struct net_seg *seg);
 
 /* ---- ecn.c ---- */
@@ -256,31 +252,33 @@ static inline bool net_ecn_is_echo(const struct tcp_pcb *pcb,
 }
 
 /*
- * An ACK of a connection with recovery state, after the controller has seen it.
+ * Called for each ACK after the controller has seen it: cuts the window for an
+ * ECN-Echo, once a round trip. There is recovery state.
  */
 void net_ecn_ack(struct net_conn *conn, const struct net_ack *ack);
-/*
- * The same for an ACK that needed recovery state, for which there was no
- * memory.
- */
+/* Cuts the window for an ECN-Echo if there is no memory for recovery state. */
 void net_ecn_ack_without_memory(struct net_conn *conn);
-/* The window was cut, for whatever reason. */
+/* Called when the window was cut, for a loss or a mark: sends CWR. */
 void net_ecn_cut(struct net_conn *conn);
-/* The cut was undone, since nothing had been lost. */
+/* Called when that cut was undone, since nothing had been lost. */
 void net_ecn_uncut(struct net_conn *conn);
 
 /* ---- spurious.c: repairs of segments that were not lost ---- */
 
 /* Saves the values to restore, before the window is cut. */
 void net_undo_begin(struct net_conn *conn);
-/* The segments under repair were certainly lost: no undo. */
+/* Prevents an undo by timestamps: the segments were certainly lost. */
 void net_undo_never(struct net_conn *conn);
-/* A segment was resent. */
+/* Called when a segment was resent. */
 void net_undo_resent(struct net_conn *conn);
-/* The peer has reported a duplicate (D-SACK). */
+/*
+ * Called when the peer has reported a duplicate (D-SACK): undoes the cut once
+ * all resent segments were duplicates.
+ */
 void net_undo_duplicate(struct net_conn *conn);
 /*
- * An ACK of a connection with recovery state, after its segments were marked.
+ * Called for each ACK after its segments were marked: undoes the cut if it
+ * shows that nothing was lost. There is recovery state.
  */
 void net_undo_ack(struct net_conn *conn, const struct net_ack *ack);
 /* Starts F-RTO after a timeout, once the lost segments are marked. */
@@ -291,7 +289,7 @@ void net_frto_begin(struct net_conn *conn);
 /* Grows the send buffer for a congestion window of cwnd bytes. */
 void net_cwnd_grow_buffer(struct net_conn *conn, uint32_t cwnd);
 
-/* Before written data is sent: reduces the window after an idle period. */
+/* Called before data is sent: reduces the window after an idle period. */
 void net_recovery_restart(struct net_conn *conn);
 
 /* ---- cc.c ---- */
@@ -299,7 +297,8 @@ void net_recovery_restart(struct net_conn *conn);
 #define NET_CC_BULK 16u /* segments: a larger window fills a long path */
 
 /*
- * Before a connection without recovery state sends: creates it if it is needed.
+ * Called before a connection without recovery state sends: creates the state if
+ * the connection is paced or fills a long path.
  */
 void net_cc_engage(struct net_conn *conn);
 
@@ -314,7 +313,7 @@ static inline void net_recovery_before_output(struct net_conn *conn)
 		net_cc_engage(conn);
 }
 
-/* ---- send.c: of connections with recovery state, but the first ---- */
+/* ---- send.c: all but net_send_again() need recovery state ---- */
 
 #define NET_CWND_SHUT 1u /* a congestion window that no segment fits into */
 
@@ -323,13 +322,13 @@ static inline void net_recovery_before_output(struct net_conn *conn)
  * possible now: a driver still holds it, or there was no memory.
  */
 bool net_send_again(struct net_conn *conn, struct net_seg *seg);
-/* The same, and records that it was resent. */
+/* net_send_again(), and records that the segment was resent. */
 bool net_send_resend(struct net_conn *conn, struct net_seg *seg);
 /* Accounts for what lwIP has sent by itself since the last call. */
 void net_send_account(struct net_conn *conn);
 /* Sends lost segments, as far as windows and pacing allow, then new data. */
 void net_send_repair(struct net_conn *conn);
-/* Sends new data. */
+/* Sends new data, as far as windows and pacing allow. */
 void net_send_new(struct net_conn *conn);
 
 /* ---- recovery.c ---- */
@@ -337,16 +336,16 @@ void net_send_new(struct net_conn *conn);
 /* Creates the recovery state if there is none. Returns false without memory. */
 bool net_recovery_begin(struct net_conn *conn);
 /*
- * Resends the segments on `lost`, which a router refused. That indicates no
- * congestion: the window stays as it is (RFC 8201 5.4).
+ * Resends the segments on `lost` that a router refused as too big. This
+ * indicates no congestion, so the window stays as it is (RFC 8201 5.4).
  */
 void net_recovery_resume_cut(struct net_conn *conn);
 
 /* ---- path.c ---- */
 
 /*
- * A retransmission timeout, before anything is resent: lowers the MSS if the
- * path seems to drop long packets.
+ * Called at a retransmission timeout, before anything is resent: lowers the MSS
+ * if the path seems to drop long packets.
  */
 void net_path_timed_out(struct net_conn *conn);
 
@@ -354,11 +353,11 @@ void net_path_timed_out(struct net_conn *conn);
 
 /*
  * Cuts segments of `unsent` that are longer than mss bytes. Returns false
- * without memory; no data is lost then.
+ * without memory, after which some may still be longer.
  */
 bool net_recut_unsent(struct net_conn *conn, unsigned mss);
 /*
- * Cuts long segments of `unacked` and marks them lost, except those that the
- * peer has already.
+ * Cuts segments of `unacked` that are longer than mss bytes and marks them
+ * lost, except those that were sacked. Stops without memory.
  */
 void net_recut_unacked(struct net_conn *conn, unsigned mss);
