@@ -2,7 +2,7 @@
  * The DHCP client's parts. Private to link/.
  *
  * One client per link with --addr dhcp runs on shard 0, in the link's tick. It
- * gives every shard a copy of what it has leased (dhcp_lease.c), and each shard
+ * posts a copy of its lease to every shard (dhcp_lease.c), and each shard
  * changes its own tables.
  */
 #pragma once
@@ -37,32 +37,32 @@ enum net_dhcp_state {
 struct net_dhcp {
 	struct net_port *port;
 	enum net_dhcp_state state;
-	struct net_lease lease; /* in use if it is bound; else: was offered */
+	struct net_lease lease; /* in use if bound; otherwise an offer */
 	uint32_t xid;
-	uint32_t server;  /* that was chosen; 0: any may answer */
-	unsigned tries;	  /* messages of this state that were sent */
+	uint32_t server;  /* the chosen one; 0: any may answer */
+	unsigned tries;	  /* messages sent in this state */
 	int64_t due_ns;	  /* when the state does its next step */
-	int64_t began_ns; /* of asking */
-	int64_t asked_ns; /* of the request: a lease begins then */
+	int64_t began_ns; /* when it began to look for a server */
+	int64_t asked_ns; /* when it sent the request: a lease begins then */
 	int64_t t1_ns, t2_ns, expires_ns; /* of the lease in use */
 	bool no_carrier;		  /* as last seen */
 	struct net_lease_file *file;	  /* owned; NULL: none */
 	bool remembered; /* lease has the file's address, not yet in use */
-	uint8_t turn;	 /* of lease; posted[]: that a shard has been sent */
+	uint8_t turn;	 /* version of lease; posted[]: each shard's */
 	uint8_t posted[NET_MAX_SHARDS];
 };
 
 /* ---- dhcp_lease.c ---- */
 /*
  * Fills a lease from an offer or an acknowledgement. Returns 0, or -EINVAL: its
- * address is none of a host on that link, or another one of the stack.
+ * address is not a host's on that link, or the stack has it already.
  */
 int net_lease_read(const struct net_dhcp *client,
 		   const struct net_dhcp_msg *msg, struct net_lease *out);
 /*
- * Makes this shard use a lease, or no longer, in place of the one before. lease
- * is owned by the call. Returns 0, or why it has no address: an error of
- * net_ifaddr_add().
+ * Replaces the link's lease on this shard; one that is not bound ends its use.
+ * Owns lease. Returns 0, or an error of net_ifaddr_add(): the address is not in
+ * use.
  */
 int net_lease_apply(struct net_lease *lease);
 /* Frees the leases of this shard. */
@@ -70,8 +70,8 @@ void net_leases_close(void);
 
 /* ---- route.c ---- */
 /*
- * Replaces the routes that a link's lease gave, behind those of the options; n
- * 0: there are none. As many as the table has room for are kept.
+ * Replaces the routes of a link's lease by n others, behind those of the
+ * options. Keeps as many as the table has room for.
  */
 void net_routes_lease(struct net_port *port,
 		      const struct net_dhcp_route *routes, unsigned n);
@@ -80,7 +80,7 @@ void net_routes_lease(struct net_port *port,
 /* Broadcasts a message from an address, which may be 0. */
 void net_dhcp_broadcast(const struct net_dhcp *client,
 			const struct net_dhcp_out *msg, uint32_t from);
-/* Sends it to the server that was chosen. */
+/* Sends a message to the chosen server. */
 void net_dhcp_unicast(const struct net_dhcp *client,
 		      const struct net_dhcp_out *msg);
 
@@ -98,10 +98,10 @@ static inline bool net_dhcp_has(const struct net_port *port)
 /* Opens the clients of a shard's links. Returns 0 or -ENOMEM. */
 int net_dhcp_open(const struct net_opts *opts);
 void net_dhcp_close(void);
-/* Does what is due, on shard 0. */
+/* On shard 0: runs the steps of the clients that are due. */
 void net_dhcp_tick(void);
 /*
- * Receives a server's message on a link with a client. True: it was one for
- * this host, and the caller frees the frame.
+ * Processes a server's message on a link with a client. Returns whether the
+ * frame was one for this host; the caller then frees it.
  */
 bool net_dhcp_input(struct net_port *port, const struct glue_frame *frame);

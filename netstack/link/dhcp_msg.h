@@ -1,8 +1,8 @@
 /*
- * Messages of DHCP for IPv4 (RFC 2131, RFC 2132): their bytes are read into a
- * struct, and written. Neither has any state or does I/O.
+ * Messages of DHCP for IPv4 (RFC 2131, RFC 2132): reads them into a struct, and
+ * writes them. There is no state and no I/O.
  *
- * Addresses are in network byte order, as lwIP has them; times in seconds.
+ * Addresses are in network byte order, as in lwIP; times in seconds.
  */
 #pragma once
 
@@ -38,7 +38,7 @@ struct net_dhcp_route {
 	uint8_t bits;	  /* of `to`; no bit behind them is set */
 };
 
-/* What a server has sent. Zero: the option is not there. */
+/* A server's message. Zero: the option is missing. */
 struct net_dhcp_msg {
 	uint8_t type; /* an enum net_dhcp_type of servers */
 	uint8_t mac[6];
@@ -49,29 +49,29 @@ struct net_dhcp_msg {
 	uint16_t mtu;
 	uint32_t lease_s, t1_s, t2_s;
 	uint8_t n_routers, n_servers, n_routes;
-	bool has_routes; /* option 121 is there, maybe without a route */
+	bool has_routes; /* it has option 121, maybe without a route */
 	uint32_t routers[NET_DHCP_ROUTERS], servers[NET_DHCP_SERVERS];
 	struct net_dhcp_route routes[NET_DHCP_ROUTES];
 };
 
-/* What a client sends. Zero leaves an option out. */
+/* A client's message. Zero leaves an option out. */
 struct net_dhcp_out {
 	uint8_t type;
 	const uint8_t *mac; /* 6 bytes */
 	uint32_t xid;	    /* host byte order */
 	uint16_t secs;	    /* since the client began to ask */
-	uint32_t ciaddr;    /* an address that the client uses */
-	uint32_t wanted;    /* one that it asks for, or declines */
+	uint32_t ciaddr;    /* the address that the client uses */
+	uint32_t wanted;    /* the address that it requests, or declines */
 	uint32_t server;    /* the identifier of the chosen server */
 };
 
 /*
  * Reads a message, the payload of a UDP datagram from a server. Options may be
  * overloaded into `file` and `sname` (option 52), and long ones split (RFC
- * 3396). Of routers, name servers and routes the first are kept, as many as
- * *out has room for. Any bytes are safe. Returns 0 with *out filled, or
- * -EBADMSG: it is no answer to an Ethernet client, it has no message type or
- * server identifier, or an option has a wrong length or value.
+ * 3396). Keeps the first routers, name servers and routes, as many as *out has
+ * room for. Any bytes are safe. Returns 0 with *out filled, or -EBADMSG: it is
+ * no answer to an Ethernet client, it has no message type or server identifier,
+ * or an option has a wrong length or value.
  */
 int net_dhcp_read(const uint8_t *bytes, size_t len, struct net_dhcp_msg *out);
 

@@ -1,7 +1,7 @@
 /*
- * The exception path (--exception): passes frames that the stack has no use for
- * to an interface of the kernel, and sends the frames that the kernel writes
- * there.
+ * The exception path (--exception): passes frames that the stack does not use
+ * to an interface of the kernel, and sends the frames that the kernel writes to
+ * it.
  *
  * program/exception_rule.h parses the option; exception.c decides where a frame
  * goes and moves it. docs/deploy.md has the table.
@@ -34,9 +34,9 @@ struct net_exception {
 	struct net_exception_tap *tap;
 	struct net_exception_rule rule;
 	char text[NET_EXCEPTION_TEXT]; /* as the user wrote it */
-	_Atomic int64_t in_due_ns;     /* the next frame to the kernel may go */
-	int64_t out_due_ns;	       /* the same from it; shard 0's */
-	int64_t next_read_ns;	       /* shard 0's */
+	_Atomic int64_t in_due_ns;     /* rate limit of frames to the kernel */
+	int64_t out_due_ns;	       /* and from it; used by shard 0 */
+	int64_t next_read_ns;	       /* used by shard 0 */
 };
 
 enum net_receiver {
@@ -53,18 +53,18 @@ enum net_receiver {
 enum net_receiver net_exception_receiver(const struct net_port *port,
 					 const struct glue_frame *frame);
 /*
- * Passes a TCP segment that belongs to no connection to the kernel if nobody
- * listens for it. p begins with the TCP header and is borrowed; its first piece
- * is a frame in which the IP and Ethernet headers still precede it. Returns
- * whether the segment is the kernel's.
+ * Passes a TCP segment that belongs to no connection to the kernel if the stack
+ * has no listener for it. p begins with the TCP header and is borrowed; its
+ * first piece is a frame in which the Ethernet and IP headers still precede it.
+ * Returns whether the segment is the kernel's.
  */
 bool net_exception_stranger(struct pbuf *p);
 
 /* ---- exception_set.c ---- */
 /*
  * Reads a rule for a link and opens its interface; if the link's present rule
- * has an interface of that name, they share it. *out is owned by the caller,
- * who passes it to net_exception_settle() or net_exception_put(). Returns 0, or
+ * has an interface of that name, they share it. The caller owns *out and passes
+ * it to net_exception_settle() or net_exception_put(). Returns 0, or
  * -errno with one clear line in err: -EINVAL (the rule is wrong, or its addr=
  * differs from that of the shared interface), or an error of
  * glue_kernel_tap_open().
@@ -77,8 +77,11 @@ void net_exception_put(struct net_exception *exception);
 /* On a shard: makes a link use this exception from now on; NULL: none. */
 void net_exception_use(unsigned link, struct net_exception *exception);
 
-/* Called by the control thread, once the links are open. */
+/*
+ * Called by the control thread, once the links are open: the number of links,
+ * and a link's exception (NULL: none), borrowed.
+ */
 unsigned net_exception_links(void);
-struct net_exception *net_exception_now(unsigned link); /* NULL: none */
-/* Every shard now uses it (NULL: none): takes ownership of it for the link. */
+struct net_exception *net_exception_now(unsigned link);
+/* Owns an exception (NULL: none) for a link, once every shard uses it. */
 void net_exception_settle(unsigned link, struct net_exception *exception);

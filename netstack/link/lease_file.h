@@ -1,5 +1,5 @@
 /*
- * Lease files: they keep the address that DHCP has leased for the next start
+ * Lease files: they store the address that DHCP has leased, for the next start
  * (RFC 2131 3.2). Private to link/.
  *
  * A file is one line, and is replaced as a whole. Reading blocks the thread, so
@@ -12,11 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a file remembers. */
+/* The contents of a file. */
 struct net_lease_record {
 	uint8_t mac[6];	   /* of the link that leased the address */
 	uint32_t ip;	   /* network byte order; a host's */
-	int64_t expires_s; /* since 1970; 0: never */
+	int64_t expires_s; /* seconds since 1970; 0: never */
 };
 
 #define NET_LEASE_TEXT_MAX 128u /* bytes of a file, with a NUL */
@@ -47,34 +47,33 @@ int net_lease_file_open(const char *directory, unsigned link,
 int net_lease_file_read(const struct net_lease_file *file, const uint8_t mac[6],
 			struct net_lease_record *out);
 /*
- * Has the file replaced, with mode 0600, or removed if record is NULL, on
- * another thread. On shard 0; does not block. The last of several calls wins.
- * The first failure in a row is logged.
+ * Makes another thread replace the file, with mode 0600, or remove it if record
+ * is NULL. Called on shard 0; does not block. The last of several calls wins.
+ * The first of consecutive failures is logged.
  */
 void net_lease_file_write(struct net_lease_file *file,
 			  const struct net_lease_record *record);
 /*
- * Does what is left of the last write, and frees the handle, which may be NULL.
- * Blocks the thread. After the scheduler has closed.
+ * Completes the last write, and frees the handle, which may be NULL. Blocks the
+ * thread. Called after the scheduler has closed.
  */
 void net_lease_file_close(struct net_lease_file *file);
 
 /*
- * The directory of lease files: lease_dir, an option, or if that is NULL the
- * first of systemd's $STATE_DIRECTORY, which `first` holds. NULL: there is
- * none, or it is "off".
+ * The directory of lease files: the option lease_dir or, if that is NULL, the
+ * first directory of systemd's $STATE_DIRECTORY, copied to `first`. NULL: there
+ * is none, or the option is "off".
  */
 const char *net_lease_directory(const char *lease_dir, char first[PATH_MAX]);
 /*
- * Reads a regular file, at most NET_LEASE_TEXT_MAX bytes of it. Blocks the
- * thread. Returns how many there are, -EBADMSG (it is no regular file) or
- * another -errno.
+ * Reads at most NET_LEASE_TEXT_MAX bytes of a regular file. Blocks the thread.
+ * Returns their number, -EBADMSG (it is no regular file) or another -errno.
  */
 long net_lease_read_bytes(const char *path, char to[NET_LEASE_TEXT_MAX]);
 /*
- * Replaces a file as a whole, with mode 0600: a reader sees it before or after,
- * even if the machine stops. Blocks the thread. temporary: a path beside it.
- * Returns 0 or -errno.
+ * Replaces a file atomically, with mode 0600: a reader sees the old or the new
+ * contents, even if the machine stops. Blocks the thread. temporary: a path in
+ * the same directory. Returns 0 or -errno.
  */
 int net_lease_replace(const char *path, const char *temporary, const char *text,
 		      size_t len);

@@ -1,13 +1,14 @@
 /*
- * What DHCP has leased and SLAAC has formed, for the folders above link/.
+ * Addresses that DHCP has leased or SLAAC has formed, and name servers, for the
+ * folders above link/.
  */
 #pragma once
 
 #include "netstack/state.h"
 
 /*
- * Whether an entry of net_opts.addrs stands for an address that the network
- * gives: 0.0.0.0/0 that of DHCP, ::/0 those of SLAAC.
+ * Whether an entry of net_opts.addrs stands for addresses that the network
+ * assigns: 0.0.0.0/0 for that of DHCP, ::/0 for those of SLAAC.
  */
 static inline bool net_addr_is_leased(const struct net_addr *addr)
 {
@@ -24,7 +25,7 @@ static inline bool net_addr_is_auto(const struct net_addr *addr)
 	return addr->family == 6 && net_addr_is_leased(addr);
 }
 
-/* The links that have entries of a kind: a bit each. */
+/* The links that have an entry of this kind, a bit each. */
 static inline uint8_t
 net_leased_links(const struct net_opts *opts,
 		 bool (*is_kind)(const struct net_addr *addr))
@@ -39,22 +40,22 @@ net_leased_links(const struct net_opts *opts,
 
 /* ---- dhcp.c ---- */
 /*
- * On shard 0: whether an address of a link is leased now. *left_s: for how many
- * seconds; -1: without an end.
+ * On shard 0: whether an address of a link is leased now, and for how many
+ * seconds more: *left_s, or -1 without an end.
  */
 bool net_dhcp_lease_of(const struct net_port *port, const ip_addr_t *ip,
 		       int64_t *left_s);
 
 /* ---- dhcp_lease.c ---- */
 /*
- * The name servers of this shard's leases, and then those that routers have
- * advertised. Returns how many; *turn changes whenever they may have changed.
+ * Fills in the name servers of this shard's leases, then those that routers
+ * have advertised. Returns how many; *turn is a version that changes with them.
  */
 unsigned net_leased_servers(struct net_addr out[NET_MAX_RESOLVERS],
 			    unsigned *turn);
 
 /* ---- slaac.c ---- */
-/* On shard 0: the same as net_dhcp_lease_of(), for addresses of SLAAC. */
+/* net_dhcp_lease_of() for addresses of SLAAC; on shard 0. */
 bool net_slaac_lease_of(const struct net_port *port, const ip_addr_t *ip,
 			int64_t *left_s);
 
@@ -67,5 +68,5 @@ struct net_slaac_unused {
 #define NET_SLAAC_ADDRS	 5u /* for each link: a link-local one, and others */
 #define NET_SLAAC_UNUSED (NET_SLAAC_ADDRS * NET_MAX_LINKS)
 
-/* On shard 0: fills in those addresses of all links. Returns how many. */
+/* On shard 0: fills in such addresses of all links. Returns how many. */
 unsigned net_slaac_unused(struct net_slaac_unused out[NET_SLAAC_UNUSED]);

@@ -1,17 +1,24 @@
 /*
- * Links: between frames and lwIP's interfaces; neighbours.
+ * Links: what lies between frames and lwIP's interfaces; addresses, routes and
+ * neighbours. All calls act on the shard of the calling thread.
  */
 #pragma once
 
 #include "netstack/udp/udp.h"
 
 /* ---- netif.c ---- */
+/*
+ * Opens lwIP and this shard's queues of all links, with addresses and routes.
+ * Returns 0 or -errno, after which net_link_close() still has to be called;
+ * opts->error may be set.
+ */
 int net_link_open(struct net_opts *opts);
 void net_link_close(void);
-/* Runs lwIP's timers for neighbours that are due. */
+/* Runs lwIP's neighbour timers that are due. */
 void net_link_tick(void);
 
 /* ---- input.c ---- */
+/* Receives a burst from each link. Returns the number of frames. */
 unsigned net_link_rx(void);
 
 /* ---- exception.c ---- */
@@ -21,49 +28,50 @@ unsigned net_exception_poll(void);
 int net_exception_fd(const struct net_port *port);
 
 /* ---- output.c ---- */
-void net_link_tx(void);
+void net_link_tx(void); /* flushes the frames queued on all ports */
 /* Whether frames of every port may refer to the program's memory. */
 bool net_link_takes_extbufs(void);
 
 /* ---- udp.c ---- */
 /* The addresses of a datagram that leaves. */
 struct net_udp_path {
-	ip_addr_t local, remote; /* local zero: the route's */
+	ip_addr_t local, remote; /* local zero: the route's source address */
 	uint16_t local_port, remote_port;
 	uint8_t ttl, tos;
-	struct net_port *port; /* after -EAGAIN: the one without room */
+	struct net_port *port; /* after -EAGAIN: the port without room */
 };
 
 /*
- * Sends a datagram of len bytes, which n buffers hold, to a known neighbour;
- * *path gets the local address. ext: owns the bytes, which a frame may then
- * refer to; or NULL. Returns 0, -EAGAIN (the port has no room) or -EINPROGRESS:
- * the caller must use net_link_route_udp().
+ * Sends a datagram of len bytes, which n buffers hold, to a known neighbour,
+ * and sets path->local. ext: the owner of the bytes, to which a frame may then
+ * refer; NULL: they are copied. Returns 0, -EAGAIN (the port has no room) or
+ * -EINPROGRESS: the caller must use net_link_route_udp().
  */
 int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 		      unsigned n, unsigned len, struct net_extbuf *ext);
 /*
- * The same by lwIP's IP, which resolves neighbours; the local address is set.
- * Returns 0, -EAGAIN, -ENOMEM or -EHOSTUNREACH.
+ * Sends a datagram through lwIP's IP, which resolves neighbours; path->local is
+ * set already. Returns 0, -EAGAIN (the port has no room), -ENOMEM or
+ * -EHOSTUNREACH.
  */
 int net_link_route_udp(struct net_udp_path *path, const struct iovec *iov,
 		       unsigned n, unsigned len);
 
 /*
- * Queues a copy of a datagram that was sent to a group, to be received next, if
- * sockets of this shard are members on its link.
+ * Queues a copy of a datagram that was sent to a group, for this shard to
+ * receive, if sockets of this shard are members of the group on that link.
  */
 void net_link_loop_group(const struct net_udp_path *path,
 			 const struct iovec *iov, unsigned n, unsigned len);
 
 /* ---- group.c ---- */
 /*
- * The address that datagrams to a group come from unless the program names one.
- * Its link is that of the route to the group or, without one, the first that
- * has an address of this family. NULL: none has.
+ * The source address of datagrams to a group, unless the program chooses one.
+ * Its link is that of the route to the group or, without a route, the first
+ * link that has an address of this family. NULL: no link has one.
  */
 const struct net_ifaddr *net_group_source(const ip_addr_t *group);
-/* Announces the groups of a link again, which has its carrier back. */
+/* Announces the groups of a link again, after its carrier has returned. */
 void net_group_announce(const struct net_port *port);
 
 /* ---- addrs.c ---- */
@@ -74,21 +82,21 @@ void net_group_announce(const struct net_port *port);
  */
 int net_ifaddr_add(struct net_port *port, const struct net_addr *addr);
 /*
- * Removes it. Connections that use it stay; they send again when it is added
- * again, unless they have timed out. Returns 0 or -EADDRNOTAVAIL (the link does
- * not have it, or with another prefix).
+ * Removes an address of a link. Connections that use it stay; they send again
+ * once it is added again, unless they have timed out by then. Returns 0 or
+ * -EADDRNOTAVAIL (the link does not have it with this prefix).
  */
 int net_ifaddr_remove(struct net_port *port, const struct net_addr *addr);
 
 /* ---- announce.c ---- */
-/* On shard 0: announces the addresses of a link, which has its carrier back. */
+/* On shard 0: announces a link's addresses, after its carrier has returned. */
 void net_announce_port(const struct net_port *port);
 
 /* ---- route.c ---- */
 /* Where packets to an address go. */
 struct net_hop {
 	ip_addr_t ip; /* the neighbour: the address itself or a gateway */
-	/* one of the stack's, whose network the neighbour is in */
+	/* the stack's address in whose network the neighbour is */
 	const struct net_ifaddr *near;
 	const struct net_route_entry *route; /* NULL: it is on the link */
 };
@@ -101,34 +109,34 @@ struct net_hop {
 int net_route_find(const struct net_port *port, const ip_addr_t *to,
 		   struct net_hop *out);
 /*
- * The address to connect from, after net_route_find(): that of the route, or by
- * RFC 6724 one of the same link; NULL: there is none.
+ * The source address for a connection, after net_route_find(): the route's, or
+ * one of the same link chosen by RFC 6724; NULL: there is none.
  */
 const struct net_ifaddr *net_route_source(const struct net_hop *hop,
 					  const ip_addr_t *to);
 /* The address through which a route's gateway is reached; NULL: none now. */
 const struct net_ifaddr *net_route_near(const struct net_route_entry *route);
-/* The address that an interface of the stack has; NULL: none has it. */
+/* The entry of an address that the stack uses; NULL: there is none. */
 struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
-/* The same, whatever the zone of a link-local address is. */
+/* net_ifaddr_of() that ignores the zone of a link-local address. */
 const struct net_ifaddr *net_ifaddr_named(const ip_addr_t *ip);
 
 /* ---- loop.c ---- */
 /*
- * The interface of a link, or if port is NULL of any link, that has an IPv4
- * address (network byte order); NULL: none has it, or it is 0.0.0.0.
+ * The interface of a link (port NULL: of any link) that has an IPv4 address, in
+ * network byte order; NULL: none has it, or it is 0.0.0.0.
  */
 struct netif *net_netif_of4(const struct net_port *port, uint32_t ip);
 /*
  * Whether ip is an address of the stack, on any link: packets to it are looped.
  */
 bool net_link_owns(const struct netif *netif, const ip_addr_t *ip);
-/* Whether such packets wait to be received. */
+/* Whether looped packets wait to be received. */
 static inline bool net_link_loops(void)
 {
 	return net_here()->loop.head != net_here()->loop.tail;
 }
 
 /* ---- neighbour.c ---- */
-/* Whether the neighbour for an address has answered. */
+/* Whether an address is the stack's, or its neighbour has been resolved. */
 bool net_neighbour_reachable(const ip_addr_t *ip);

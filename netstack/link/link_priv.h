@@ -21,7 +21,7 @@ static inline unsigned net_link_of(const struct netif *netif)
 /* ---- output.c ---- */
 /* lwIP's linkoutput: p begins with the Ethernet header. */
 err_t net_link_output(struct netif *netif, struct pbuf *p);
-/* Sends a packet of IPv4 to a neighbour. */
+/* Sends an IPv4 packet (p begins with its header) to a neighbour. */
 err_t net_link_send(struct netif *netif, struct pbuf *p, const uint8_t *mac);
 
 /*
@@ -43,52 +43,55 @@ struct net_ifaddr *net_ifaddr_on(const struct net_port *port,
 void net_ifaddr_disable(struct net_ifaddr *addr, bool duplicate);
 
 /*
- * Like net_ifaddr_add(), for an address that was probed. A link-local one is
- * the link's, in place of that from the MAC.
+ * Like net_ifaddr_add(), for an IPv6 address that was probed. A link-local one
+ * becomes the link's, in place of that formed from the MAC.
  */
 int net_ifaddr_add_probed(struct net_port *port, const struct net_addr *addr);
 
 /* ---- arp_nd.c ---- */
 #define NET_ARP_FRAME 42u /* bytes */
 struct net_arp {
-	const uint8_t *to_mac; /* an answer's; NULL: a broadcast request */
+	const uint8_t *to_mac; /* receiver of a reply; NULL: it is a request */
 	const uint8_t *own_mac;
 	uint32_t sender, target; /* network byte order */
 };
-/* Without a frame nothing is sent; the same for net_nd_send(). */
+/* This and net_nd_send() send nothing if the port has no free frame. */
 void net_arp_send(const struct net_port *port, const struct net_arp *arp);
 
-/* A neighbour solicitation without options, or else an advertisement. */
+/* A neighbour solicitation without options, or an advertisement. */
 struct net_nd {
 	const uint8_t *to_mac, *own_mac;
 	const uint8_t *src, *dest, *target; /* IPv6 addresses */
-	bool solicits;
-	uint8_t flags;
+	bool solicits;			    /* it is a solicitation */
+	uint8_t flags;			    /* of an advertisement */
 };
 void net_nd_send(const struct net_port *port, const struct net_nd *nd);
-/* Asks whether a host has an address, from no address (RFC 4862 5.4.2). */
+/* Probes for a host with this address, from :: (RFC 4862 5.4.2). */
 void net_nd_probe(const struct net_port *port, const uint8_t ip[16]);
 /* Solicits routers, from the link-local address if there is one. */
 void net_rs_send(const struct net_port *port);
 
 /* ---- announce.c ---- */
-/* Where an address that comes up was before. */
+/* Where an address that comes up was in use before. */
 enum net_addr_origin {
 	NET_ADDR_OPENED, /* maybe here, before a restart */
 	NET_ADDR_MOVED,	 /* maybe at another host */
 	NET_ADDR_PROBED, /* nowhere: the caller has probed it */
 };
 
-/* Announces an address that has come up, and probes it if it was not. */
+/* On shard 0: announces an address that has come up; probes it if necessary. */
 void net_announce_begin(struct net_ifaddr *addr, enum net_addr_origin origin);
 /*
- * In the first round, which sends what was queued when the links opened: begins
- * the time for answers again.
+ * Called in the first round, which sends what was queued when the links opened:
+ * restarts the time that probes wait for answers.
  */
 void net_announce_start(void);
 /* Sends the announcements that are due. */
 void net_announce_tick(void);
-/* Another host, or this one, has sent a packet with an address of the stack. */
+/*
+ * Called when a packet claims an address of the stack for a MAC: withdraws an
+ * address that is being probed, or defends one in use. Ignores its own packets.
+ */
 void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
 			   const uint8_t *mac);
 
@@ -98,22 +101,28 @@ void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
  * opts->error set.
  */
 int net_routes_open(struct net_opts *opts);
-/* Whether an address is in a network of a link. */
+/* Whether an address is on a link: in one of its networks or on-link routes. */
 bool net_route_on_link(const struct net_port *port, const ip_addr_t *ip);
 
 /* ---- loop.c ---- */
 /* Whether an address is this interface's. */
 bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip);
-/* Whether an address is the stack's; a link-local one: this interface's. */
+/*
+ * Whether an address is the stack's (IPv4: in network byte order). A link-local
+ * one must be this interface's.
+ */
 bool net_loop_owns4(uint32_t ip);
 bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip);
 /*
- * Queues a copy of an IP packet to one of the stack's addresses, to be received
- * next by the shard that owns its flow. Returns ERR_OK, or ERR_MEM if the
- * packet must be sent again later.
+ * Queues a copy of an IP packet to one of the stack's addresses, for the shard
+ * that owns its flow to receive. Returns ERR_OK, or ERR_MEM if the packet must
+ * be sent again later.
  */
 err_t net_loop_output(struct netif *netif, const struct pbuf *p);
-/* The same with a packet itself, which is in one piece. Owns p. */
+/*
+ * Queues a packet, which is in one piece, for this shard; drops and counts it
+ * if the queue is full. Owns p.
+ */
 void net_loop_push(const struct netif *netif, struct pbuf *p);
 /* Receives at most a burst of queued packets. Returns how many. */
 unsigned net_loop_input(void);
@@ -150,7 +159,7 @@ struct net_asked6 {
 	int64_t until_ns;
 	/* the neighbour's entry; NULL: lwIP looks it up each time */
 	struct nd6_neighbor_cache_entry *entry;
-	uint8_t mac[6]; /* the entry's; another: the entry was reused */
+	uint8_t mac[6]; /* the entry's; if it differs, the entry was reused */
 };
 #define NET_ASKED6 256u
 
@@ -162,7 +171,7 @@ extern NET_SHARD_VAR struct net_asked_tables {
 
 /* The neighbour's entry in the cache; NULL: it must be resolved first. */
 const struct net_neighbour *net_neighbour_known(const ip4_addr_t *dest);
-/* The same for IPv6, while lwIP believes that it can be reached. */
+/* lwIP's entry for an IPv6 destination, while it is reachable; else NULL. */
 struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest);
 /* lwIP's output functions of every interface. */
 err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
@@ -170,9 +179,9 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 			    const ip6_addr_t *dest);
 /*
- * Receive an ARP packet, or a neighbour solicitation or advertisement, and
- * answer if necessary. They return whether lwIP may see the frame (ARP: on the
- * interface *out); if not, the caller frees it.
+ * Process an ARP packet, or a neighbour solicitation or advertisement, and
+ * answer it if necessary. They return whether lwIP must see the frame (ARP: on
+ * the interface *out); if not, the caller frees it.
  */
 bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
@@ -201,37 +210,41 @@ bool net_group_message(const struct net_port *port,
 bool net_group_is_dest(const uint8_t *ip);
 
 /* ---- exception_set.c ---- */
-/* Opens the exception of a link from opts, after its port and addresses. */
+/*
+ * Opens the exception of a link from opts, after its port and addresses.
+ * Returns 0, or an error of net_exception_make() with opts->error set.
+ */
 int net_exception_open(unsigned link, struct net_opts *opts);
 /* Ends all exceptions of this shard, before its ports close. */
 void net_exception_close(void);
 /* ---- exception.c ---- */
 /*
- * Passes a frame that is no TCP segment of the stack to the kernel, if the port
- * has an exception interface. True: the caller frees the frame.
+ * Passes a frame that is not a TCP segment of the stack to the kernel if the
+ * rule of the port's exception says so. Returns whether the stack must not
+ * process the frame: the caller frees it.
  */
 bool net_exception_input(struct net_port *port, const struct glue_frame *frame);
 /* ---- share.c ---- */
 /*
- * On shard 0: gives a copy of a configuration (size bytes) to each shard that
- * does not have its version *turn yet, as posted[] notes. apply runs on the
- * shard and owns the copy, which is malloc(3)'s; on shard 0 it runs at once,
- * and may change *config and *turn. Without memory, or with a full queue, a
- * shard gets nothing: the next call tries again.
+ * On shard 0: posts a copy of a configuration (size bytes) to each shard that
+ * does not have its version *turn yet; posted[] holds the version of each.
+ * apply() runs on the shard and owns the copy, which malloc(3) has made. On
+ * shard 0 it runs at once, and may change *config and *turn. A shard without
+ * memory or with a full queue gets nothing, and the next call tries again.
  */
 void net_share_config(const void *config, size_t size, const uint8_t *turn,
 		      uint8_t posted[NET_MAX_SHARDS],
 		      void (*apply)(void *copy));
 
 /*
- * On shard 0: passes news of a neighbour to the other shards, before lwIP sees
- * the frame.
+ * On shard 0: passes a copy of a neighbour's frame to the other shards, before
+ * lwIP sees the frame.
  */
 void net_neighbour_share(const struct net_port *port,
 			 const struct glue_frame *frame);
 
 /*
- * Before nd6_tmr(): ensures that no packet waits for a neighbour that has
- * solicited this host.
+ * Called before nd6_tmr(): probes neighbours at once that have solicited this
+ * host while packets for them are queued.
  */
 void net_neighbour_probe(void);

@@ -1,7 +1,7 @@
 /*
  * Router advertisements (RFC 4861 4.2), with the options that hosts use (RFC
- * 4191 2.2, RFC 8106 5.1): their bytes are read into a struct. There is no
- * state and no I/O.
+ * 4191 2.2, RFC 8106 5.1): reads them into a struct. There is no state and no
+ * I/O.
  *
  * Addresses are 16 bytes as on the wire; times are in seconds.
  */
@@ -39,10 +39,10 @@ struct net_ra_msg {
 };
 
 /*
- * Reads an ICMPv6 message. Of prefixes and name servers the first are kept, as
- * many as *out has room for. Unknown options are skipped, and so are those with
- * a length or a value that RFC 4861, RFC 4862 or RFC 8106 has hosts ignore. Any
- * bytes are safe. Returns 0 with *out filled, or -EBADMSG: it is no router
- * advertisement, or an option has the length 0 or goes beyond the message.
+ * Reads an ICMPv6 message. Keeps the first prefixes and name servers, as many
+ * as *out has room for. Skips unknown options, and those with a length or value
+ * that hosts must ignore by RFC 4861, RFC 4862 or RFC 8106. Any bytes are safe.
+ * Returns 0 with *out filled, or -EBADMSG: it is no router advertisement, or an
+ * option has the length 0 or goes beyond the message.
  */
 int net_ra_read(const uint8_t *bytes, size_t len, struct net_ra_msg *out);

@@ -1,15 +1,15 @@
 /*
- * The parts of SLAAC (RFC 4862), of the addresses that --addr auto stands for.
+ * The parts of SLAAC (RFC 4862), which assigns the addresses of --addr auto.
  * Private to link/.
  *
  * One client per link with --addr auto runs on shard 0, in the link's tick. It
- * holds what routers have advertised, probes the addresses that it forms, and
- * gives every shard a copy of what is in use (slaac_apply.c); each shard
+ * stores what routers have advertised, probes the addresses that it forms, and
+ * posts a copy of the configuration to every shard (slaac_apply.c); each shard
  * changes its own tables.
  *
  * lwIP has code for router advertisements as well. It is not used: it forms
- * addresses from the MAC, believes any lifetime, holds routers that the table
- * of routes does not know, and would run once for each shard.
+ * addresses from the MAC, accepts any lifetime, keeps routers outside the table
+ * of routes, and would run once for each shard.
  */
 #pragma once
 
@@ -25,21 +25,21 @@
 
 enum net_slaac_state {
 	NET_SLAAC_FREE,
-	NET_SLAAC_WAITING, /* for due_ns, or a link-local address */
+	NET_SLAAC_WAITING, /* until due_ns, or for a link-local address */
 	NET_SLAAC_PROBING, /* duplicate detection, until due_ns */
 	NET_SLAAC_USED,
-	NET_SLAAC_DUPLICATE, /* other hosts have all that were tried */
-	NET_SLAAC_REFUSED,   /* the stack has no room for it, until due_ns */
+	NET_SLAAC_DUPLICATE, /* other hosts have all addresses tried */
+	NET_SLAAC_REFUSED,   /* the stack has no room; retried at due_ns */
 };
 
 struct net_slaac_addr {
 	enum net_slaac_state state;
 	uint8_t ip[16];
 	uint8_t counter; /* duplicates before it: RFC 7217's DAD_Counter */
-	bool joined;	 /* the solicited-node group, for the probe */
-	bool logged;	 /* that there is no room */
+	bool joined;	 /* it is in the solicited-node group, to probe */
+	bool logged;	 /* the lack of room was logged */
 	int64_t due_ns;
-	int64_t preferred_ns, valid_ns; /* until then */
+	int64_t preferred_ns, valid_ns; /* ends of these lifetimes */
 };
 
 /* A prefix, a router (link-local) or a name server that was advertised. */
@@ -75,12 +75,12 @@ struct net_slaac {
 	struct net_slaac_entry routers[NET_SLAAC_ROUTERS];
 	struct net_slaac_entry servers[NET_SLAAC_SERVERS];
 	int64_t ask_ns;	     /* the next solicitation; CORO_FOREVER: none */
-	int64_t ask_wait_ns; /* behind the last one; 0: the first is due */
+	int64_t ask_wait_ns; /* wait after the last one; 0: none was sent */
 	bool no_carrier;     /* as last seen */
 	int64_t read_due_ns; /* when one more advertisement is read */
 	int64_t form_due_ns; /* when one more address may be formed */
 	struct net_slaac_config config; /* published last */
-	uint8_t turn; /* of config; posted[]: that a shard has been sent */
+	uint8_t turn; /* version of config; posted[]: each shard's */
 	uint8_t posted[NET_MAX_SHARDS];
 };
 
@@ -101,43 +101,42 @@ const char *net_slaac_format(const uint8_t ip[16],
 /* Begins to form the link-local address. */
 void net_slaac_open_addr(struct net_slaac *client);
 /*
- * Forms an address with the prefix, which has 64 bits, or changes the lifetimes
- * of the one that it has.
+ * Forms an address with a prefix of 64 bits, or changes the lifetimes of the
+ * address that has this prefix.
  */
 void net_slaac_take_prefix(struct net_slaac *client,
 			   const struct net_ra_prefix *prefix);
-/* Probes addresses and ends those that have expired, where that is due. */
+/* Runs the probes that are due, and ends addresses that have expired. */
 void net_slaac_tick_addrs(struct net_slaac *client);
-/* The link has its carrier back: probes again what is not in use. */
+/* Called when the carrier has returned: probes unused addresses again. */
 void net_slaac_probe_again(struct net_slaac *client);
-/* The stack has no room for an address. */
+/* Called when the stack has no room for an address. */
 void net_slaac_refuse(struct net_slaac *client, const struct net_addr *addr);
 /*
- * Whether an address is one that the client probes; another host with this MAC
- * has it if claimed is set.
+ * Whether the client is probing an address. claimed: another host, with this
+ * MAC, has it, so it is a duplicate.
  */
 bool net_slaac_meets(struct net_slaac *client, const uint8_t ip[16],
 		     const uint8_t mac[6], bool claimed);
 
 /* ---- slaac_learn.c ---- */
-/* Takes what an advertisement of the router `from` says. */
+/* Stores the contents of an advertisement by the router `from`. */
 void net_slaac_learn(struct net_slaac *client, const struct net_ra_msg *msg,
 		     const uint8_t from[16]);
 /* Forgets routers, prefixes and name servers whose lifetime has ended. */
 void net_slaac_expire(struct net_slaac *client);
 bool net_slaac_has_router(const struct net_slaac *client);
-/* Fills in what is in use now. */
+/* Fills in the configuration that is in use now. */
 void net_slaac_describe(const struct net_slaac *client,
 			struct net_slaac_config *out);
 
 /* ---- slaac_apply.c ---- */
 /*
- * Makes this shard use a configuration in place of the one before. config is
- * owned by the call. Returns a bit for each of its addresses that this shard
- * has no room for.
+ * Replaces the link's configuration on this shard. Owns config. Returns a bit
+ * for each of its addresses that this shard has no room for.
  */
 unsigned net_slaac_apply(struct net_slaac_config *config);
-/* The name servers of this shard, behind the n of `out`. Returns the new n. */
+/* Appends this shard's name servers to the n of `out`. Returns the new n. */
 unsigned net_slaac_servers(struct net_addr out[NET_MAX_RESOLVERS], unsigned n,
 			   unsigned *turn);
 /* Frees the configurations of this shard. */
@@ -145,8 +144,8 @@ void net_slaac_applied_close(void);
 
 /* ---- route.c ---- */
 /*
- * Replaces the routes that a link's routers gave, behind those of the options;
- * n 0: there are none. As many as the table has room for are kept.
+ * Replaces the routes that a link's routers have advertised by n others, behind
+ * those of the options. Keeps as many as the table has room for.
  */
 void net_routes_slaac(struct net_port *port,
 		      const struct net_slaac_route *routes, unsigned n);
@@ -155,11 +154,11 @@ void net_routes_slaac(struct net_port *port,
 /* Opens the clients of a shard's links. Returns 0 or -ENOMEM. */
 int net_slaac_open(const struct net_opts *opts);
 void net_slaac_close(void);
-/* Does what is due, on shard 0. */
+/* On shard 0: runs the steps of the clients that are due. */
 void net_slaac_tick(void);
 /*
- * Receives a router advertisement, or a neighbour's message about an address
- * that is being probed, on a link with a client. True: it was one, and the
- * caller frees the frame.
+ * Processes a router advertisement, or a neighbour's message about an address
+ * that is being probed, on a link with a client. Returns whether the frame was
+ * one of these; the caller then frees it.
  */
 bool net_slaac_input(struct net_port *port, const struct glue_frame *frame);

@@ -2,8 +2,8 @@
  * Interface identifiers of SLAAC (RFC 7217), and the secret that they depend
  * on. Private to link/.
  *
- * With the same secret, an address is the same at each start, and says nothing
- * about the MAC or about the address in another network.
+ * With the same secret, an address is the same at each start. It reveals
+ * neither the MAC nor the host's address in another network.
  */
 #pragma once
 
@@ -33,8 +33,8 @@ int net_slaac_secret_parse(const char *bytes, size_t len,
 			   uint8_t secret[NET_SLAAC_SECRET]);
 /*
  * Reads DIRECTORY/slaac.secret, or writes a new secret there, with mode 0600,
- * if it does not exist. If that fails, after one line in the log, or without a
- * directory (NULL) the secret is of this process alone. Blocks the thread.
+ * if it does not exist. If that fails (which is logged), or without a directory
+ * (NULL), the secret is a random one for this process. Blocks the thread.
  */
 void net_slaac_secret_load(const char *directory,
 			   uint8_t secret[NET_SLAAC_SECRET]);

@@ -1,10 +1,11 @@
 /*
  * UDP's sockets: how a datagram finds its socket, the queue in which it waits,
- * the datagrams that a program holds, ICMP errors, groups.
+ * the datagrams that a program holds, ICMP errors, groups. All calls act on the
+ * shard of the calling thread; ports are in host byte order.
  *
- * A queued datagram is one pbuf whose payload is the datagram's. An IP header
- * without options and UDP's header lie right before it, in the frame or in a
- * copy, so addresses and ports are read from there.
+ * A queued datagram is one pbuf that holds its payload. An IP header without
+ * options and the UDP header precede the payload in memory, in the frame or in
+ * a copy, so addresses and ports are read from there.
  */
 #pragma once
 
@@ -19,14 +20,14 @@
 #define NET_UDP_GROUP_MEMBERS 256u
 #define NET_UDP_GROUP_BUCKETS 256u
 
-/* A flag of a queued pbuf, of those that lwIP does not use: it is IPv6's. */
+/* A flag of a queued pbuf that lwIP does not use: the datagram is IPv6. */
 #define NET_UDP_IS_V6 0x80u
 
 /* A datagram that the program holds. */
 struct net_udp_held {
 	struct pbuf *p;
 	uint32_t serial; /* odd: held */
-	uint32_t next;	 /* the next free one, plus 1 */
+	uint32_t next;	 /* index of the next free one, plus 1; 0: none */
 };
 
 /* A group that sockets have joined on a link. */
@@ -44,8 +45,8 @@ struct net_udp_member {
 	struct net_udp_member *udp_next; /* of the socket */
 	struct net_udp_group *group;
 	struct net_udp *udp;
-	ip_addr_t source;   /* of no type: any */
-	uint64_t delivered; /* the number of the last datagram that it got */
+	ip_addr_t source;   /* its only source; of no type: any */
+	uint64_t delivered; /* number of the last datagram it received */
 };
 
 /* A coroutine that waits for room on a port; allocated while it waits. */
@@ -56,8 +57,8 @@ struct net_udp_sender {
 };
 
 struct net_udp {
-	struct net_udp *hash_next; /* at its port, or of its 4-tuple's bucket */
-	ip_addr_t local;  /* of no type: every address; zero: of a family */
+	struct net_udp *hash_next; /* at its port, or in its 4-tuple's bucket */
+	ip_addr_t local;  /* of no type: any; zero: any of its family */
 	ip_addr_t remote; /* if remote_port */
 	uint16_t local_port, remote_port; /* remote_port 0: not connected */
 	uint8_t shard, ttl, tos, group_ttl;
@@ -66,7 +67,7 @@ struct net_udp {
 	bool cancelled : 1;
 	bool loaded : 1; /* in the shard's list of sockets with datagrams */
 	bool shared : 1; /* others may have the same address and port */
-	bool group_quiet : 1; /* own sockets do not get what it sends there */
+	bool group_quiet : 1; /* its group datagrams are not looped back */
 	int err; /* for the next call that finds no datagram; or 0 */
 	struct pbuf *rx_head, *rx_tail;
 	unsigned rx_queued, rx_queued_bytes, rx_max, rx_max_bytes;
@@ -79,7 +80,7 @@ struct net_udp {
 	int64_t read_deadline;
 	struct net_udp_held *held; /* NULL: none yet; owned */
 	unsigned n_held, held_room;
-	uint32_t held_free; /* plus 1 */
+	uint32_t held_free; /* index of the first free one, plus 1; 0: none */
 	struct net_udp *next, **pprev;
 	struct net_udp *loaded_next, **loaded_pprev;
 	struct net_udp_member *members; /* its memberships */
@@ -88,7 +89,7 @@ struct net_udp {
 	struct net_udp_stats stats;
 };
 
-/* A 4-tuple that was sent to, for ICMP errors (RFC 5927). */
+/* A 4-tuple that a datagram was sent on, to check ICMP errors (RFC 5927). */
 struct net_udp_sent {
 	uint32_t hash, ms;
 };
@@ -104,8 +105,8 @@ struct net_udp_sockets {
 	unsigned n, n_connected;
 	struct net_udp_group *groups[NET_UDP_GROUP_BUCKETS];
 	unsigned n_groups[NET_MAX_LINKS];
-	uint64_t group_datagrams; /* delivered to groups: their numbers */
-	unsigned group_changes;	  /* of memberships */
+	uint64_t group_datagrams; /* number of the last one to a group */
+	unsigned group_changes;	  /* how often memberships have changed */
 	struct net_udp_sent sent[NET_UDP_SENT];
 };
 extern NET_SHARD_VAR struct net_udp_sockets net_udps
@@ -117,7 +118,10 @@ extern NET_SHARD_VAR struct net_udp_sockets net_udps
 int net_udp_tables_open(void);
 void net_udp_hash(struct net_udp *udp);
 void net_udp_unhash(struct net_udp *udp);
-/* The socket of a datagram; NULL: there is none. In constant time. */
+/*
+ * The socket of a datagram: a connected one, or one bound to its destination,
+ * chosen by hash among those that share it. NULL: there is none.
+ */
 struct net_udp *net_udp_find(const ip_addr_t *local, uint16_t local_port,
 			     const ip_addr_t *remote, uint16_t remote_port);
 /* A connected socket with exactly these addresses. */
@@ -126,79 +130,81 @@ struct net_udp *net_udp_find_connected(const ip_addr_t *local,
 				       const ip_addr_t *remote,
 				       uint16_t remote_port);
 /*
- * Whether an unconnected socket excludes another one at this address and port;
- * ip NULL: at every address. shared: those that share theirs do not.
+ * Whether an unconnected socket prevents binding to this address and port; ip
+ * NULL: to every address. shared: sockets that share their port do not.
  */
 bool net_udp_is_taken(const ip_addr_t *ip, uint16_t port, bool shared);
-/* Notes that a datagram was sent, and returns whether one was lately. */
+/* Note that a datagram is sent, and return whether one was sent recently. */
 void net_udp_note_sent(const ip_addr_t *local, uint16_t local_port,
 		       const ip_addr_t *remote, uint16_t remote_port);
 bool net_udp_was_sent(const ip_addr_t *local, uint16_t local_port,
 		      const ip_addr_t *remote, uint16_t remote_port);
 
 /* ---- socket.c ---- */
-/* A socket that is in no table yet; NULL: no memory. */
+/* Makes a socket, which is not in the hash tables yet; NULL: no memory. */
 struct net_udp *net_udp_new(const struct net_udp_opts *opts);
-/* Sets all of them except `shared`; opts NULL: the defaults. */
+/* Sets all options except `shared`; opts NULL: the defaults. */
 void net_udp_configure(struct net_udp *udp, const struct net_udp_opts *opts);
 /* Frees a socket once nobody uses it: an owner, a waiter, a poller. */
 void net_udp_put(struct net_udp *udp);
-/* Takes it out of all tables and wakes all who wait; the owner is gone. */
+/*
+ * Called when the owner has closed a socket: removes it from all tables, frees
+ * its datagrams and wakes all that wait on it. It may be freed.
+ */
 void net_udp_disown(struct net_udp *udp);
 /* Notifies the watch once a port that had no room accepts frames again. */
 void net_udp_watch_room(struct net_udp *udp, struct net_port *port);
-/* Wakes the coroutines that are blocked without room on a link. */
+/* Wakes the coroutines that wait for room on a port in order to send. */
 void net_udp_wake_senders(struct net_udp *udp);
 /* Wakes the reader and those that poll for these events. */
 void net_udp_wake(struct net_udp *udp, unsigned events);
-/* Wakes everybody who waits on a socket, when the stack stops. */
+/* Wakes all that wait on any socket, when the stack stops. */
 void net_udp_wake_all(void);
 /* Closes all sockets and frees the tables, after the last coroutine. */
 void net_udp_fini(void);
 
 /* ---- queue.c ---- */
-/*
- * Queues a datagram, which p begins with, or drops and counts it. Owns p.
- */
+/* Queues a datagram, whose payload p is, or drops and counts it. Owns p. */
 void net_udp_queue(struct net_udp *udp, struct pbuf *p);
-/* Takes the first datagram; there is one. Owned by the caller. */
+/* Removes the first datagram; the queue is not empty. The caller owns it. */
 struct pbuf *net_udp_unqueue(struct net_udp *udp);
 /* Puts a datagram back that was taken just now. */
 void net_udp_unqueue_undo(struct net_udp *udp, struct pbuf *p);
 void net_udp_queue_clear(struct net_udp *udp);
 /*
- * A copy with the headers before it; NULL: no memory. p stays the caller's.
+ * A copy of a queued datagram and its headers, owned by the caller; NULL: no
+ * memory. p is borrowed.
  */
 struct pbuf *net_udp_copy(const struct pbuf *p);
 /* Copies queued datagrams that lie in frames, a bounded number of them. */
 void net_udp_copy_frames(void);
-/* Fills in the addresses and the bytes of a datagram, but not its owner. */
+/* Fills in all members of *out but owner, which is NULL. */
 void net_udp_describe(const struct pbuf *p, struct net_datagram *out);
 /*
- * Makes the program hold p, and sets the owner. Returns 0, or -ENOBUFS: p is
- * still the caller's.
+ * Enters p into the datagrams that the program holds, and fills in *out with
+ * its owner. Returns 0, or -ENOBUFS: the caller still owns p.
  */
 int net_udp_hold(struct net_udp *udp, struct pbuf *p, struct net_datagram *out);
-/* The pbuf of a datagram that is held no longer; NULL: it was not. */
+/* Ends the hold of a datagram. Returns its pbuf; NULL: it was not held. */
 struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner);
-/* Frees all that is held. Returns how many there were. */
+/* Frees all held datagrams. Returns how many there were. */
 unsigned net_udp_unhold_all(struct net_udp *udp);
 
 /* ---- input.c ---- */
 /*
- * Receives a datagram by way of lwIP's IP; lwip-ip is built to call this in
- * place of udp_input(). Owns p, which begins with UDP's header; ip_data is set.
+ * Receives a datagram from lwIP's IP, which is built to call this in place of
+ * udp_input(). Owns p, which begins with the UDP header; ip_data is set.
  */
 void net_udp_input(struct pbuf *p, struct netif *netif);
 /*
- * The socket of a plain datagram in one piece whose IP header has no options,
- * and the length of its payload; NULL: lwIP's IP has to look at the frame. The
- * destination is an address of netif.
+ * The socket of a datagram to an address of netif, if the frame is one piece
+ * and its IP header has no options. *len: bytes of payload. NULL: the frame
+ * must go through lwIP's IP.
  */
 struct net_udp *net_udp_find_plain(const struct netif *netif,
 				   const struct glue_frame *frame,
 				   unsigned *len);
-/* Whether a socket takes a frame of UDP, whatever its IP header has. */
+/* Whether a UDP frame, with any IP options, has a socket. */
 bool net_udp_wants(const struct glue_frame *frame);
 
 /*
@@ -213,15 +219,15 @@ void net_udp_group_input(unsigned link, struct pbuf *p, unsigned l3_off,
 /* The group of an address on a link; NULL: no socket has joined it. */
 struct net_udp_group *net_udp_group_find(unsigned link, const ip_addr_t *ip);
 /*
- * Makes the socket a member, and reports the first one of a group by IGMP or
- * MLD. source: the only one whose datagrams it gets; or NULL. Returns 0,
- * -EADDRINUSE, -ENOBUFS or -ENOMEM.
+ * Makes the socket a member; a group's first member is reported by IGMP or MLD.
+ * source: the only sender whose datagrams it receives; NULL: all. Returns 0,
+ * -EADDRINUSE (it is a member already), -ENOBUFS (too many) or -ENOMEM.
  */
 int net_udp_group_join(struct net_udp *udp, unsigned link, const ip_addr_t *ip,
 		       const ip_addr_t *source);
 /*
- * Ends that membership; on NET_UDP_ANY_LINK, the last one of such a group.
- * Returns 0 or -EADDRNOTAVAIL: there is none.
+ * Ends a membership; with NET_UDP_ANY_LINK, the newest one of this group and
+ * source. Returns 0 or -EADDRNOTAVAIL: there is none.
  */
 #define NET_UDP_ANY_LINK (-1)
 int net_udp_group_leave(struct net_udp *udp, int link, const ip_addr_t *ip,
@@ -230,8 +236,8 @@ int net_udp_group_leave(struct net_udp *udp, int link, const ip_addr_t *ip,
 void net_udp_group_leave_all(struct net_udp *udp);
 
 /* ---- icmp.c ---- */
-/* Whether a message of ICMP is an error that quotes a datagram of UDP. */
+/* Whether an ICMP message is an error that quotes a UDP datagram. */
 bool net_udp_quoted(const struct glue_frame *frame);
-/* Handles such a message: "port unreachable" or "too big". */
+/* Processes such an error: "port unreachable" or "too big". */
 void net_udp_icmp_input(const struct net_port *port,
 			const struct glue_frame *frame);
