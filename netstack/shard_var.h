@@ -2,11 +2,11 @@
  * Variables of which every shard has its own copy.
  *
  * They lie in a section of their own. A shard that opens gets a copy of that
- * section, and the thread that runs the shard keeps the distance from the
- * section to this copy (net_shard_enter() in shard/stack.c). Another thread
- * may run the shard later: nothing of it belongs to a thread. In a thread that
- * runs no shard the distance is 0: it sees the section itself, which holds the
- * initial values.
+ * section, and the thread that runs the shard stores the distance from the
+ * section to this copy (net_shard_enter() in shard/stack.c). Another thread may
+ * run the shard later, since no part of it belongs to a thread. In a thread
+ * that runs no shard the distance is 0: the thread uses the section itself,
+ * which holds the initial values.
  *
  * 	static NET_SHARD_VAR unsigned n_left;
  * 	#define n_left NET_SHARD(n_left)
@@ -22,7 +22,10 @@
 extern _Thread_local intptr_t net_shard_distance
 	__attribute__((visibility("hidden")));
 
-/* A copy of the section as it is now: 0 or -ENOMEM. The caller owns it. */
+/*
+ * Makes a copy of the section as it is now, owned by the caller. *distance:
+ * bytes from the section to the copy. Returns 0 or -ENOMEM.
+ */
 int net_shard_copy_new(intptr_t *distance);
 void net_shard_copy_free(intptr_t distance);
 

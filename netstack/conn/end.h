@@ -5,7 +5,7 @@ struct net_conn;
 
 /*
  * Code that ends a connection sets net_here()->ending just before. If lwIP ends
- * it by itself, the reason is found when its pcb is freed.
+ * it by itself, net_conn_end() finds the reason when the pcb is freed.
  */
 enum net_end {
 	NET_END_NONE,
@@ -15,7 +15,7 @@ enum net_end {
 	NET_END_WINDOW,	 /* the peer's window stayed zero */
 	NET_END_USER_TIMEOUT,
 	NET_END_KEEPALIVE,
-	NET_END_FIN_TIMEOUT, /* of a peer that never closed */
+	NET_END_FIN_TIMEOUT, /* the peer never closed its side */
 	NET_END_ABORT,	     /* net_abort() */
 	NET_END_UNREAD,	     /* closed before all was read, RFC 2525 2.17 */
 	NET_END_LATE_DATA,   /* data came after it was closed */
@@ -29,16 +29,16 @@ enum net_end {
 };
 
 /*
- * Ends a connection at once, for this reason. Its peer gets a RST, unless its
- * SYN has not come (RFC 9293 3.10.5). lwIP has its pcb, and frees it; the
+ * Ends a connection at once, for this reason. Its peer gets a RST, except in
+ * SYN_SENT (RFC 9293 3.10.5). lwIP frees the pcb, which must still be live; the
  * connection may be freed with it.
  */
 void net_conn_reset(struct net_conn *conn, enum net_end why);
 
 /*
- * Gives up a connection whose peer does not answer: lwIP's tick, which comes
- * next in the timer that calls this, ends it for the reason that tcp/timer.c
- * finds in its state.
+ * Gives up a connection whose peer does not answer: the next tick of lwIP ends
+ * it, for the reason that tcp/timer.c finds in its state. Called by a timer
+ * that runs the tick next.
  */
 void net_conn_give_up(struct net_conn *conn);
 

@@ -1,4 +1,4 @@
-/* Connections that have ended and still have unread bytes: one list a shard. */
+/* The shard's list of connections that have ended with unread bytes. */
 #pragma once
 
 struct net_conn;
@@ -14,7 +14,10 @@ enum net_ended_sweep {
 void net_ended_enter(struct net_conn *conn);
 /* Removes a connection that will be freed, if it is listed. */
 void net_ended_leave(struct net_conn *conn);
-/* Begins a sweep: net_ended_next() returns the newest first; NULL: no more. */
+/*
+ * Begins a sweep over the list. Each net_ended_next() returns one connection,
+ * the newest first; NULL: no more.
+ */
 void net_ended_begin(enum net_ended_sweep sweep);
 struct net_conn *net_ended_next(enum net_ended_sweep sweep);
 void net_ended_fini(void);

@@ -1,7 +1,6 @@
 /*
  * A spinlock for data that shards share and lock for a few dozen instructions.
- * Nobody allocates, logs or blocks while holding one. It has a cache line of
- * its own.
+ * Its holder does not allocate, log or block. It has a cache line of its own.
  */
 #pragma once
 
@@ -17,8 +16,8 @@ struct net_spin {
 
 /*
  * The holder may not be running if shards share a CPU, so a waiter yields after
- * every NET_SPIN_LOOKS looks. The wait is bounded by the time for which the
- * others hold the lock.
+ * every NET_SPIN_LOOKS attempts. The wait is bounded by the time for which the
+ * other threads hold the lock.
  */
 static inline void net_spin_lock(struct net_spin *lock)
 {

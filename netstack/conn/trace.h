@@ -1,14 +1,14 @@
 /*
- * The connection trace: what happens to one connection, segment by segment and
- * call by call, in a ring of its last events.
+ * The connection trace: the last events of a connection, segment by segment and
+ * call by call, in a ring.
  *
- * Few connections have a ring: the first --trace-conns that are open at a time
+ * Few connections have a ring: up to --trace-conns of them at a time
  * (coronet-ctl can change that number), and those that a client watches. Such a
  * connection has NET_TF_TRACED in its pcb's flags, which header prediction does
  * not expect, so that all of its segments take the slow path, where the hooks
  * are. It also has NET_SHARD_TRACED in `shard`, the first field that every
  * public call checks, which leads to a cold path. Both fields are checked
- * anyway, so a connection without a ring pays nothing.
+ * anyway, so a connection without a ring costs nothing.
  *
  * Rings belong to a shard and to its thread. A ring that is watched outlives
  * its connection until all of it was reported or another connection needs the
@@ -23,21 +23,21 @@ struct tcp_hdr;
 
 #define NET_TRACE_EVENTS  64u /* of a ring; older ones are overwritten */
 #define NET_TRACE_WATCHES 4u  /* at a time, per program */
-#define NET_TRACE_EXTRA	  16u /* rings of a shard beside --trace-conns' */
+#define NET_TRACE_EXTRA	  16u /* a shard's rings beyond --trace-conns */
 #define NET_TRACE_MAX	  100000u
 
 enum net_trace_kind {
-	NET_TRACE_BEGIN,   /* what: accepted, dialed, or begun before */
+	NET_TRACE_BEGIN,   /* what: accepted, dialed, or older than the ring */
 	NET_TRACE_IN,	   /* a segment arrived. what: out of order, refused */
 	NET_TRACE_OUT,	   /* a segment left. what: why it was resent */
 	NET_TRACE_CWND,	   /* cwnd or ssthresh changed. what: why */
 	NET_TRACE_SND_WND, /* the peer's window closes or opens */
-	NET_TRACE_RCV_WND, /* ours closes, opens, or may grow further */
-	NET_TRACE_TIMER,   /* a timer fired. what: which */
+	NET_TRACE_RCV_WND, /* our window closes, opens, or its limit grows */
+	NET_TRACE_TIMER,   /* a timer fired. what: its name */
 	NET_TRACE_STATE,   /* TCP's state changed. what: NULL */
-	NET_TRACE_CALL,	   /* a call begins. what: which function */
+	NET_TRACE_CALL,	   /* a call begins. what: the function */
 	NET_TRACE_DONE,	   /* the call returns */
-	NET_TRACE_END,	   /* what: why; the error in n */
+	NET_TRACE_END,	   /* the connection ends. what: why; n: the error */
 };
 
 struct net_trace_event {
@@ -47,7 +47,7 @@ struct net_trace_event {
 	uint8_t flags;	  /* of a segment: TCP's */
 	uint8_t sacks;	  /* SACK blocks in it */
 	union {
-		/* Segments; cwnd at that time. Numbers as on the wire. */
+		/* Segments, and cwnd at that time. Numbers as on the wire. */
 		struct {
 			uint32_t seq, ack, wnd, len, cwnd;
 		} seg;
@@ -65,7 +65,7 @@ struct net_trace_event {
 };
 static_assert(sizeof(struct net_trace_event) == 64, "a cache line");
 
-/* The values reported last: a difference is an event. */
+/* The values recorded last; a difference becomes an event. */
 struct net_trace_seen {
 	uint32_t cwnd, ssthresh, rcv_max;
 	uint8_t state;
@@ -75,13 +75,13 @@ struct net_trace_seen {
 struct net_trace {
 	struct net_trace *next, **pprev; /* in the order they began */
 	struct net_trace *hash_next;
-	struct net_conn *conn; /* NULL: it has ended */
-	const struct net_conn *was;
-	uint64_t serial; /* unique among the rings of this shard */
-	uint64_t n;	 /* events so far */
+	struct net_conn *conn;	    /* NULL: it has ended */
+	const struct net_conn *was; /* its address, also after the end */
+	uint64_t serial;	    /* unique among the rings of this shard */
+	uint64_t n;		    /* events so far */
 	uint64_t
 		reported[NET_TRACE_WATCHES]; /* events reported to each watch */
-	uint8_t watches;		     /* that want it, a bit each */
+	uint8_t watches;		     /* watches that want it, by bits */
 	bool extra;			     /* not one of --trace-conns */
 	bool has_iss, has_irs;
 	uint32_t iss, irs; /* relative numbers count from here */
@@ -111,9 +111,9 @@ struct net_trace_watch {
 /* The trace state of a shard. */
 struct net_traces {
 	unsigned most;		 /* --trace-conns: this shard's part */
-	unsigned room;		 /* the largest that `most` has been */
-	unsigned n_own, n_extra; /* rings there are */
-	unsigned n_ended;	 /* of both, those of ended connections */
+	unsigned room;		 /* the largest value of `most` so far */
+	unsigned n_own, n_extra; /* rings within --trace-conns, and others */
+	unsigned n_ended;	 /* of all rings: of ended connections */
 	uint64_t serial;
 	struct net_trace *first, **last;
 	struct net_trace **buckets;
@@ -129,11 +129,11 @@ struct net_traces {
  */
 int net_traces_keep(unsigned n);
 void net_traces_close(void); /* frees every ring */
-/* A connection is about to begin, and may get a ring. */
+/* Called when a connection begins: gives it a ring if it is to have one. */
 void net_trace_born(struct net_conn *conn, uint32_t hash, const char *how);
 /*
- * Nothing refers to the connection any more: its ring is freed, or kept until
- * it was reported.
+ * Called when nothing refers to the connection any more: frees its ring, or
+ * keeps the ring until it was reported.
  */
 void net_trace_gone(struct net_conn *conn);
 /* The ring of a connection; NULL: none. */
@@ -163,11 +163,11 @@ static inline bool net_traced(const struct net_conn *conn)
 struct net_trace_event *net_trace_add(struct net_conn *conn,
 				      enum net_trace_kind kind,
 				      const char *what);
-/* A TCP segment arrives; its header is in network byte order. */
+/* Records a segment that arrives; its header is in network byte order. */
 void net_trace_in(struct net_conn *conn, const struct pbuf *p);
-/* Reports what became of the last segment. */
+/* Adds to the last NET_TRACE_IN how the segment was treated. */
 void net_trace_in_was(struct net_conn *conn, const char *what);
-/* A segment leaves; its header is in network byte order. */
+/* Records a segment that leaves; its header is in network byte order. */
 void net_trace_out(struct net_conn *conn, const struct tcp_hdr *hdr,
 		   unsigned len, const char *resent);
 void net_trace_timer(struct net_conn *conn, const char *which, unsigned times);
@@ -176,10 +176,10 @@ void net_trace_cwnd_why(struct net_conn *conn, const char *why);
 /* Sets the reason of the next retransmission, if recovery does not find one. */
 void net_trace_resent_why(struct net_conn *conn, const char *why);
 const char *net_trace_resent(struct net_conn *conn);
-/* lwIP has freed the pcb; net_here()->ending still says why. */
+/* Called when lwIP has freed the pcb, while net_here()->ending is still set. */
 void net_trace_ended(struct net_conn *conn);
 
-/* A call of the application until it returns; lies on the stack of the call. */
+/* A call of the application, until it returns; on the stack of the call. */
 struct net_trace_call {
 	const struct net_conn *conn; /* may be freed before the call returns */
 	uint64_t serial;	     /* 0: there is no ring */
@@ -188,7 +188,7 @@ struct net_trace_call {
 };
 void net_trace_call(struct net_conn *conn, const char *name, size_t bytes,
 		    struct net_trace_call *call);
-/* net_poll() begins to wait for a connection among others, or returns. */
+/* Records that net_poll() begins to wait for a connection, or returns. */
 void net_trace_poll(struct net_conn *conn, enum net_trace_kind kind,
 		    int result);
 /* The ring of a call's connection, if it still exists; NULL otherwise. */

@@ -4,8 +4,8 @@
  *
  * On polling threads it runs only the steps of net_ask, which are posted there
  * and bounded, and the coroutines that serve the page on the stack's own
- * network (scrape.c). A program without requests pays nothing. The control
- * thread touches no state of a shard.
+ * network (scrape.c). Without requests it costs nothing. The control thread
+ * touches no state of a shard.
  */
 #pragma once
 
@@ -18,9 +18,9 @@
  */
 int net_control_open(struct net_opts *opts);
 /*
- * The shards are open and do not run yet: requests to them work from now on,
- * and they listen if opts->metrics is an address of the stack. Returns 0, or
- * -errno with opts->error set.
+ * Called when the shards are open but do not run yet: enables requests to them,
+ * and makes them listen if opts->metrics is an address of the stack. Returns 0,
+ * or -errno with opts->error set.
  */
 int net_control_ready(struct net_opts *opts, unsigned n_shards);
 /* Ends the thread, closes every connection, removes the socket. */

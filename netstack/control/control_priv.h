@@ -1,5 +1,6 @@
 /*
- * Private to control/: asking shards, commands and their answers.
+ * Private to control/: requests to shards, commands and their answers. Unless a
+ * comment says otherwise, calls are for the control thread, which may block.
  */
 #pragma once
 
@@ -24,7 +25,7 @@ struct net_ask {
 	_Atomic unsigned refs;
 	_Atomic bool abandoned;
 	sem_t done;
-	_Atomic unsigned slices; /* rounds that it took */
+	_Atomic unsigned slices; /* slices run so far, one a round */
 	int err;
 	net_ask_step step;
 	_Alignas(16) char data[];
@@ -38,9 +39,9 @@ struct net_ask *net_ask_new(net_ask_step step, size_t bytes);
 void net_ask_put(struct net_ask *ask);
 /*
  * Blocks until the shard has run the last slice; called once for each net_ask.
- * Returns 0, -ETIMEDOUT (it has not within two seconds; it may still do so, so
- * the data must not be read), -EAGAIN (the program is starting, or too many
- * functions are posted), -ESHUTDOWN or -EINVAL (no such shard).
+ * Returns 0, -ETIMEDOUT (not done after two seconds; the shard may still write
+ * the data, so it must not be read), -EAGAIN (the program is starting, or too
+ * many functions are posted), -ESHUTDOWN or -EINVAL (no such shard).
  */
 int net_ask_run(struct net_ask *ask, unsigned shard);
 /* How many shards take requests; 0: none yet. */
@@ -74,27 +75,27 @@ __attribute__((format(printf, 1, 2))) cJSON *
 net_control_error(const char *format, ...);
 /* Makes the error for a shard whose net_ask_run() returned err. */
 cJSON *net_control_ask_error(unsigned shard, int err);
-/* Adds a number, in full: cJSON prints a double that ends in zeros with an
- * exponent. */
+/* Adds a number with all its digits: cJSON prints a double that ends in zeros
+ * with an exponent. */
 void net_control_number(cJSON *to, const char *name, uint64_t n);
 /* Adds an address as text. */
 void net_control_addr(cJSON *to, const char *name, const struct net_addr *addr);
 /*
  * Adds the cursor where the next page of a listing begins: at `at` of the
- * shard, or at the next shard if this one is done. After the last page: none.
+ * shard, or at the next shard if this one is done. Adds none after the last.
  */
 void net_control_next(cJSON *to, unsigned shard, bool done, uint64_t at);
 /* Returns the ns from glue_now_ns() to the time since 1970. */
 int64_t net_control_wall_offset_ns(void);
-/* Returns `before`, unless `now` shows that it is wrong by more than 1 ms. So
- * times of events that follow each other do not decrease. */
+/* Returns `before`, or `now` if they differ by more than 1 ms, so that times of
+ * successive events do not decrease. */
 int64_t net_control_steady_offset(int64_t before, int64_t now);
 
-/* ---- id.c: names of connections that are safe against reuse ---- */
+/* ---- id.c: IDs of connections, which are not reused; on the shard ---- */
 #define NET_ID_TEXT_MAX 48
 /* Writes the ID of a connection of this shard, and marks its ID as shown. */
 void net_id_format(struct net_conn *conn, char *text, size_t len);
-/* The shard in an ID; -EINVAL: it is no ID. */
+/* The shard in an ID, or -EINVAL: it is no ID. Any thread. */
 int net_id_shard(const char *text);
 /* The connection of an ID on this shard; NULL: it has ended. */
 struct net_conn *net_id_find(const char *text);
@@ -113,8 +114,8 @@ extern _Thread_local uint64_t net_control_client
 /* A client has disconnected: ends its watches. */
 void net_traces_client_gone(uint64_t client);
 /*
- * Ends watches without a request for a minute. now_ms: CLOCK_MONOTONIC. Returns
- * after how many ms to call it again; -1: not before a watch begins.
+ * Ends watches that had no request for a minute. now_ms: CLOCK_MONOTONIC.
+ * Returns after how many ms to call it again; -1: there is no watch.
  */
 int net_traces_expire(int64_t now_ms);
 void net_traces_forget(void); /* the program ends */
@@ -126,9 +127,9 @@ void net_rings_begin(const struct net_opts *opts);
 /* A filter of connections: every field that is not zero must match. */
 struct net_filter {
 	struct net_addr peer; /* with prefix_len bits */
-	uint16_t port;	      /* the local or the peer's */
+	uint16_t port;	      /* the local port or the peer's */
 	int state;	      /* enum net_tcp_state + 1 */
-	char listener[64];    /* beginning of its handler's name */
+	char listener[64];    /* prefix of its handler's name */
 	unsigned shard;	      /* where the listing continues */
 	uint64_t at;
 };
@@ -169,21 +170,21 @@ bool net_scrape_is_own(const struct net_addr *at);
  */
 int net_scrape_open(struct net_opts *opts, unsigned n_shards);
 /*
- * Moves the page to one of the stack's addresses. before: the stack's address
- * where it was; NULL: none. On the control thread, while the shards run.
- * Returns 0, or an error of net_listen(), net_listener_serve() or net_ask_run()
- * with *shard set to the shard that it occurred on; the page stays where it was
- * then.
+ * Moves the page to one of the stack's addresses. before: its address so far,
+ * if that is the stack's; otherwise NULL. On the control thread, while the
+ * shards run. Returns 0, or an error of net_listen(), net_listener_serve() or
+ * net_ask_run() with *shard set to the shard where it occurred; the page then
+ * stays at its old address.
  */
 int net_scrape_move(const struct net_addr *at, const struct net_addr *before,
 		    unsigned *shard);
-/* Closes the page's listeners. Errors as in net_ask_run(). */
+/* Closes the page's listeners. Returns 0, or as net_scrape_move(). */
 int net_scrape_shut(unsigned *shard);
 
 /* ---- server.c ---- */
 /*
- * net_http_answer() while the control thread is idle: functions that programs
- * have added are never called by two threads at a time.
+ * net_http_answer() under the lock of the control thread's requests, so that
+ * two threads never call functions that programs have added at the same time.
  */
 char *net_http_answer_alone(const char *request, size_t request_len,
 			    size_t *len);
@@ -195,7 +196,7 @@ struct net_socket {
 	char path[108];
 	struct net_socket_file {
 		uint64_t dev, ino;
-		int64_t born_ns; /* inode numbers are used again at once */
+		int64_t born_ns; /* since inode numbers are reused at once */
 	} file;
 };
 /*

@@ -20,7 +20,7 @@ uint32_t net_isn(const ip_addr_t *local_ip, uint16_t local_port,
 /* The argument of lwIP's events for a pcb: the pcb, or NULL (lwip/event.c). */
 void *net_pcb_arg(struct tcp_pcb *pcb);
 
-/* After how many keepalive probes a connection ends (tcp/timer.c). */
+/* The number of keepalive probes after which lwIP ends it (tcp/timer.c). */
 uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb);
 
 /* The window scale that is announced to peers (conn/rcv_wnd.c). */
@@ -30,23 +30,23 @@ uint8_t net_rcv_scale(void);
 struct netif *net_route_src4(const ip4_addr_t *src, const ip4_addr_t *dest);
 
 /*
- * The same for IPv6, where neither address is link-local; then for any source
- * (hooks.c).
+ * The interface for an IPv6 packet: that of the source address if its link has
+ * a route, else that of the route (hooks.c). No address is link-local.
  */
 struct netif *net_route_src6(const ip6_addr_t *src, const ip6_addr_t *dest);
 #define LWIP_HOOK_IP6_ROUTE(src, dest) net_route_src6(src, dest)
 
 /*
- * link/neighbour.c passes neighbours to lwIP's output, also those beyond the
- * prefixes that lwIP knows.
+ * lwIP needs no gateways: link/neighbour.c calls its output with the neighbour
+ * as the destination, which may be outside the prefixes that lwIP knows.
  */
 #define LWIP_HOOK_ND6_GET_GW(netif, dest)    (dest)
 #define LWIP_HOOK_ETHARP_GET_GW(netif, dest) (dest)
 
 /*
- * Called with a segment for a pcb before it is processed: hdr is in host order,
- * and p begins after it. A result other than ERR_OK drops the segment
- * (hooks.c).
+ * Called with a segment for a pcb before lwIP processes it: hdr is in host byte
+ * order, and p begins with the data. A result other than ERR_OK drops the
+ * segment (hooks.c).
  */
 err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		     uint16_t optlen, uint16_t opt1len, const uint8_t *opt2,
@@ -56,8 +56,8 @@ err_t net_segment_in(struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 
 /*
  * RFC 7323. A bit of pcb->flags that replaces lwIP's TF_TIMESTAMP: timestamps
- * were agreed on or, in SYN_SENT, offered. Every segment then has NET_TS_BYTES
- * more of options: two NOPs and the timestamp.
+ * were agreed on or, in SYN_SENT, offered. Then every segment has NET_TS_BYTES
+ * of additional options: two NOPs and the timestamp.
  */
 #define NET_TF_TS    0x0400u
 #define NET_TS_BYTES 12u

@@ -1,11 +1,11 @@
 /*
  * How netstack/ calls lwIP, and which pcb lwIP sees.
  *
- * lwIP walks lists of pcbs. They are empty except while it works on a
- * connection: then they hold that pcb alone. Pcbs that lwIP adds meanwhile are
- * taken off its lists afterwards (tcp/input.c), so its walks never grow.
+ * lwIP walks lists of pcbs. They are empty, except that they hold one pcb while
+ * lwIP works on its connection. Pcbs that lwIP adds meanwhile are taken off its
+ * lists afterwards (tcp/input.c), so its walks never grow.
  *
- * The other files of lwip/ are called by lwIP alone.
+ * Only lwIP calls the other files of lwip/.
  */
 #pragma once
 
@@ -20,6 +20,8 @@
 
 /* Makes the pools of lwIP's objects, after net_mem_init(). */
 void net_memp_init(void);
+
+/* Puts a pcb on lwIP's list, which is empty, before lwIP works on it. */
 
 static inline void net_pcb_show(struct tcp_pcb *pcb)
 {
@@ -52,9 +54,9 @@ struct net_conn;
  * has 20 bytes of TCP header and `copied` bytes of data. NULL: no memory.
  */
 struct tcp_seg *net_seg_new(unsigned copied);
-/* lwIP has freed a segment; its pbuf may still be held. */
+/* Called when lwIP has freed a segment, whose pbuf may still be held. */
 void net_seg_freed(struct tcp_seg *seg);
-/* tcp_seg_free() */
+/* Frees a segment and its pbufs, like tcp_seg_free(). */
 void net_seg_free(struct tcp_seg *seg);
 
 /* ---- hooks.c ---- */
@@ -65,5 +67,8 @@ err_t net_lwip_write(struct net_conn *conn, const void *data, uint16_t len,
 		     uint8_t flags);
 err_t net_lwip_output(struct net_conn *conn);
 
-/* lwIP calls this when it has to send after receiving a segment. */
+/*
+ * lwIP calls this in place of tcp_output() after it has received a segment:
+ * sends at once in a handshake, otherwise in the output phase.
+ */
 err_t net_tcp_output(struct tcp_pcb *pcb);

@@ -17,12 +17,12 @@
 #define LWIP_STOCK_LISTEN tcp_pcb_listen_stock
 
 #define LWIP_PCB_FIELDS(type)                                                  \
-	/* whose it is: 48 bytes of addresses, 4 of IP's options */            \
+	/* finding it: 48 bytes of addresses, 4 of IP's options */             \
 	IP_PCB;                                                                \
 	uint16_t local_port, remote_port; /* in this order: demux.c */         \
 	struct net_conn *hash_next;                                            \
                                                                                \
-	/* what is unusual about it, the window, both queues */                \
+	/* state and exceptions, the windows, both queues */                   \
 	enum tcp_state state : 8;                                              \
 	uint8_t nrtx;                                                          \
 	tcpflags_t flags;                                                      \
@@ -36,7 +36,7 @@
 	uint32_t snd_nxt, lastack;                                             \
 	tcpwnd_size_t snd_wnd, cwnd;                                           \
                                                                                \
-	/* what else a segment reads or moves on */                            \
+	/* other fields that a segment reads or updates */                     \
 	tcpwnd_size_t ssthresh;                                                \
 	uint32_t snd_wl1, snd_wl2, snd_lbb;                                    \
 	tcpwnd_size_t snd_wnd_max, snd_buf;                                    \
@@ -59,19 +59,19 @@
 	uint8_t keep_cnt_sent;                                                 \
 	uint8_t snd_scale : 4, rcv_scale : 4;                                  \
 	uint32_t ts_recent; /* TS.Recent, which is as old as tmr */            \
-	uint32_t ts_offset; /* of our timestamps from the clock */             \
+	uint32_t ts_offset; /* our timestamps minus the clock's */             \
                                                                                \
-	/* what is rarely looked at */                                         \
+	/* fields that are rarely used */                                      \
 	type *next;                                                            \
 	uint32_t                                                               \
 		persist_due_us; /* recovery/persist.c, with the three above */ \
 	uint32_t rcv_mark, rcv_mark_us;                                        \
 	uint32_t keep_idle_s : 20, keep_probes : 8;                            \
 	uint32_t keep_intvl_s : 20, last_timer : 8;                            \
-	uint16_t own_port; /* ours; lwIP forgets its own at the end */         \
+	uint16_t own_port; /* local_port, which lwIP clears at the end */      \
 	uint16_t rate_cap; /* recovery/pacing.c; 0: none */
 
-/* lwIP casts one to the other where it walks both lists alike. */
+/* Both have these fields, since lwIP casts one to the other in its walks. */
 #define LWIP_TCP_PCB                                                           \
 	struct tcp_pcb {                                                       \
 		LWIP_PCB_FIELDS(struct tcp_pcb)                                \

@@ -5,5 +5,8 @@
 
 struct net_conn;
 
-/* memp's side of the beginning of a pcb's life; tcp/tcp.h has its end. */
+/*
+ * Called by memp to allocate a pcb, as part of a zeroed connection; NULL: no
+ * memory. The counterpart is net_conn_pcb_freed() in tcp/tcp.h.
+ */
 void *net_conn_alloc(void);

@@ -1,9 +1,9 @@
 /*
  * Options as tables: one reader of values, one wording of errors.
  *
- * A row of a table has an option's name, kind, place in a struct, bounds,
+ * A row of a table has an option's name, kind, member in a struct, bounds,
  * default and help. --help, completions, manual pages, configuration files and
- * errors all come from it. A wrong value is described by one line:
+ * errors are all derived from it. A wrong value is described by one line:
  *	--conns '0': expected a whole number from 1 to 9, for example --conns 4
  *
  *	static const struct opt rows[] = {
@@ -13,8 +13,8 @@
  *	OPT_SET(load_set, rows, 0x100, NULL)
  *	const struct argp load_argp = OPT_ARGP(load_set);
  *
- * Values are read strictly: no sign, space or trailing character; an option
- * that is given twice takes the last value. Strings are borrowed from the
+ * Values are read strictly: no sign, space or trailing character; of an option
+ * that is given twice, the last value counts. Strings are borrowed from the
  * command line. The functions of opt_argp.c are called before any other thread
  * runs, the others on any thread.
  */
@@ -40,8 +40,8 @@ enum opt_kind {
 	OPT_FLAG,	/* bool: true if given; has no value */
 	OPT_NUMBER,	/* an unsigned integer of any size, or an int */
 	OPT_SIZE,	/* uint64_t, bytes: digits and K, M or G */
-	OPT_BYTES,	/* the same, or digits alone */
-	OPT_SECONDS,	/* int64_t, ns; this and the next with decimals */
+	OPT_BYTES,	/* like OPT_SIZE; the unit is optional */
+	OPT_SECONDS,	/* int64_t, ns; from here to OPT_PERCENT, decimals */
 	OPT_SECONDS_FP, /* double, seconds */
 	OPT_MS,		/* int64_t, ns */
 	OPT_PERCENT,	/* uint64_t: 100 percent are 2^63 */
@@ -50,7 +50,7 @@ enum opt_kind {
 	OPT_WORD,	/* const char *: one of arg's words */
 	OPT_TEXT,	/* const char *: any value */
 	OPT_ENDPOINT,	/* struct opt_endpoint: an address and a port */
-	OPT_HOST,	/* the same, of one host (opt_is_host()) */
+	OPT_HOST,	/* struct opt_endpoint of one host (opt_is_host()) */
 	OPT_FILE,	/* FILE *, opened to be written; "-" is stdout */
 	OPT_CUSTOM	/* as the row's function reads it */
 };
@@ -63,7 +63,7 @@ struct opt_endpoint {
 	socklen_t addr_len;
 };
 
-/* What a reader has expected, and the whole line for the user. */
+/* What was expected, and the whole line for the user. */
 struct opt_error {
 	char expected[400];
 	char text[512];
@@ -98,8 +98,8 @@ struct opt {
 	const char *name; /* without dashes */
 	enum opt_kind kind;
 	struct opt_member at;
-	const char *arg;     /* of --help; words with a | between two */
-	const char *initial; /* the default, as a user would write it; NULL */
+	const char *arg;     /* in --help; words are separated by | */
+	const char *initial; /* the default as a user would write it, or NULL */
 	/* Bounds: bytes, or for kinds with decimals 1e-9 of their unit. */
 	uint64_t min, max;
 	/* {min}, {max} and {default} are replaced; without {default}, "(default
@@ -110,13 +110,13 @@ struct opt {
 	opt_read_fn *read;    /* OPT_CUSTOM */
 	bool or_zero;	      /* 0 is valid, too */
 	bool arg_optional;    /* a value may be missing */
-	bool fixed;	      /* for programs that read options again */
+	bool fixed;	      /* not changed when options are read again */
 	char letter;	      /* of a short option */
-	int group;	      /* of argp; 0: as the row before */
+	int group;	      /* of argp; 0: that of the previous row */
 };
 
-/* ---- opt_value.c: texts. They return 0, -EINVAL (no such thing) or -ERANGE
- * and write *out on success only. ---- */
+/* ---- opt_value.c: reading texts. The calls return 0, -EINVAL (malformed) or
+ * -ERANGE, and write *out only on success. ---- */
 
 /* A whole decimal number from min to max. */
 int opt_parse_number(const char *text, uint64_t min, uint64_t max,
@@ -124,24 +124,24 @@ int opt_parse_number(const char *text, uint64_t min, uint64_t max,
 /* A number with up to nine decimals ("2", "0.25"), as multiples of 1e-9. */
 int opt_parse_decimal(const char *text, uint64_t min, uint64_t max,
 		      uint64_t *out);
-/* A number and K, M or G, as bytes; bare: or without a unit. */
+/* A number and K, M or G, as bytes; bare: the unit is optional. */
 int opt_parse_size(const char *text, bool bare, uint64_t min, uint64_t max,
 		   uint64_t *out);
-/* The position of a word among words with a | between two; or -EINVAL. */
+/* The position of a word among words separated by |; or -EINVAL. */
 int opt_find_word(const char *words, const char *text);
-/* An IPv4 or IPv6 address ("10.9.0.1", "::1"), which gets that port. */
+/* An IPv4 or IPv6 address ("10.9.0.1", "::1"); *out gets this port. */
 int opt_parse_address(const char *text, uint16_t port,
 		      struct opt_endpoint *out);
 /* "10.9.0.1:7777" or "[fd00::1]:7777", port 1 to 65535. No names. */
 int opt_parse_endpoint(const char *text, struct opt_endpoint *out);
 /*
- * Whether an address is that of one host, to which a peer can connect: not in
+ * Whether an address belongs to one host, to which a peer can connect: not in
  * 0.0.0.0/8, not a multicast group, not a broadcast address.
  */
 bool opt_is_host(const struct opt_endpoint *end);
 /*
- * Reads numbers and ranges ("2-5,8") and calls fn with each, until fn returns
- * other than 0. Returns 0, that result, or -EINVAL after opt_expect().
+ * Reads numbers and ranges ("2-5,8") and calls fn with each, until fn does not
+ * return 0. Returns 0, the result of fn, or -EINVAL after opt_expect().
  */
 typedef int opt_range_fn(void *arg, uint64_t first, uint64_t last,
 			 struct opt_error *error);
@@ -151,10 +151,10 @@ int opt_parse_ranges(const char *text, char separator, uint64_t min,
 
 /* ---- opt.c: rows ---- */
 
-/* Says what was expected; returns -EINVAL. */
+/* Sets error->expected; returns -EINVAL. */
 __attribute__((format(printf, 2, 3))) int opt_expect(struct opt_error *error,
 						     const char *format, ...);
-/* Sets the whole line, made printable; returns -EINVAL. */
+/* Sets error->text, in printable characters; returns -EINVAL. */
 __attribute__((format(printf, 2, 3))) int opt_fail(struct opt_error *error,
 						   const char *format, ...);
 /*
@@ -175,7 +175,7 @@ const struct opt *opt_find(const struct opt *rows, size_t n, const char *name);
 int opt_set(const struct opt *opt, const char *text, void *base,
 	    struct opt_error *error);
 
-/* Sets the members of all rows that have a default to it. */
+/* Sets the member of each row that has a default. */
 void opt_set_defaults(const struct opt *rows, size_t n, void *base);
 
 /*
@@ -185,7 +185,8 @@ void opt_set_defaults(const struct opt *rows, size_t n, void *base);
 int opt_set_key(const struct opt *rows, size_t n, char *word, void *base,
 		struct opt_error *error);
 
-/* The row's help with its default and bounds; malloc'ed, NULL: no memory. */
+/* The row's help with its default and bounds, to be freed by free(3); NULL:
+ * no memory. */
 char *opt_format_help(const struct opt *opt);
 
 /* ---- opt_argp.c: command lines ---- */
@@ -194,9 +195,9 @@ char *opt_format_help(const struct opt *opt);
 struct opt_set {
 	const struct opt *rows;
 	size_t n;
-	int first_key; /* no two sets of a program may overlap */
+	int first_key; /* the keys of a program's sets must not overlap */
 	opt_check_fn *check;
-	struct argp_option *options; /* of argp: n + 1 */
+	struct argp_option *options; /* of argp; n + 1 elements */
 };
 
 #define OPT_COUNT(rows) (sizeof(rows) / sizeof((rows)[0]))
@@ -235,34 +236,33 @@ char *opt_filter_help(const struct opt_set *set, int key, const char *text);
 
 /*
  * An argp parser: reads the set's options, and calls its check after the last.
- * A wrong one ends the program with one line on stderr and OPT_EXIT_USAGE.
+ * A wrong option ends the program with one line on stderr and OPT_EXIT_USAGE.
  */
 error_t opt_parse_key(const struct opt_set *set, int key, char *arg,
 		      struct argp_state *state);
 
 /*
  * Sets the function that returns where an option comes from, such as
- * net_config_place(). Without it, all come from the command line.
+ * net_config_place(). By default all options come from the command line.
  */
 typedef const char *opt_place_fn(const struct argp_state *state,
 				 const char *name);
 void opt_use_place(opt_place_fn *place);
 
 /*
- * To be called by a program's parser on ARGP_KEY_INIT: makes a wrong option end
- * with OPT_EXIT_USAGE, without argp's second line. The program exits with that
- * status when argp_parse() then returns an error. --help is written to a stream
- * of opt_open_help().
+ * Called by a program's parser on ARGP_KEY_INIT: makes argp_parse() return an
+ * error for a wrong option, without argp's second line; the program then exits
+ * with OPT_EXIT_USAGE. --help is written to a stream of opt_open_help().
  */
 void opt_begin(struct argp_state *state);
 
 /* ---- opt_help.c ---- */
 
 /*
- * Returns a stream for argp's --help that passes the text on to `out`, with the
- * left margins that argp misplaces in front of their lines; `out` itself
- * without memory for that. There is one such stream at a time; it need not be
- * closed.
+ * Returns a stream for argp's --help that passes the text on to `out`, and
+ * moves the left margins that argp misplaces to the start of their lines.
+ * Without memory it returns `out` itself. There is one such stream at a time;
+ * it need not be closed.
  */
 FILE *opt_open_help(FILE *out);
 
@@ -274,7 +274,7 @@ opt_refuse_or_exit(const struct argp_state *state, const char *option,
 		   const char *value, const char *expected,
 		   const char *example);
 
-/* The same for an argument that is no option: call on ARGP_KEY_ARG. */
+/* Refuses an argument that is no option, on ARGP_KEY_ARG, and exits. */
 __attribute__((noreturn)) void
 opt_refuse_argument(const struct argp_state *state, const char *argument);
 

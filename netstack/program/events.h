@@ -1,6 +1,6 @@
 /*
- * Events in the log: a line each, key=value, whose keys docs/operate.md lists.
- * While a component's level leaves them out, one costs a test.
+ * Events in the log: one line each, of key=value; docs/operate.md lists the
+ * keys. An event that its component's level suppresses costs one test.
  *
  * Declared here for the code that detects an event; control/events.c writes the
  * lines.
@@ -12,7 +12,7 @@
 #include "lwip/ip_addr.h"
 
 /*
- * At most so many lines a second of each kind of event; others are suppressed.
+ * The limit of lines a second for each kind of event; others are suppressed.
  */
 #define NET_EVENTS_PER_S 100
 
@@ -29,21 +29,21 @@ void net_event_say_unasked(const ip_addr_t *ip);
 void net_event_say_listener(const struct net_listener *listener,
 			    const char *event);
 
-/* The handshake is done. */
+/* Called when the handshake is done. */
 static inline void net_event_opened(struct net_conn *conn, bool dialed)
 {
 	if (net_log_on(NET_COMPONENT_CONN, NET_LOG_INFO))
 		net_event_say_opened(conn, dialed);
 }
 
-/* lwIP is freeing the pcb, which can still be found by its addresses. */
+/* Called while lwIP frees the pcb, which is still in the hash table. */
 static inline void net_event_closed(struct net_conn *conn)
 {
 	if (net_log_on(NET_COMPONENT_CONN, NET_LOG_INFO))
 		net_event_say_closed(conn);
 }
 
-/* The current segment, in network byte order, opens no connection. */
+/* Called if the current segment (network byte order) opens no connection. */
 static inline void net_event_refused(const struct tcp_hdr *tcp,
 				     const char *reason)
 {
@@ -51,21 +51,21 @@ static inline void net_event_refused(const struct tcp_hdr *tcp,
 		net_event_say_refused(tcp, reason);
 }
 
-/* net_dial() fails. */
+/* Called when net_dial() fails with err. */
 static inline void net_event_dial(const struct net_addr *addr, int err)
 {
 	if (net_log_on(NET_COMPONENT_DIAL, NET_LOG_INFO))
 		net_event_say_dial(addr, err);
 }
 
-/* A retransmission timeout has passed. */
+/* Called at a retransmission timeout. */
 static inline void net_event_rto(struct net_conn *conn)
 {
 	if (net_log_on(NET_COMPONENT_RECOVERY, NET_LOG_DEBUG))
 		net_event_say_rto(conn);
 }
 
-/* A neighbour is not resolved, because too many others are. */
+/* Called if a neighbour is not resolved because too many others are being. */
 static inline void net_event_unasked4(uint32_t ip)
 {
 	ip_addr_t addr = IPADDR4_INIT(ip);
@@ -84,7 +84,7 @@ static inline void net_event_unasked6(const ip6_addr_t *ip)
 	net_event_say_unasked(&addr);
 }
 
-/* "listening", "stopped". */
+/* event: "listening" or "stopped". */
 static inline void net_event_listener(const struct net_listener *listener,
 				      const char *event)
 {

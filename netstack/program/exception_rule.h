@@ -1,7 +1,7 @@
 /*
  * The option --exception: which frames of a link the kernel gets.
  *
- * Pure: text in, a rule out.
+ * It only parses text into a rule: no state, no I/O.
  */
 #pragma once
 
@@ -20,10 +20,10 @@ struct net_ports {
 
 struct net_exception_rule {
 	char name[16];	      /* of the interface */
-	struct net_ports tcp; /* the kernel's, unless used by the stack */
+	struct net_ports tcp; /* the kernel's, unless the stack listens */
 	struct net_ports udp;
 	bool echo;	/* the kernel answers pings */
-	bool other_off; /* the kernel gets ports and neighbours alone */
+	bool other_off; /* the kernel gets only ports, and neighbours */
 	bool addr_off;	/* the user sets the interface's addresses */
 	unsigned rate;	/* frames a second in each direction */
 };

@@ -40,7 +40,7 @@ enum net_component {
 extern uint8_t net_log_levels[NET_COMPONENTS]
 	__attribute__((visibility("hidden")));
 
-/* Whether lines of that level are logged. */
+/* Whether lines of this level are logged. Any thread. */
 static inline bool net_log_on(enum net_component component,
 			      enum net_log_level level)
 {
@@ -50,7 +50,7 @@ static inline bool net_log_on(enum net_component component,
 
 /* Registers the components as log types. Returns 0 or -ENOMEM. */
 int net_log_levels_open(void);
-/* Parses a level: its name, such as "warning", or its number; 0: neither. */
+/* Parses a level's name, such as "warning", or its number; 0: it is neither. */
 enum net_log_level net_log_level_number(const char *text);
 /* The name of a level; NULL: there is no such level. */
 const char *net_log_level_name(unsigned level);
@@ -64,8 +64,8 @@ int net_log_check_levels(const char *text, char *err, size_t err_len);
  * Sets levels. A component is a shell pattern of log types, including DPDK's;
  * without one, all of coronet's are set. If all_known is false, because EAL
  * does not run yet, a pattern may match no type. Returns 0, or with a clear
- * line in err -EINVAL (nothing was set) or -ENOENT (no type matches; the text
- * before it was applied). Any thread.
+ * line in err -EINVAL (nothing was set) or -ENOENT (no type matches; the
+ * elements before this one were applied). Any thread.
  */
 int net_log_set_levels(const char *text, bool all_known, char *err,
 		       size_t err_len);
@@ -89,9 +89,9 @@ int net_log_open(void);
 void net_log_close(void);
 
 /*
- * Waits until everything logged so far is written: 200 ms at most while
- * stderr is a full pipe, 10 s if the thread that writes gets no CPU. Blocks the
- * thread: for the end of a program.
+ * Waits until all lines logged so far are written: at most 200 ms if stderr is
+ * a full pipe, 10 s if the writer gets no CPU. Blocks the thread; meant for the
+ * end of a program.
  */
 void net_log_flush(void);
 
@@ -115,7 +115,7 @@ net_log_of(enum net_component component, enum net_log_level level,
 	   const char *format, ...);
 __attribute__((format(printf, 2, 3))) void
 net_log_line(enum net_log_level level, const char *format, ...);
-/* The same within a limit, as a warning. */
+/* Logs a line of a component as a warning, within a limit. */
 __attribute__((format(printf, 3, 4))) void
 net_log_limited_of(enum net_component component, struct net_log_limit *limit,
 		   const char *format, ...);
@@ -125,14 +125,14 @@ net_log_limited_of(enum net_component component, struct net_log_limit *limit,
 		net_log_limited_of(component, &net_log_limit_, __VA_ARGS__);   \
 	} while (0)
 /*
- * Logs an event, key=value, to which held=N is added. The caller has checked
- * the level.
+ * Logs an event of key=value within a limit, and appends held=N, the number of
+ * suppressed ones. The caller has checked the level.
  */
 __attribute__((format(printf, 3, 4))) void
 net_log_event(enum net_log_level level, struct net_log_limit *limit,
 	      const char *format, ...);
 
-/* Logs DPDK's lines as they are. */
+/* Logs lines of DPDK unchanged. */
 void net_log_dpdk(unsigned level, const char *text, size_t len);
 
 /* ---- log_sink.c: where lines go ---- */
@@ -155,8 +155,8 @@ void net_log_set_fd(int fd);
 /* Copies "stderr", "journal" or the file's path to text, and returns text. */
 const char *net_log_where(char *text, size_t len);
 /*
- * Does net_log_reopen() and waits until it is done, at most a second. Returns
- * 0, -ETIMEDOUT, or why the file could not be opened; the old one stays in use
- * then. Not for a polling thread.
+ * Calls net_log_reopen() and waits at most a second until the file is reopened.
+ * Returns 0, -ETIMEDOUT, or an error of open(2), in which case the old file
+ * stays in use. Not for a polling thread.
  */
 int net_log_reopen_wait(void);

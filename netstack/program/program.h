@@ -1,5 +1,5 @@
 /*
- * Things of the program and not of a shard: messages about misuse, the
+ * Parts of the program rather than of a shard: messages about misuse, the
  * watchdog. The log is in log.h; options are in coronet/net.h.
  */
 #pragma once
@@ -9,28 +9,31 @@
 /* ---- route_option.c ---- */
 /* Whether an address is in 127.0.0.0/8, or ::1. */
 bool net_addr_is_loopback(const struct net_addr *addr);
-/* Whether another host can have it: not zero, a group's or loopback. */
+/* Whether a host can have an address: not zero, a group or loopback. */
 bool net_addr_is_host(const struct net_addr *addr);
 
 /* ---- diagnose.c ---- */
-/* Count a stack that was opened or closed; return how many are open. */
+/* Count a stack that was opened, or closed; return how many are open. */
 void net_stacks_opened(void);
 void net_stacks_closed(void);
 unsigned net_stacks_open(void);
 /*
- * Writes "serve+0x10 in coronet-httpd+0x1a2b" to text and returns it: the
- * symbol, if there is one, and the offset in the file, for addr2line.
+ * Writes the symbol of an address, if there is one, and its offset in the file,
+ * for addr2line: "serve+0x10 in coronet-httpd+0x1a2b". Returns text.
  */
 const char *net_code_name(uintptr_t code, char *text, size_t len);
 
 /*
- * The shard whose coroutines this thread describes: its own, or one it watches.
+ * The shard whose coroutines this thread describes: its own, or the one that
+ * net_observe() has set for a watchdog thread.
  */
 const struct net_stack *net_observed(void);
 void net_observe(const struct net_stack *stack);
+/* End the program: a call was made by the wrong thread. */
 void net_die_foreign(const char *call);
-/* The same, except if the connection is traced and belongs to this thread. */
+/* net_die_foreign(), unless the connection belongs to this thread. */
 void net_die_unless_traced(const struct net_conn *conn, const char *call);
+/* Ends the program: `what` lies on a shared stack. */
 void net_die_shared(const char *what);
 
 /* Every public call that works on the stack begins with this. */
@@ -40,7 +43,7 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
-/* The same for an object of one shard: the call must come from its thread. */
+/* Checks a call on a shard's stack, which must come from its thread. */
 #define NET_CHECK_STACK(stack)                                                 \
 	do {                                                                   \
 		if (unlikely(!net_here()->sched ||                             \
@@ -60,7 +63,8 @@ void net_die_shared(const char *what);
 	} while (0)
 #define NET_CHECK_CONN(conn) NET_CHECK_CONN_IN(conn, __func__)
 
-/* Nothing that the stack keeps a pointer to may lie on a shared stack. */
+/* Checks that an object to which the stack keeps a pointer is not on a shared
+ * coroutine stack. */
 static inline void net_check_shared(const void *p, const char *what)
 {
 	if (unlikely(coro_on_shared_stack(p)))
@@ -70,8 +74,8 @@ static inline void net_check_shared(const void *p, const char *what)
 /* ---- watchdog.c ---- */
 /* Called before DPDK pins this thread. */
 void net_watchdog_prepare(void);
-/* Logs the names of coroutines that block the loop for limit_ms; 0: never.
- * Returns 0 or -errno. */
+/* Starts a thread that logs coroutines which block the loop for limit_ms; 0:
+ * it does nothing. Returns 0 or -errno. */
 int net_watchdog_start(struct net_stack *stack, unsigned limit_ms);
 void net_watchdog_stop(const struct net_stack *stack);
-unsigned net_watchdog_looks(void); /* for tests: how often it has looked */
+unsigned net_watchdog_looks(void); /* for tests: number of its checks */

@@ -1,7 +1,7 @@
 /*
  * Host names: a cache, and c-ares on the stack's own UDP and TCP calls.
  *
- * A shard makes its resolver when it first needs one. c-ares has timers, the
+ * A shard makes its resolver when it first needs one. c-ares does timers, the
  * choice of servers and the formats of messages; its sockets are the stack's
  * (resolve/wire.c). One coroutine drives it while queries are open
  * (resolve/query.c).
@@ -17,6 +17,6 @@ void net_resolve_stop(void);
 /* Frees the resolver, after the last coroutine. */
 void net_resolve_fini(void);
 
-/* For tests: other files than resolv.conf(5) and hosts(5). */
+/* For tests: paths to use instead of resolv.conf(5) and hosts(5). */
 extern const char *net_resolv_conf_file, *net_systemd_conf_file;
 extern const char *net_hosts_file;

@@ -1,6 +1,6 @@
 /*
- * The parts of a shard's resolver. All of it lies on the heap, since c-ares and
- * several coroutines use it.
+ * The parts of a shard's resolver. All of its state is on the heap, since
+ * c-ares and several coroutines use it.
  */
 #pragma once
 
@@ -33,19 +33,19 @@ struct net_word {
 
 /* ---- cache.c ---- */
 
-/* What is known of one family of a name, or being asked. */
+/* The addresses of one family of a name, or the query for them. */
 struct net_name {
 	struct net_name *hash_next;
 	struct net_name *older, *newer; /* by use */
 	struct coro_sem answered;
 	uint64_t hash;
 	int64_t expires_ns;
-	unsigned refs;	  /* calls that wait, or read */
-	unsigned answers; /* how many came: a call waits for the next */
+	unsigned refs;	  /* calls that wait for it, or read it */
+	unsigned answers; /* answers so far; a call waits for the next */
 	int16_t err;	  /* 0, or the error of net_resolve() */
 	uint8_t family;
-	uint8_t n; /* addresses */
-	bool asked;
+	uint8_t n;  /* addresses */
+	bool asked; /* a query is open */
 	uint8_t addrs[NET_RESOLVE_ADDRS][16];
 	char text[]; /* in lower case, NUL-terminated */
 };
@@ -65,9 +65,12 @@ struct net_name_cache {
  */
 int net_name_get(struct net_name_cache *cache, const char *text, uint8_t family,
 		 struct net_name **out);
-/* Drops the reference. A cleanup of coroutines: arg is a struct net_name. */
+/* Drops the reference. arg: a struct net_name (for coro_cleanup_push()). */
 void net_name_put(void *arg);
-/* Stores the answer that a query has found, and wakes all that wait for it. */
+/*
+ * Stores how a query has ended; the caller has filled in the addresses. Wakes
+ * all that wait for it.
+ */
 void net_name_answer(struct net_name *name, int err, int64_t ttl_s);
 void net_name_cache_clear(struct net_name_cache *cache);
 
@@ -79,30 +82,30 @@ struct net_file {
 	size_t len;
 	struct timespec changed;
 	int64_t size;
-	int64_t look_ns; /* when its time is looked at again */
+	int64_t look_ns; /* when to check the file again */
 };
 
 /*
- * Reads a regular file again, if it was not read before or its time or size has
- * changed, which is looked at once a second at most: its first `max` bytes, and
- * of these whole lines. Returns whether the text is another one.
+ * Reads a regular file if it is new or its time or size has changed, which is
+ * checked at most once a second. Keeps the whole lines within its first `max`
+ * bytes. Blocks the thread. Returns whether the text has changed.
  */
 bool net_file_refresh(struct net_file *file, const char *path, size_t max);
 void net_file_clear(struct net_file *file);
 /*
- * Takes the next line of the text between *at and end; false: there is none.
+ * Reads the next line of the text between *at and end; false: there is none.
  */
 bool net_file_line(const char **at, const char *end, struct net_word *line);
-/* Takes the next word of a line; false: its end, or a comment. */
+/* Reads the next word of a line; false: its end, or a comment. */
 bool net_file_word(struct net_word *line, struct net_word *word);
-/* Reads a word that is an address without a port. */
+/* Reads an address without a port. Returns false if the word is none. */
 bool net_word_addr(const struct net_word *word, struct net_addr *out);
 
 /* ---- conf.c ---- */
 
 /*
- * Finds the addresses of a name in lower case, of a family (0: both), n at
- * most. Returns how many.
+ * Finds at most n addresses of a name (in lower case) and family (0: both) in
+ * hosts(5). Returns how many.
  */
 unsigned net_hosts_find(struct net_file *hosts, const char *name,
 			uint8_t family, struct net_addr *out, unsigned n);
@@ -112,18 +115,18 @@ unsigned net_hosts_find(struct net_file *hosts, const char *name,
 
 struct net_resolv_conf {
 	struct net_file file, systemds;
-	struct net_addr servers[NET_MAX_RESOLVERS]; /* none is a loopback's */
+	struct net_addr servers[NET_MAX_RESOLVERS]; /* without loopback ones */
 	unsigned n_servers;
 	char search[NET_SEARCH_MAX][NET_NAME_BYTES];
 	unsigned n_search, ndots;
 };
 
-/* Reads resolv.conf(5) if it has changed. Returns whether it has. */
+/* Reads resolv.conf(5) if it has changed, and returns whether it has. */
 bool net_conf_refresh(struct net_resolv_conf *conf);
 void net_conf_clear(struct net_resolv_conf *conf);
 /*
- * Copies a host's name in lower case and without the dot at its end. Returns
- * its length, 0 if it is none.
+ * Copies a host name in lower case, without a final dot. Returns its length; 0:
+ * it is not a valid name.
  */
 size_t net_name_copy(const char *text, size_t len, char out[NET_NAME_BYTES]);
 
@@ -136,22 +139,22 @@ size_t net_name_copy(const char *text, size_t len, char out[NET_NAME_BYTES]);
 struct net_dns_socket {
 	struct net_resolver *resolver;
 	struct net_udp *udp;	/* UDP; or NULL */
-	struct net_conn *conn;	/* TCP that is connected; or NULL */
-	struct coro *dialer;	/* TCP that connects, in this coroutine */
-	struct net_addr server; /* that it connects to */
+	struct net_conn *conn;	/* TCP, once it is connected; or NULL */
+	struct coro *dialer;	/* the coroutine that connects TCP; or NULL */
+	struct net_addr server; /* the peer of TCP */
 	struct net_udp_watch watch;
 	bool used, stream, reads, writes;
 	bool gone;   /* c-ares has closed it while it connects */
-	int16_t err; /* of the handshake */
+	int16_t err; /* negative errno of the handshake; or 0 */
 };
 
 extern const struct ares_socket_functions net_dns_functions;
-/* Notes what c-ares waits for on a socket; data: the resolver. */
+/* Notes the events that c-ares waits for on a socket; data: the resolver. */
 void net_dns_interest(void *data, ares_socket_t fd, int reads, int writes);
 /* Fills items with the sockets that c-ares waits for; returns how many. */
 unsigned net_dns_items(struct net_resolver *resolver,
 		       struct net_poll_item items[NET_DNS_SOCKETS]);
-/* Has c-ares work on the sockets that are ready. */
+/* Calls c-ares for the sockets that are ready. */
 void net_dns_process(struct net_resolver *resolver);
 
 /* ---- query.c ---- */
@@ -159,8 +162,8 @@ void net_dns_process(struct net_resolver *resolver);
 struct net_resolver {
 	ares_channel channel;
 	bool has_channel, driven;
-	unsigned queries;	/* open */
-	struct coro_chan *wake; /* for the coroutine that drives */
+	unsigned queries;	/* open queries */
+	struct coro_chan *wake; /* wakes the coroutine that drives c-ares */
 	struct net_dns_socket sockets[NET_DNS_SOCKETS];
 	struct net_name_cache cache;
 	struct net_file hosts;
@@ -170,34 +173,35 @@ struct net_resolver {
 	unsigned leased_turn; /* of net_leased_servers() */
 };
 
-/* The shard's resolver, made if need be. Returns 0 or -ENOMEM. */
+/* Returns the shard's resolver, which it makes if necessary: 0 or -ENOMEM. */
 int net_resolver_get(struct net_resolver **out);
 /*
- * Before a query: opens c-ares and, while no query is open, reads the files
- * that have changed. Returns 0, -ENOMEM, -EHOSTUNREACH (there is no server) or
- * -ECANCELED.
+ * Called before a query: opens c-ares if necessary and, while no query is open,
+ * reads changed files. Returns 0, -ENOMEM, -EHOSTUNREACH (there is no server)
+ * or -ECANCELED.
  */
 int net_resolver_refresh(struct net_resolver *resolver);
 /*
- * Asks the servers for a name; net_name_answer() is called in any case, maybe
- * at once. Returns 0, -ENOBUFS, -ENOMEM or -ECANCELED; without 0 nothing was
- * asked.
+ * Starts a query for a name; its end, which may come at once, calls
+ * net_name_answer(). Returns 0, or without a query -ENOBUFS, -ENOMEM or
+ * -ECANCELED.
  */
 int net_query_start(struct net_resolver *resolver, struct net_name *name);
 /* Wakes the coroutine that drives c-ares. */
 void net_query_wake(struct net_resolver *resolver);
 /*
- * How long a response's lack of an address holds (RFC 2308 5), in seconds;
- * without a SOA 0. The bytes are untrusted.
+ * The TTL of a negative response (RFC 2308 5), in seconds; 0: it has no SOA.
+ * The bytes are untrusted.
  */
 int64_t net_negative_ttl_s(const uint8_t *bytes, size_t len);
 
 /* ---- resolve.c ---- */
 
 /*
- * Whether addresses of a family are wanted if the caller asks for one, or for
- * 0: those of which the stack has an address that is not link-local.
+ * Whether to look up addresses of `family` for a caller that requests `asked`;
+ * 0 means the families of which the stack has an address that is not
+ * link-local.
  */
 bool net_resolve_wants(uint8_t family, uint8_t asked);
-/* Of two lookups without addresses: the error that says more. */
+/* The more specific error of two lookups that found no address. */
 int net_resolve_error(int a, int b);

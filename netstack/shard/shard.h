@@ -1,6 +1,6 @@
 /*
- * A shard: its loop, its statistics, and which connections are reset when
- * memory is short.
+ * A shard: its loop, its statistics, and the choice of connections to reset
+ * when memory is short.
  */
 #pragma once
 
@@ -32,13 +32,13 @@ void net_shard_run(struct net_stack *stack);
  * One turn of the loop: rx, run, output, timers, tx. Returns the work it found.
  */
 unsigned net_stack_work(struct net_stack *stack);
-/* The same, and then net_idle(). */
+/* net_stack_work(), and then net_idle(). */
 void net_stack_round(struct net_stack *stack);
 
 /* ---- idle.c ---- */
 /* Called once the links are open. */
 void net_idle_start(struct net_stack *stack);
-/* Ends a round that found `work`; may sleep, at most until until_ns. */
+/* Ends a round that did `work`; may sleep, at most until until_ns. */
 void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns);
 
 /* ---- shards.c ---- */
@@ -53,7 +53,7 @@ void net_stats_start(struct net_stack *stack);
 uint64_t net_resident_kib(void); /* hugepages included; reads a file */
 /*
  * Logs a line for all n shards together and, if n > 1, one for each. now: their
- * counters; was: the same, s seconds ago.
+ * counters; was: their counters s seconds ago.
  */
 void net_stats_log(const struct net_stack *stack, const struct net_stats *now,
 		   const struct net_stats *was, unsigned n, double s);
@@ -62,8 +62,8 @@ void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 
 /* ---- shortage.c ---- */
 /*
- * Called when the stack has allocated all that it needs. Returns 0, or -ENOMEM
- * if --memory is too small.
+ * Called when the stack has allocated everything that it needs. Returns 0, or
+ * -ENOMEM if --memory is too small.
  */
 int net_budget_open(struct net_opts *opts);
 void net_budget_fini(void);
@@ -73,9 +73,7 @@ void net_budget_fini(void);
  */
 void net_budget_start(void);
 void net_budget_tick(void); /* when next_budget_ns has come */
-/*
- * Resets a connection for want of memory or frames; its calls return -ENOBUFS.
- */
+/* Resets a connection to free memory or frames; its calls return -ENOBUFS. */
 void net_shortage_reset(struct net_conn *conn);
 
 /* ---- carrier.c ---- */

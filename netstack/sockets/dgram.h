@@ -1,10 +1,11 @@
 /*
- * UDP sockets of the stack under the kernel's numbers.
+ * UDP sockets of the stack, under the kernel's descriptor numbers. Calls that
+ * return a long return its value, or a negative errno.
  *
  * A socket becomes the stack's when bind(), connect() or the first datagram
- * names an address of the stack's side. One that is bound to every address, and
- * over which no datagram has passed yet, becomes the kernel's again when it
- * sends or connects to an address of the kernel's side.
+ * names an address that the stack serves. A socket that is bound to every
+ * address, and over which no datagram has passed yet, becomes the kernel's
+ * again when it sends or connects to an address that the kernel serves.
  */
 #pragma once
 
@@ -14,18 +15,18 @@
 
 #include "netstack/sockets/sockets_priv.h"
 
-/* A socket's part that only UDP has; the rest is in struct net_sock. */
+/* The part of a socket that only UDP has; see also struct net_sock. */
 struct net_dgram {
 	struct net_udp_watch watch; /* first */
 	struct net_sock *sock;
 	struct net_udp *udp; /* owned; NULL: not open */
 	struct net_addr at;  /* where it is opened; port 0: not yet chosen */
 	bool bound;	     /* by bind() */
-	bool port_given;     /* to bind() */
+	bool port_given;     /* bind() was given a port */
 	bool connected;
-	bool to_port_0;	 /* connected to it: nobody gets what is sent */
-	bool has_passed; /* a datagram, in either direction */
-	bool lacks_room; /* the last one found no room on its link */
+	bool to_port_0;	 /* connected to port 0: datagrams are dropped */
+	bool has_passed; /* a datagram has passed, in either direction */
+	bool lacks_room; /* the last datagram found no room on its link */
 	bool pktinfo, recv_ttl, recv_tos, recv_err;	  /* IP_PKTINFO ... */
 	bool pktinfo6, recv_hops, recv_tclass, recv_err6; /* IPV6_... */
 	uint8_t ttl, hops, tos, tclass; /* ttl, hops: 0: the stack's default */
@@ -39,11 +40,11 @@ struct net_dgram {
 
 /* Whether fd is a UDP socket that was neither bound nor connected. */
 bool net_dgram_is_fresh(int fd, bool *v6);
-/* Makes a new socket one of UDP. Returns 0 or -ENOMEM. */
+/* Makes a new socket a UDP socket. Returns 0 or -ENOMEM. */
 int net_dgram_new(struct net_sock *sock, int fd);
-/* Opens it, if it is not open, at a port that the stack chooses. */
+/* Opens the socket, if it is not open, at a port that the stack chooses. */
 int net_dgram_open(struct net_sock *sock);
-/* Whether it may become the kernel's, in order to reach an address. */
+/* Whether the socket may become the kernel's in order to reach `to`. */
 bool net_dgram_may_leave(const struct net_sock *sock,
 			 const struct net_addr *to);
 long net_dgram_bind(struct net_sock *sock, const struct net_addr *addr);
@@ -58,7 +59,7 @@ unsigned net_dgram_events(struct net_sock *sock);
 
 /* ---- dgram_recv.c ---- */
 
-/* Receives one datagram; msg: readable and writable. */
+/* Receives one datagram; msg was checked to be readable and writable. */
 long net_dgram_recvmsg(struct net_sock *sock, struct msghdr *msg, int flags);
 /* Returns how many messages were received. The caller checks n. */
 long net_dgram_recvmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
@@ -68,18 +69,18 @@ long net_dgram_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 
 /* ---- dgram_cmsg.c ---- */
 
-/* Writes what the program wants to know about a datagram, into the room. */
+/* Writes the control messages that the program has enabled into msg. */
 void net_dgram_put_control(const struct net_sock *sock,
 			   const struct net_datagram *datagram,
 			   struct msghdr *msg);
-/* The same about an error of the peer's, for MSG_ERRQUEUE. */
+/* Writes those about an error that the peer reported, for MSG_ERRQUEUE. */
 void net_dgram_put_error(const struct net_sock *sock, int err,
 			 const struct net_addr *peer, struct msghdr *msg);
 
-/* What a message's control data says about sending it. */
+/* Options for one datagram, from the control messages of sendmsg(). */
 struct net_dgram_control {
-	struct net_addr local; /* family 0: not said */
-	int ttl, tos;	       /* below 0: not said */
+	struct net_addr local; /* family 0: not given */
+	int ttl, tos;	       /* below 0: not given */
 };
 /* Returns 0 or -EINVAL. */
 int net_dgram_get_control(const struct net_sock *sock, const struct msghdr *msg,
@@ -87,7 +88,7 @@ int net_dgram_get_control(const struct net_sock *sock, const struct msghdr *msg,
 
 /* ---- dgram_send.c ---- */
 
-/* msg: readable. */
+/* Sends one datagram; msg was checked to be readable. */
 long net_dgram_sendmsg(struct net_sock *sock, const struct msghdr *msg,
 		       int flags);
 long net_dgram_send(struct net_sock *sock, const struct iovec *iov, size_t n,
@@ -97,13 +98,13 @@ long net_dgram_sendmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
 
 /* ---- dgram_group.c ---- */
 
-/* Sets an option of groups; -ENOPROTOOPT: it is none, or another error. */
+/* Sets a multicast option. Returns 0, -ENOPROTOOPT (another kind) or -errno. */
 long net_dgram_set_group(struct net_sock *sock, int level, int name,
 			 const void *value, socklen_t len);
 
 /* ---- dgram_opts.c ---- */
 
-/* Reads the options that have an effect from the kernel's socket. */
+/* Copies the options that have an effect here from the kernel's socket. */
 void net_dgram_opts_load(struct net_sock *sock, int fd);
 /* The options of the socket for a family; 0: both. */
 struct net_udp_opts net_dgram_udp_opts(const struct net_sock *sock,

@@ -8,17 +8,18 @@
 #include <sys/uio.h>
 
 /*
- * In a coroutine, blocks until the kernel's descriptor is ready, unless it is
- * O_NONBLOCK. Returns 0, or an error for the call to return.
+ * In a coroutine, blocks until the kernel's descriptor is ready for `events`
+ * (of poll()), unless it is O_NONBLOCK. Returns 0, or a negative errno that the
+ * call must return.
  */
 long net_kernel_wait(int fd, int events);
 /*
- * The same for calls that fail at once if the descriptor is no socket, or does
- * not listen.
+ * net_kernel_wait() for calls that fail at once if the descriptor is no socket,
+ * or is not listening.
  */
 long net_kernel_wait_socket(int fd, int events);
 long net_kernel_wait_accept(int fd);
-/* These set errno, as the calls that they replace. */
+/* These return -1 and set errno, like the calls that they replace. */
 ssize_t net_kernel_recv(int fd, void *buf, size_t len, int flags);
 ssize_t net_kernel_write(int fd, const void *buf, size_t len);
 ssize_t net_kernel_writev(int fd, const struct iovec *iov, int n);

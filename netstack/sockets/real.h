@@ -35,7 +35,7 @@
 
 #include "dpdk_glue/hint.h"
 
-/* Fortified programs call these; no header declares them without it. */
+/* Called by fortified programs; headers declare them only in such programs. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int folder, const char *path, int flags);
@@ -77,7 +77,7 @@ int __openat64_2(int folder, const char *path, int flags);
 /* clang-format on */
 
 struct net_real {
-	bool found; /* all were found */
+	bool found; /* all functions were looked up */
 #define NET_REAL_FIELD(name) __typeof__(&name) name;
 	NET_REAL_CALLS(NET_REAL_FIELD)
 #undef NET_REAL_FIELD
@@ -86,7 +86,7 @@ struct net_real {
 extern struct net_real net_real_calls;
 void net_real_find(void);
 
-/* The functions are found at the start; calls before that find them first. */
+/* The functions, which are looked up at the start, or by an earlier call. */
 static inline const struct net_real *net_real(void)
 {
 	if (unlikely(!net_real_calls.found))

@@ -1,4 +1,4 @@
-/* An unchanged program, into which coronet-run has preloaded this library. */
+/* For unmodified programs, into which coronet-run preloads this library. */
 #pragma once
 
 #include "netstack/sockets/sockets_priv.h"
@@ -8,15 +8,15 @@
 /* ---- run_signals.c ---- */
 
 /*
- * Save the signal actions before the stack opens, and restore them afterwards,
- * so that the program finds its own.
+ * Save the program's signal actions before the stack opens, and restore them
+ * afterwards.
  */
 void net_run_signals_save(void);
 void net_run_signals_begin(void);
 
 /* ---- run_main.c ---- */
 
-/* Opens the stack, and leaves it. Ends the process if that fails. */
+/* Opens the stack, and leaves it (net_stack_leave()), or ends the process. */
 void net_run_open(void);
 
 /* ---- run_late.c ---- */
@@ -24,7 +24,7 @@ void net_run_open(void);
 /* --in-child: leaves net_run_open() to a child of this process. Returns 0 or
  * -ENOMEM. */
 int net_run_open_late(void);
-/* The stack is closed: another child may open it. */
+/* Called when the stack is closed: another child may open it. */
 void net_run_left(void);
 
 /* ---- run_child.c ---- */
@@ -34,5 +34,5 @@ int net_run_children_begin(void);
 
 /* ---- run_exec.c ---- */
 
-/* Called before main() runs: reports what this process executes. */
+/* Called before main() runs: reports which program this process executes. */
 void net_run_exec_begin(void);

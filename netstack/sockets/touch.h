@@ -9,12 +9,12 @@
 #include <stdint.h>
 
 /*
- * Returns how many of the bytes can be accessed, before the first page that is
- * missing.
+ * Returns how many of the bytes precede the first page that cannot be accessed.
+ * write: only their first byte is checked to be writable.
  */
 size_t net_touch(uintptr_t memory, size_t bytes, bool write);
 /*
- * In a handler of SIGSEGV or SIGBUS: returns true if net_touch() caused the
- * signal; net_touch() then returns.
+ * Called in a handler of SIGSEGV or SIGBUS with its ucontext: returns whether
+ * net_touch() caused the signal. If so, net_touch() continues and returns.
  */
 bool net_touch_failed(void *context);

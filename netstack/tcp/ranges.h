@@ -20,8 +20,8 @@
 
 #define NET_SMALL_BYTES 512u /* of data; less is copied */
 #define NET_RANGES_MAX	16384u
-#define NET_BLOCK	2048u /* ranges in an object of memory, if there are more */
-#define NET_RUN		128u /* ranges that are moved together */
+#define NET_BLOCK	2048u /* ranges in one object of memory, at most */
+#define NET_RUN		128u  /* ranges that are moved together */
 #define NET_SACKS	LWIP_TCP_MAX_SACK_NUM
 
 struct net_range {
@@ -33,14 +33,14 @@ struct net_range {
 struct net_ooseq {
 	struct tcp_sack_range sacks[NET_SACKS];
 	uint32_t pieces, bytes;
-	uint16_t n, room; /* ranges that there are, and that there can be */
-	uint16_t head;	  /* where the first one is */
+	uint16_t n, room; /* number of ranges, and of slots for them */
+	uint16_t head;	  /* slot of the first range */
 	bool has_fin;
-	uint32_t fin;	/* its number */
-	uint8_t *turns; /* of each run: where it begins */
-	/* Where they are: in `ranges`, or in objects of NET_BLOCK each. */
+	uint32_t fin;	/* sequence number of the FIN */
+	uint8_t *turns; /* of each run: where its ring begins */
+	/* The slots: in `ranges`, or in objects of NET_BLOCK each. */
 	struct net_range *blocks[NET_RANGES_MAX / NET_BLOCK];
-	struct net_range ranges[]; /* and then turns */
+	struct net_range ranges[]; /* followed by the turns */
 };
 
 static inline struct net_ooseq *net_ooseq_of(const struct net_conn *conn)
@@ -67,14 +67,15 @@ static_assert(NET_BLOCK % NET_RUN == 0 && NET_RUN <= UINT8_MAX,
 
 /*
  * Returns the connection's queue, with room for one more range; NULL: it may
- * have no more, or there is no memory. A queue that had no room is another now.
+ * have no more, or there is no memory. A full queue is replaced by a larger
+ * one, which makes pointers into it invalid.
  */
 struct net_ooseq *net_ranges_make_room(struct net_conn *conn);
-/* Frees the queue; its pieces are gone already. */
+/* Frees the queue, whose pieces were freed before. */
 void net_ranges_free(struct net_ooseq *q);
-/* The first range that ends at a number or behind it; n: there is none. */
+/* The index of the first range that ends at seq or later; q->n: none does. */
 unsigned net_ranges_find(struct net_ooseq *q, uint32_t seq);
 /* Inserts an empty range. The queue has room. */
 void net_ranges_insert(struct net_ooseq *q, unsigned at, uint32_t begin);
-/* Removes n ranges, whose pieces are gone or belong to another range. */
+/* Removes n ranges, whose pieces were freed or belong to another range. */
 void net_ranges_remove(struct net_ooseq *q, unsigned at, unsigned n);

@@ -1,5 +1,5 @@
 /*
- * What lwIP needs to know of the compiler: gcc or clang on Linux x86_64.
+ * lwIP's description of the compiler: gcc or clang on Linux x86_64.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #define BYTE_ORDER LITTLE_ENDIAN
 #endif
 
-/* Inline, since lwIP's own are calls. */
+/* Inline functions; lwIP's own would be calls. */
 #define LWIP_DONT_PROVIDE_BYTEORDER_FUNCTIONS
 #define lwip_htons(x) __builtin_bswap16((uint16_t)(x))
 #define lwip_ntohs(x) __builtin_bswap16((uint16_t)(x))
