@@ -1,6 +1,6 @@
 /*
- * coro_chan_priv.h - channels: what coro_chan.c (channels of one thread) and
- * coro_shared.c (channels of all threads) share.
+ * coro_chan_priv.h - channels: definitions for coro_chan.c (channels of one
+ * thread) and coro_shared.c (channels of all threads).
  */
 #pragma once
 
@@ -12,15 +12,15 @@
 #include <string.h>
 
 struct chan_node {
-	struct coro_link link; /* first; in a shared wait .next is NULL when it
-				  is in no queue */
+	struct coro_link link; /* first; in a shared wait .next is NULL while
+				  the node is in no queue */
 	struct coro_select *sel;
 	struct coro_chan *chan;
 	void *slot; /* the value, in the same block */
 	enum coro_op op;
 };
 
-/* coro_select.done, beside the index of the case done */
+/* coro_select.done, if it is not the index of the case done */
 enum { SEL_WAITS = -1, SEL_LEFT = -2 };
 
 struct coro_select {
@@ -34,18 +34,18 @@ struct coro_select {
 };
 
 /*
- * The extra state of a wait in which another thread may do a case:
- * coro_shared.c.
+ * Additional state of a wait in which another thread may do a case
+ * (coro_shared.c).
  */
 struct shared_wait {
 	struct coro_wake wake; /* first */
 	struct coro_select *sel;
 	struct coro_sched *sched;
 	struct coro_select *next_woken;
-	bool remote; /* done by another thread, whose wake-up comes */
-	bool back;   /* and has come */
+	bool remote; /* another thread did a case, and posts a wake-up */
+	bool back;   /* that wake-up has arrived */
 	unsigned n;
-	struct coro_chan *chans[]; /* the n shared ones, by address */
+	struct coro_chan *chans[]; /* n shared channels, in address order */
 };
 
 struct coro_chan {
@@ -61,7 +61,7 @@ struct coro_chan {
 	const void *thread; /* its owner, set by the first use */
 	uint64_t served[2]; /* when a select last chose it, by enum coro_op */
 	bool closed;
-	bool shared;	 /* all threads'; the lock guards all but the sizes */
+	bool shared;	 /* by all threads; lock guards all but the sizes */
 	atomic_int lock; /* shared only */
 	atomic_uint refs;
 	char ring[];
@@ -106,9 +106,10 @@ static inline struct chan_node *chan_first_waiter(const struct coro_chan *ch,
 	return q->next == q ? NULL : (struct chan_node *)q->next;
 }
 
-/* The first waiter whose wait has not ended yet. */
+/* The first waiter whose wait has not ended yet; NULL: none. */
 struct chan_node *chan_live_waiter(const struct coro_chan *ch, enum coro_op op);
-unsigned chan_state(const struct coro_chan *ch);
+unsigned chan_state(const struct coro_chan *ch); /* CORO_CHAN_CAN_... */
+/* Notifies the watches of the thread's own channels that sel waits for. */
 void coro_chan_notify_local(const struct coro_select *sel);
 
 static inline void chan_link(struct chan_node *node)
@@ -133,12 +134,16 @@ static inline bool coro_shared_any(const struct coro_case *cases, unsigned n)
 size_t coro_shared_wait_bytes(unsigned n);
 void coro_shared_wait_init(struct shared_wait *w, struct coro_select *sel,
 			   struct coro_sched *s);
-/* Do a case, or link all: the index, or -EAGAIN. */
+/* Does a case that is ready and returns its index, or links all: -EAGAIN. */
 int coro_shared_link(struct coro_select *sel, struct coro_case *cases);
-/* Take a waiter of this thread out of its queue, and end its wait. */
+/*
+ * Removes a waiter of this thread from its queue and ends its wait. Returns
+ * false if another thread has ended it before.
+ */
 bool coro_shared_take(struct chan_node *node);
+/* Ends a wait and removes it from all queues. */
 void coro_shared_abandon(struct coro_select *sel);
-/* Returns true if the block is needed until its wake-up has come. */
+/* Returns whether sel must not be freed before its wake-up has arrived. */
 bool coro_shared_orphan(struct coro_sched *s, struct coro_select *sel);
 int coro_shared_trysend(struct coro_chan *ch, const void *value);
 int coro_shared_tryrecv(struct coro_chan *ch, void *value);

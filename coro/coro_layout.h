@@ -1,5 +1,5 @@
 /*
- * coro_layout.h - offsets that coro_fast.S relies on; coro.c pins them.
+ * coro_layout.h - offsets that coro_fast.S relies on; coro.c asserts them.
  */
 #pragma once
 
@@ -37,14 +37,14 @@
 #define CORO_ST_RESUMABLE_ 6 /* from here on */
 #define CORO_ST_SUSPENDED_ 7
 
-/* Flags of the running coroutine that coro_suspend() must look at. */
+/* Flags of the running coroutine that send coro_suspend() to the slow path. */
 #define CORO_F_NOT_FAST 0xb0 /* KILLED, MAIN, MEASURE */
 
 /*
- * Flags that make a coroutine's end take the long path, and the flag that
- * remains after it.
+ * Flags that make a coroutine's end take the slow path, and the flag that
+ * remains after the end.
  */
-#define CORO_F_LONG_END 0xb1 /* the same and FP */
+#define CORO_F_LONG_END 0xb1 /* KILLED, MAIN, MEASURE, FP */
 #define CORO_F_HANDLE_	0x40
 
 /* ctx.flags2 */

@@ -1,9 +1,9 @@
 /*
- * coro_queue.h - the queue of coroutines that wait for the same thing.
+ * coro_queue.h - a queue of coroutines that wait for one event.
  *
- * The node of a waiting coroutine is in its control block, since its stack may
- * be another's; coro_stop_waiting() takes it out. A head of all zeros is
- * an empty queue.
+ * The node of a waiting coroutine is in its control block, since another
+ * coroutine may occupy its stack; coro_stop_waiting() removes it. A head of all
+ * zeros is an empty queue.
  */
 #pragma once
 

@@ -34,7 +34,7 @@ static inline void ring_prefetch(const struct coro_sched *s, uint32_t head)
 		coro_prefetch(save + i);
 }
 
-/* Next of the round, or the thread itself at its end. */
+/* Removes the next coroutine of the round; at the end: the thread itself. */
 static inline struct coro *ring_next(struct coro_sched *s)
 {
 	uint32_t head = s->head;
@@ -46,15 +46,16 @@ static inline struct coro *ring_next(struct coro_sched *s)
 	return s->ring[head & s->mask];
 }
 
-/* What a coro_resume() or coro_suspend() in `next` returns. -EAGAIN is for a
- * thread that resumed a coroutine, which then waited for the scheduler, and for
- * a coroutine that resumed one that was destroyed. */
+/* The result of coro_resume() or coro_suspend() in `next`. It is -EAGAIN for a
+ * thread that resumed a coroutine which then waited for the scheduler, and for
+ * a coroutine that resumed one which was destroyed. */
 static inline long next_err(const struct coro *next)
 {
 	return unlikely(next->ctx.flags3 & CORO_F3_AGAIN) ? -EAGAIN : 0;
 }
 
-/* Leave co, whose state says why; returns what wakes it. */
+/* Switches from co, whose state is set, to the next coroutine. Returns the code
+ * that wakes co. */
 static inline int switch_next(struct coro_sched *s, struct coro *co)
 {
 	struct coro *next = ring_next(s);
