@@ -63,23 +63,24 @@ struct ctx {
 	struct ctx_stack *stack; /* borrowed */
 	void *save;		 /* save buffer, 64-byte aligned, or NULL */
 	uint32_t save_cap;	 /* its bytes, a multiple of 64 */
-	uint16_t hwm_lines;	 /* the owner's, as the name: unused here */
+	uint16_t hwm_lines;	 /* this and name: for the owner, unused here */
 	uint16_t name;
-	uint8_t flags; /* CTX_FLAG_FP, the rest is the owner's */
-	uint8_t state; /* the owner's, as the rest: unused here */
+	uint8_t flags; /* CTX_FLAG_FP; other bits are for the owner */
+	uint8_t state; /* from here on: for the owner, unused here */
 	uint8_t flags2;
 	uint8_t flags3;
 	int32_t err;
 };
 
 struct ctx_stack {
-	struct ctx *occupant; /* whose bytes are in place; NULL: nobody's */
+	struct ctx *occupant; /* its bytes are in place; NULL: no context's */
 	char *top;	      /* one past the highest byte, 64-aligned */
 	/*
-	 * Make ctx's save buffer fit len bytes (its content is dead by then).
-	 * Called on from's stack. Non-zero: the switch is called off and
-	 * returns that value and that error to from. With CTX_ISA_CHECKED also
-	 * called with ctx == NULL, before to's bytes come back.
+	 * Makes ctx's save buffer fit len bytes; its content is not needed any
+	 * more. Called on from's stack. If the result is not 0, the switch does
+	 * not take place, and returns that value and that error to `from`. With
+	 * CTX_ISA_CHECKED also called with ctx == NULL, before to's bytes are
+	 * restored.
 	 */
 	long (*resize)(struct ctx *ctx, uint32_t len, struct ctx *from,
 		       struct ctx *to);
@@ -87,7 +88,7 @@ struct ctx_stack {
 	uint16_t x87cw;
 };
 
-/* What a switch hands to the context it resumes: rax and rdx. */
+/* The result of a switch in the context that it resumes: rax and rdx. */
 struct ctx_pair {
 	long value;
 	long err;
@@ -101,24 +102,24 @@ enum ctx_isa {
 };
 
 /*
- * Switch to `to`, where its own ctx_switch() returns {value, err}. Saves the
- * caller in `from`. A `from` that occupies no stack is dropped: nothing of it
- * is kept. Callers declared to return a long or an int see the value alone.
+ * Saves the caller in `from` and switches to `to`, where ctx_switch() returns
+ * {value, err}. A `from` that occupies no stack is not saved. Callers that
+ * declare it to return a long or an int get only the value.
  */
 struct ctx_pair ctx_switch(struct ctx *from, struct ctx *to, long err,
 			   long value);
 
-/* What begin() has ctx_entry call: rax and rdx. */
+/* The result of begin(), which ctx_entry calls next: rax and rdx. */
 struct ctx_start {
 	void *(*fn)(void *arg);
 	void *arg;
 };
 
 /*
- * Write the first frame of a context at frame (64 bytes, 64-aligned, or the
- * copy of such a place in a save buffer). When resumed with value v it calls
- * begin(v), then what that says, then end() with what this returned; end must
- * not return. stack gives the FP control words.
+ * Writes the first frame of a context at `frame` (64 bytes, 64-aligned, or its
+ * copy in a save buffer). When the context is resumed with value v, it calls
+ * begin(v), then the function that begin() returned, then end() with the result
+ * of that function; end() must not return. stack: has the FP control words.
  */
 void ctx_frame_init(void *frame, const struct ctx_stack *stack,
 		    struct ctx_start (*begin)(void *value),
@@ -127,8 +128,9 @@ void ctx_frame_init(void *frame, const struct ctx_stack *stack,
 /* Read the calling thread's FP control words into the stack's defaults. */
 void ctx_fp_read(struct ctx_stack *stack);
 
-/* Choose the copy loop: the best the CPU has, or for tests the one named.
- * Returns 0, or -1 if the CPU lacks it. Not thread-safe: call once at start. */
+/* Choose the copy loop: the best one of the CPU, or (for tests) this one.
+ * Return 0, or -1 if the CPU lacks it. Not thread-safe: call once at the start.
+ */
 int ctx_isa_choose_best(void);
 int ctx_isa_choose(enum ctx_isa isa);
 enum ctx_isa ctx_isa_chosen(void);

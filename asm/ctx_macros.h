@@ -4,9 +4,9 @@
  */
 #pragma once
 
-/* Push the frame, but for the return address, which is there. Clobbers
- * nothing but the flags; rax goes where the FP words have their place, unless
- * they are there already. */
+/* Push the frame except the return address, which is on the stack already.
+ * Clobbers only the flags. The slot of the FP words gets rax; with words_there
+ * it has the words already and is kept. */
 	.macro	CTX_PUSH_FRAME words_there=0
 	push	rbp
 	.cfi_adjust_cfa_offset 8
@@ -34,9 +34,9 @@
 	.cfi_adjust_cfa_offset 8
 	.endm
 
-/* Pop it all; the return address into r8, for a jump. The words, if they are
- * there, are stepped over: a load of both, stored apart a moment ago, would
- * wait until they have left the store buffer. */
+/* Pop the frame, with the return address into r8, for a jump. With words_there
+ * the FP words are skipped: loading both at once, just after they were stored
+ * separately, would wait until they have left the store buffer. */
 	.macro	CTX_POP_FRAME words_there=0
 	.if \words_there
 	lea	rsp, [rsp + 8]

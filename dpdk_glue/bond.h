@@ -1,15 +1,15 @@
 /*
- * bond: links, several links that work as one: DPDK's net_bonding over members
- * that are links of ours. Private to dpdk_glue/.
+ * Links of the kind bond: several links that work as one, by DPDK's
+ * net_bonding. Private to dpdk_glue/.
  *
  * Threads: a bond is made while EAL starts. DPDK's interrupt thread checks its
- * members (link_watch.c), and shard 0 sends the frames that they need.
+ * members (link_watch.c), and shard 0 sends frames on their behalf.
  */
 #pragma once
 
 #include "dpdk_glue/port_priv.h"
 
-#define GLUE_BOND_LOOK_US 50000 /* between two looks at the members */
+#define GLUE_BOND_LOOK_US 50000 /* between two checks of the members */
 
 /*
  * Makes DPDK's device for links[index], a bond. names: the names of its
@@ -24,8 +24,8 @@ int glue_bond_make(unsigned index, const char *name,
 unsigned glue_bond_queues(unsigned index, unsigned wanted);
 
 /*
- * Whether a member is a TAP: then the kernel's interface has the bond's MAC,
- * and the stack needs another one.
+ * Whether a member is a TAP: the kernel's interface then has the bond's MAC, so
+ * that the stack needs another one.
  */
 bool glue_bond_has_tap(unsigned index);
 
@@ -42,14 +42,14 @@ void glue_bond_close_taps(uint16_t id);
 
 /*
  * Checks the carriers of all members, logs each change, and makes an
- * active-backup bond send by a member that is up. Returns whether any member
- * is.
+ * active-backup bond send through a member that is up. Returns whether any
+ * member is up.
  */
 bool glue_bond_look(struct glue_device *device);
 
 /*
- * Writes the member that an active-backup bond sends by, such as "tap:a", to
- * name, and returns how often it has changed; "" and 0 for any other device.
+ * Writes the member through which an active-backup bond sends, such as "tap:a",
+ * to name. Returns how often it has changed. Any other device: "" and 0.
  */
 unsigned glue_bond_sender(const struct glue_device *device, char *name,
 			  size_t room);
@@ -57,6 +57,7 @@ unsigned glue_bond_sender(const struct glue_device *device, char *name,
 /* Sends the frames that glue_bond_look() has requested. On shard 0's thread. */
 void glue_bond_send_due(struct glue_port *port);
 
+/* Called in each turn of the loop; only shard 0 does anything. */
 static inline void glue_bond_turn(struct glue_port *port)
 {
 	if (unlikely(__atomic_load_n(&port->device->bond_due,

@@ -9,15 +9,16 @@
  * ones find the port disconnected. The same wait lets another thread stop a
  * port (memif.c).
  *
- * A polling thread stores before and after each burst; the waiting side orders
- * these stores, by membarrier(2).
+ * A polling thread increments its count before and after each burst; the
+ * waiting thread orders these stores by membarrier(2).
  */
 #pragma once
 
 #include <stdbool.h>
 
 /*
- * The calling thread polls from now on. Returns 0 or -errno of membarrier(2).
+ * Called on each polling thread before it polls. Returns 0 or -errno of
+ * membarrier(2).
  */
 int glue_sync_start(void);
 

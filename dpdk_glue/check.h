@@ -2,8 +2,8 @@
  * Decides which frames the stack may see. It checks every length that the
  * stack's parsers rely on, and refuses frames that the stack does not use.
  *
- * Pure: bytes and lengths in, a verdict out. DPDK is not needed, and checksums
- * are the caller's: struct glue_l4 says what they cover.
+ * It needs no DPDK and has no state. The caller verifies the checksums: struct
+ * glue_l4 describes what they cover.
  */
 #pragma once
 
@@ -14,14 +14,14 @@ enum glue_verdict {
 	GLUE_KEEP,
 	GLUE_BAD_FRAME,	 /* too short, or lengths that contradict each other */
 	GLUE_BAD_CSUM,	 /* never from glue_check() itself */
-	GLUE_REFUSED,	 /* well formed, but not taken by this stack */
+	GLUE_REFUSED,	 /* well formed, but not used by this stack */
 	GLUE_OTHER_VLAN, /* has a VLAN tag, or not the link's (vlan.h) */
 };
 
 /* The transport header and its payload, for verifying the checksum. */
 struct glue_l4 {
-	const uint8_t *addrs; /* in the IP header; NULL: there is no IP */
-	uint8_t addr_len;     /* of each of the two, 4 or 16 */
+	const uint8_t *addrs; /* both, in the IP header; NULL: there is no IP */
+	uint8_t addr_len;     /* bytes of one address, 4 or 16 */
 	uint8_t proto;
 	uint16_t len; /* bytes from l4_off */
 };
@@ -117,10 +117,10 @@ glue_check_ip6(struct glue_frame *f, unsigned total, struct glue_l4 *l4)
 }
 
 /*
- * Judges a frame of `total` bytes, data and seg_len of its first segment given;
- * sets flags, l3_off and l4_off, and *l4. Headers must lie in the first
- * segment. No byte beyond it is read. A tag that the link takes has been
- * removed before.
+ * Checks a frame of `total` bytes, whose first segment has data and seg_len
+ * set. Sets flags, l3_off, l4_off and *l4. All headers must be in the first
+ * segment; no byte beyond it is read. The tag of the link's VLAN was removed
+ * before.
  */
 static inline enum glue_verdict glue_check(struct glue_frame *f, unsigned total,
 					   struct glue_l4 *l4)

@@ -23,7 +23,7 @@
 #define GLUE_RSS_KEY_MAX 256 /* bytes; of any port */
 
 struct glue_flow_rule {
-	uint8_t low[256], high[256]; /* hash of the two bytes of a fold */
+	uint8_t low[256], high[256]; /* hashes of the two bytes of a fold */
 	uint8_t reta[GLUE_RETA_SIZE];
 	unsigned n_shards;
 };

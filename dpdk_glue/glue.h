@@ -9,10 +9,10 @@
  * glue_rx() until glue_frame_free(); frames allocated for sending are owned by
  * the caller until glue_tx().
  *
- * Threads: EAL starts once a process, on the thread of shard 0. A shard is a
- * thread with a port of its own on every link; a port is used by its shard's
- * thread alone. glue_rx() gives a shard the frames of its own flows, whichever
- * queue they came by.
+ * Threads: EAL starts once per process, on the thread of shard 0. A shard is a
+ * thread with a port of its own on every link; only its shard's thread uses a
+ * port. glue_rx() returns the frames of the shard's own flows, through
+ * whichever queue they arrived.
  */
 #pragma once
 
@@ -22,8 +22,8 @@
 #include <stdio.h>
 
 #define GLUE_BURST	  32  /* frames in one RX or TX burst */
-#define GLUE_MAX_LINKS	  8   /* links a process */
-#define GLUE_MAX_SHARDS	  64  /* and shards */
+#define GLUE_MAX_LINKS	  8   /* links in a process */
+#define GLUE_MAX_SHARDS	  64  /* shards in a process */
 #define GLUE_BOND_MEMBERS 4   /* links in a bond */
 #define GLUE_PATH_MAX	  108 /* sun_path: the longest UNIX socket path */
 #define GLUE_MTU_MIN	  576
@@ -48,9 +48,9 @@ enum glue_csum_mode {
 	GLUE_CSUM_HW,
 	GLUE_CSUM_SW,
 	/*
-	 * Software, but frames are accepted whose TCP or UDP checksum the
-	 * sender left to its NIC (af_packet, af_xdp): they have the sum of the
-	 * pseudo-header.
+	 * Software, but also accepts frames whose TCP or UDP checksum the
+	 * sender left to its NIC (af_packet, af_xdp): their field has the sum
+	 * of the pseudo-header.
 	 */
 	GLUE_CSUM_TRUST,
 };
@@ -66,9 +66,9 @@ struct glue_link {
 	enum glue_link_kind kind;
 	char name[GLUE_PATH_MAX];  /* path, interface, address, port */
 	char name2[GLUE_PATH_MAX]; /* pcap: the file written; bond: members */
-	bool server;		   /* memif and vhost: it makes the socket */
-	bool lacp;		   /* bond: 802.3ad, not active-backup */
-	bool on_ports;		   /* bond: all members are pci or port */
+	bool server;	     /* memif, vhost: this side makes the socket */
+	bool lacp;	     /* bond: 802.3ad, not active-backup */
+	bool on_ports;	     /* bond: all members are pci or port */
 	uint16_t mode;	     /* of a memif server's socket; 0: only the owner */
 	unsigned queue_size; /* descriptors a ring; 0: the default */
 	unsigned queues; /* queue pairs; 0: as many as shards and port allow */
@@ -106,27 +106,27 @@ int glue_link_parse(const char *text, struct glue_link *out, char *err,
 /* MiB for the frames and rings of a link, with DPDK's overhead. */
 unsigned glue_link_mem_mib(const struct glue_link *link);
 
-/* The same with n_shards, each of which has a pool of frames. */
+/* glue_link_mem_mib() for n_shards, each of which has a pool of frames. */
 unsigned glue_link_shards_mem_mib(const struct glue_link *link,
 				  unsigned n_shards);
 
 /*
- * Writes this machine's network cards and interfaces, each with the --link to
- * type, or what to do first. root is "", or a folder with another sysfs; for ""
- * DPDK starts, to look at the cards that it can use, and the program must end
- * afterwards. Returns 0 or -ENOMEM.
+ * Lists this machine's network cards and interfaces, each with the --link to
+ * use, or what to do before it can be used. root: a folder with another sysfs;
+ * "": the machine's, for which DPDK is started to find the cards that it can
+ * use, and the program must end afterwards. Returns 0 or -ENOMEM.
  */
 int glue_port_list(const char *root, FILE *out);
 
 /* The kind's name as written on the command line. Static. */
 const char *glue_link_kind_name(enum glue_link_kind kind);
 
-/* How EAL is started. */
+/* The arguments of glue_eal_start(). */
 struct glue_eal_conf {
 	const struct glue_link *links; /* borrowed during the call */
 	unsigned n_links;
 	int lcore; /* CPU to pin the caller to; -1: not pinned */
-	/* The CPU of each shard, n_lcores of them, instead of lcore; or NULL */
+	/* Instead of lcore, the CPUs of the first n_lcores shards; or NULL */
 	const int *lcores; /* borrowed during the call */
 	unsigned n_lcores;
 	/* Shards, GLUE_MAX_SHARDS at most; 0: n_lcores, or 1. Those beyond
@@ -146,8 +146,8 @@ struct glue_eal_conf {
 };
 
 /*
- * Starts EAL with what the links need; pins the calling thread when asked.
- * Hugepages are used when the machine has free ones and huge_off is false.
+ * Starts EAL with what the links need, and pins the calling thread if conf says
+ * so. Uses hugepages if the machine has free ones and huge_off is false.
  * Returns 0 or -errno with one clear line in err: -EINVAL (no such CPU, no
  * link), -EIO (EAL did not start), -ENOENT, -EACCES, -EPERM, -EADDRINUSE,
  * -EBUSY or -ENODEV (a link), -EALREADY (a second call), -ENOMEM (also: no
@@ -168,9 +168,9 @@ int glue_thread_enter(unsigned shard, char *err, size_t err_len);
 void glue_thread_leave(void);
 
 /*
- * Move a shard to another thread. glue_thread_hand_over(): the calling thread
- * leaves the shard; returns a number for glue_thread_take_over(), by which
- * another thread enters it. One thread at a time may hold the number.
+ * Move a shard to another thread. glue_thread_hand_over() makes the calling
+ * thread leave the shard and returns a number, with which another thread enters
+ * it by glue_thread_take_over(). Only one thread at a time may hold the number.
  */
 unsigned glue_thread_hand_over(void);
 void glue_thread_take_over(unsigned number);
@@ -191,8 +191,8 @@ enum glue_frame_flags {
 	GLUE_FRAME_ICMP = 64,	 /* l4_off is a message of ICMP or ICMPv6 */
 	GLUE_FRAME_ARP = 128,	 /* l3_off is a whole ARP packet */
 	/*
-	 * Refused by glue_check(), and kept for the kernel. Other flags only
-	 * repeat what the headers claim, and no checksum was verified. With
+	 * Refused by glue_check(), and kept for the kernel. The other flags
+	 * repeat what the headers claim; no checksum was verified. With
 	 * GLUE_FRAME_TCP it is the first fragment of a segment, whose ports are
 	 * at l4_off.
 	 */
@@ -226,19 +226,19 @@ struct glue_port_conf {
 /*
  * Opens a shard's port on links[index] as given to glue_eal_start(), on the
  * shard's thread. The first call opens the device with the queues and pools of
- * all shards and starts it; mtu and n_frames of later ones are not looked at. A
- * shard without a queue of its own receives frames that others hand over, and
- * sends by their queues. *out is owned by the caller. Returns 0 or -errno with
- * one clear line in err: -ENODEV (no such port), -ENOMEM (pools), -EINVAL (MTU
- * or number of queues refused by the port, no such shard).
+ * all shards and starts it; later calls ignore mtu and n_frames. A shard
+ * without a queue of its own receives frames that others hand over, and sends
+ * through their queues. The caller owns *out. Returns 0 or -errno with one
+ * clear line in err: -ENODEV (no such port), -ENOMEM (pools), -EINVAL (MTU or
+ * number of queues refused by the port, no such shard).
  */
 int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		   struct glue_port **out, char *err, size_t err_len);
 
 /*
- * Closes one shard's port, in any order; the last one stops the device and
- * frees its pools. Frames still owned by the caller must be freed before, those
- * of other shards' pools too.
+ * Closes one shard's port, in any order; closing the last one stops the device
+ * and frees its pools. The caller must free all its frames before, including
+ * those of other shards' pools.
  */
 void glue_port_close(struct glue_port *port);
 
@@ -262,8 +262,8 @@ bool glue_port_link_up(struct glue_port *port);
 bool glue_port_has_carrier(const struct glue_port *port);
 
 /*
- * Writes the descriptors that are readable when a frame arrives to fds, at most
- * max; they stay the port's. Returns how many; 0: the driver has none.
+ * Fills fds with at most max descriptors that become readable when a frame
+ * arrives; the port owns them. Returns how many; 0: the driver has none.
  */
 unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 			    unsigned max);
@@ -293,10 +293,10 @@ bool glue_port_hw_csum(const struct glue_port *port);
  * directions; ICMP errors belong to the flow that they quote, everything else
  * to shard 0. Constant once EAL has started, on any thread.
  *
- * The hash depends on the exclusive or of all 16-bit words of the tuple:
- * glue_flow_fold() is that of two addresses of addr_len (4 or 16) bytes in
- * network order, and ports are in host order. So a source port whose replies
- * reach this shard is found without hashing the addresses again. Of 128
+ * The hash depends only on the exclusive or of all 16-bit words of the tuple.
+ * glue_flow_fold() returns that of two addresses of addr_len (4 or 16) bytes in
+ * network byte order; ports are in host byte order. So a source port whose
+ * replies reach this shard is found without hashing the addresses again. Of 128
  * consecutive ports, from a multiple of 128, each shard has 128 / shards or one
  * more.
  */
@@ -305,17 +305,17 @@ uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
 unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b);
 
 /*
- * Takes at most max (<= GLUE_BURST) frames. Frames that are too short, have
- * broken headers or a wrong checksum are dropped and counted, as are frames
- * that the stack does not use (check.c) and frames of another VLAN. Returns how
- * many frames[] were filled; each is owned by the caller.
+ * Receives at most max (<= GLUE_BURST) frames. Frames that are too short or
+ * have broken headers or a wrong checksum are dropped and counted, as are
+ * frames that the stack does not use (check.c) and frames of another VLAN.
+ * Returns how many frames[] were filled; the caller owns them.
  */
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 		 unsigned max);
 
 /*
- * Like glue_rx(), for forwarders: it checks and hands over nothing, sets no
- * flag, and drops only frames of other VLANs than the link's.
+ * Like glue_rx(), for forwarders: it does not check frames, hand them to other
+ * shards or set flags, and drops only frames of other VLANs than the link's.
  */
 unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 		     unsigned max);
@@ -335,9 +335,9 @@ struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
 bool glue_tx_busy(struct glue_port *port);
 
 /*
- * The owner of memory that frames refer to. done() is called each time the last
- * frame that refers to the memory has left. Zeroed at first except for done().
- * The owner keeps address and lifetime of the memory.
+ * The lender of memory that frames refer to; zeroed at first except for done(),
+ * which is called each time the last frame that refers to the memory has left.
+ * The lender knows where the memory is and how long it must stay.
  */
 struct glue_lender {
 	void (*done)(struct glue_lender *lender);
@@ -382,7 +382,7 @@ void glue_tx_drop(struct glue_port *port);
 void glue_frame_free(struct glue_frame *frame);
 
 /*
- * Makes each segment of a frame a frame of its own, to be freed apart; the
+ * Makes each segment of a frame a separate frame, to be freed by itself; the
  * `next` links stay for the caller to walk.
  */
 void glue_frame_split(struct glue_frame *frame);
@@ -399,17 +399,17 @@ unsigned glue_port_frames_usable(const struct glue_port *port);
 uint64_t glue_port_no_frame(const struct glue_port *port);
 
 /*
- * How many received frames this shard may hold for long, so that enough are
- * left for the port's rings, its queue and frames being sent. Returns 0 while
- * any pool that the device receives into runs short, whichever shards hold its
- * frames: data to keep must be copied then. Called again every few hundred
- * frames, on the shard's thread.
+ * How many received frames this shard may keep, so that enough are left for the
+ * port's rings, its queue and frames being sent. Returns 0 while any pool that
+ * the device receives into runs short, whichever shards hold its frames: data
+ * to keep must then be copied. Called every few hundred frames, on the shard's
+ * thread.
  */
 unsigned glue_port_frames_spare(struct glue_port *port);
 
 /*
- * Whether any pool that the device receives into has fewer frames left than a
- * burst has, now and when its shard last called glue_port_frames_spare().
+ * Whether any pool that the device receives into has fewer free frames than a
+ * burst, both now and when its shard last called glue_port_frames_spare().
  */
 bool glue_port_frames_exhausted(const struct glue_port *port);
 
@@ -417,13 +417,13 @@ struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes; /* with the tag of the link's VLAN */
 	uint64_t rx_bad_frame;	      /* too short, or contradicting lengths */
 	uint64_t rx_bad_csum;
-	uint64_t rx_partial_csum; /* of those, or accepted: GLUE_CSUM_TRUST */
+	uint64_t rx_partial_csum; /* dropped, or accepted: GLUE_CSUM_TRUST */
 	uint64_t rx_refused;	  /* protocols and options not used */
 	uint64_t rx_other_vlan; /* another VLAN, or any if the link has none */
 	uint64_t rx_missed; /* dropped by the port itself; in shard 0's only */
-	uint64_t rx_handed_over;    /* of other shards, passed to them */
-	uint64_t rx_hand_over_full; /* of those, dropped: queue full */
-	uint64_t rx_taken_over;	    /* for this shard, from other queues */
+	uint64_t rx_handed_over;    /* passed to the shards they belong to */
+	uint64_t rx_hand_over_full; /* dropped: that shard's queue was full */
+	uint64_t rx_taken_over;	    /* received by other shards for this one */
 	uint64_t tx_frames, tx_bytes;
 	uint64_t tx_no_frame;	 /* pool empty */
 	uint64_t tx_busy;	 /* refused for now: port behind */
@@ -455,11 +455,11 @@ struct glue_xstat {
 };
 
 /*
- * On any thread while the port is open: DPDK reads counters while its driver
- * writes them. Both calls may take long if they query a NIC.
+ * Fill in information, and (glue_port_xstats()) the driver's own counters, at
+ * most max. The latter returns how many. Any thread may call them while the
+ * port is open; they may take long if they query a NIC.
  */
 void glue_port_info(struct glue_port *port, struct glue_port_info *out);
-/* Fills in the driver's own counters, at most max. Returns how many. */
 unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 			  unsigned max);
 
@@ -470,7 +470,7 @@ unsigned glue_port_xstats(struct glue_port *port, struct glue_xstat *out,
 
 /*
  * Registers a log type with a level, or changes the level of the type of that
- * name. Returns its number or -ENOMEM. From one thread at a time.
+ * name. Returns its number or -ENOMEM. One thread at a time may call it.
  */
 int glue_log_register(const char *type, unsigned level);
 /* The level of a type by its number from glue_log_register(). Any thread. */

@@ -26,7 +26,7 @@ enum glue_sum_method { GLUE_SUM_WORDS, GLUE_SUM_SSE2, GLUE_SUM_AVX2 };
 
 typedef uint64_t (*glue_sum_fn)(uint64_t sum, const uint8_t *data, size_t len);
 
-/* Whether this machine has an implementation; glue_sum_add() by it. */
+/* Whether this CPU has an implementation; and glue_sum_add() that uses it. */
 bool glue_sum_can(enum glue_sum_method method);
 uint64_t glue_sum_with(enum glue_sum_method method, uint64_t sum,
 		       const void *data, size_t len);

@@ -1,5 +1,6 @@
 /*
- * Private to dpdk_glue/.
+ * Private to dpdk_glue/: calls between its files, without mbufs or ports
+ * (port_priv.h).
  */
 #pragma once
 
@@ -30,7 +31,7 @@ glue_fail(char *err, size_t err_len, int code, const char *format, ...);
  */
 unsigned glue_link_parts(const struct glue_link *link, struct glue_link *parts);
 
-/* The link behind index, and its DPDK port; false when there is none. */
+/* links[index], and its DPDK port; false: it has none. */
 const struct glue_link *glue_eal_link(unsigned index);
 bool glue_eal_port_id(unsigned index, uint16_t *port_id);
 /* Called once every link is open and has its memory. */
@@ -42,21 +43,21 @@ __attribute__((format(printf, 1, 2))) void glue_log_line(const char *format,
 
 /* ---- fork.c ---- */
 
-/* Once EAL has started. */
+/* Called once EAL has started: keeps its memory out of forked children. */
 void glue_fork_start(void);
 
 /* ---- huge.c ---- */
 /*
- * Tries whether `mib` MiB of 2 MiB pages can be used. If so, other programs
- * that try wait until glue_huge_settle(), at most 5 s. If not, why says what
- * keeps free pages from being used, or is empty if there are too few.
+ * Checks whether `mib` MiB of 2 MiB pages can be used. If so, other programs
+ * that check wait until glue_huge_settle(), at most 5 s. If not, `why` says
+ * what prevents the use of free pages, or is empty if there are too few.
  */
 bool glue_huge_take(unsigned mib, char *why, size_t why_len);
-/* Others may look for hugepages. */
+/* Lets other programs check for hugepages again. */
 void glue_huge_settle(void);
 /*
- * Advice for an error message, in case hugepages have vanished since; "": none
- * are used.
+ * Advice for an error message, in case hugepages have vanished since the start;
+ * "": none are used.
  */
 const char *glue_huge_hint(void);
 
@@ -69,9 +70,9 @@ unsigned glue_eal_mtu(void);
 const cpu_set_t *glue_eal_cpus(void);
 
 /*
- * Writes the name of a link's virtual device, which ends in a number of its
- * own, and its devargs. name has GLUE_PORT_NAME_MAX + 1 bytes. path is that of
- * DPDK's own memif socket (vdev.c).
+ * Writes the name of a link's virtual device, which ends in a unique number,
+ * and its devargs. name has GLUE_PORT_NAME_MAX + 1 bytes. path: of DPDK's own
+ * memif socket (vdev.c).
  */
 void glue_vdev_describe(const struct glue_link *link, unsigned index,
 			unsigned queues, const char *path, char *name,
@@ -81,15 +82,15 @@ void glue_vdev_describe(const struct glue_link *link, unsigned index,
 unsigned glue_eal_link_queues(unsigned index);
 
 /*
- * Checks a link before DPDK tries it. Removes a socket file that nobody listens
- * on. Returns 0 or -errno with one clear line in err.
+ * Checks a link before DPDK opens it. Removes a socket file on which no process
+ * listens. Returns 0 or -errno with one clear line in err.
  */
 int glue_link_check(const struct glue_link *link, char *err, size_t err_len);
 /*
  * Waits until each memif client has a server, for 10 s each at most: programs
- * that start together come in either order, and DPDK's client connects once.
- * Does not wait where a link is a server itself, which may be what the other
- * program waits for; glue_memif_start() does then. Returns 0 or -errno with one
+ * may start in any order, and DPDK's client connects only once. If one of the
+ * links is a server, it does not wait, since the other program may be waiting
+ * for that server; glue_memif_start() then waits. Returns 0 or -errno with one
  * clear line in err.
  */
 int glue_links_await(const struct glue_link *links, unsigned n, char *err,
@@ -105,12 +106,11 @@ const char *glue_link_queues_hint(const struct glue_link *link);
 int glue_queues_check(const struct glue_link *link, char *err, size_t err_len);
 
 /*
- * Queue pairs to request from DPDK: those that the link names, or one per
- * shard.
+ * Queue pairs to request from DPDK: the link's queues=, or one per shard.
  */
 unsigned glue_queues_wanted(const struct glue_link *link);
 
-/* The most queue pairs that a kind of link has. */
+/* The largest number of queue pairs that a kind of link can have. */
 unsigned glue_link_max_queues(const struct glue_link *link);
 
 /*
@@ -135,13 +135,13 @@ struct glue_captured {
 	const char *text; /* after the end, until the next start */
 };
 
-/* If abort() is called in between, the last lines go to the previous stderr. */
+/* If abort() is called before the end, the last lines go to the old stderr. */
 void glue_capture_start(struct glue_captured *log);
 
 /* Restores stdout and stderr; log->text is what was written. */
 void glue_capture_end(struct glue_captured *log);
 
-/* Whether DPDK wrote there that it cannot use a card. */
+/* Whether log->text says that DPDK cannot use the card at a PCI address. */
 bool glue_capture_has(const struct glue_captured *log, const char *address);
 
 /* Copies the line of log->text that explains a failure best. */

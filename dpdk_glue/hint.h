@@ -1,6 +1,6 @@
 /*
- * Which way a condition usually goes, for the compiler. DPDK's headers define
- * the same two macros, and netstack/ includes none of them.
+ * Branch hints for the compiler. DPDK's headers define the same two macros, but
+ * netstack/ does not include those headers.
  */
 #pragma once
 

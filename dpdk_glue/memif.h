@@ -10,11 +10,11 @@
  * listens at the path, and if so stops and starts the port. The polling threads
  * do not use the port meanwhile (n_active is 0).
  *
- * Queues: DPDK's server refuses a client that has more rings than it, and reads
- * a client's first rings twice where the client has fewer. So the relay counts
- * the rings of each client, before DPDK hears that it is connected, and only so
- * many queues are polled; and its greeting gives clients of this kind the
- * number of its own.
+ * Queues: DPDK's server refuses a client that has more rings than itself, and
+ * reads a client's first rings twice if the client has fewer. So the relay
+ * counts the rings of each client before DPDK learns that it is connected, and
+ * only that number of queues is polled. For clients that are coronet programs,
+ * its greeting announces its number of queues.
  */
 #pragma once
 
@@ -46,17 +46,17 @@ int glue_memif_start(const struct glue_device *device, char *err,
 /* How many queues the server at a path announces; 0: none. */
 unsigned glue_memif_ask(const char *path);
 
-/* Ends every relay; the paths are removed. */
+/* Ends every relay and removes its path. */
 void glue_memif_unserve(void);
 
 /*
  * Reconnects a client's device, which is open and started, until
  * glue_memif_unwatch(). The path is borrowed until then. Does nothing without
- * membarrier(2), since the port cannot be stopped while threads poll it then.
+ * membarrier(2), since the port could not be stopped while threads poll it.
  */
 void glue_memif_watch(struct glue_device *device, const char *path);
 
-/* Must not be called while another thread closes the device. */
+/* Ends glue_memif_watch(). Not while another thread closes the device. */
 void glue_memif_unwatch(struct glue_device *device);
 
 /*

@@ -48,8 +48,8 @@ struct glue_relay_client {
 	int inner;	  /* socket to DPDK, or -1 */
 	int64_t since_ms; /* of its greeting, CLOCK_MONOTONIC */
 	uint8_t init[GLUE_RELAY_MESSAGE];
-	unsigned rings[2]; /* that it has announced, per direction */
-	unsigned looks;	   /* checks whether its frames have been read */
+	unsigned rings[2]; /* announced by it, per direction */
+	unsigned looks;	   /* number of checks whether its frames were read */
 };
 
 struct glue_relay {
@@ -65,14 +65,14 @@ struct glue_relay {
 	uint8_t greeting[GLUE_RELAY_MESSAGE];
 	struct glue_relay_client clients[GLUE_RELAY_CLIENTS];
 	/* Set by the owner after glue_relay_open(), or left at 0: */
-	unsigned n_queues; /* that the greeting announces */
+	unsigned n_queues; /* announced in the greeting */
 	/* Called before DPDK learns that a client with n_rings ring pairs
 	 * connects. */
 	void (*on_connect)(void *arg, unsigned n_rings);
 	/*
-	 * on_leave(): a client has left. has_read(), called repeatedly after
-	 * that: whether all frames that it had sent by then have been read. Set
-	 * both or none.
+	 * on_leave() is called when a client has left. has_read(), called
+	 * repeatedly after that, returns whether all frames that the client had
+	 * sent have been read. Set both or none.
 	 */
 	void (*on_leave)(void *arg);
 	bool (*has_read)(void *arg);
@@ -102,9 +102,9 @@ int glue_relay_inner_path(const char *path, char *out);
 /*
  * Takes over from DPDK, which listens at inner_path: removes that name, and
  * listens at path, whose file gets this mode; the socket is created at
- * inner_path and then linked to path. Both strings are copied. Returns 0 or
- * -errno of the call that failed; then nothing is held, but inner_path is
- * removed.
+ * inner_path and then linked to path. Both strings are copied. Returns 0, or
+ * -errno of the call that failed, after which nothing is open, but inner_path
+ * is removed.
  */
 int glue_relay_open(struct glue_relay *relay, const char *path,
 		    const char *inner_path, mode_t mode);

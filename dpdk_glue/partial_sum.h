@@ -1,7 +1,7 @@
 /*
- * Partial checksums: a virtual peer leaves the sums of TCP and UDP to a NIC,
- * which a virtual link lacks. The field then has the pseudo header's sum, as
- * with Linux's CHECKSUM_PARTIAL.
+ * Partial checksums: a virtual peer leaves the checksums of TCP and UDP to a
+ * NIC, but a virtual link has none. The field then holds the sum of the
+ * pseudo-header, as with Linux's CHECKSUM_PARTIAL.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ bool glue_has_partial_sum(const struct glue_frame *frame,
 			  const struct glue_l4 *l4);
 
 /*
- * Completes the sum of a frame that leaves this program, if it is partial.
+ * Completes the checksum of a frame that leaves this program, if it is partial.
  * frame: from glue_rx(), borrowed; its segments may have been split.
  */
 void glue_complete_sum(const struct glue_frame *frame);

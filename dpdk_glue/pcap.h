@@ -19,7 +19,7 @@
 
 enum glue_pcap_end {
 	GLUE_PCAP_NONE,	   /* none has been started */
-	GLUE_PCAP_RUNS,	   /* or its file is being finished */
+	GLUE_PCAP_RUNS,	   /* it runs, or its file is being completed */
 	GLUE_PCAP_STOPPED, /* glue_pcap_stop(), or the program's end */
 	GLUE_PCAP_FULL,	   /* a limit was reached */
 	GLUE_PCAP_FAILED,  /* the file could not be written; error says why */
@@ -27,7 +27,7 @@ enum glue_pcap_end {
 
 struct glue_pcap_status {
 	enum glue_pcap_end end;
-	uint64_t packets, bytes; /* in the file; bytes include headers */
+	uint64_t packets, bytes; /* in the file; bytes: of the whole file */
 	uint64_t dropped;	 /* selected, but not in the file */
 	int error;		 /* errno of GLUE_PCAP_FAILED */
 	char path[256];
@@ -55,13 +55,13 @@ int glue_pcap_start(const struct glue_pcap_conf *conf, char *err,
 		    size_t err_len);
 
 /*
- * Asks the capture to end, and returns at once; frames seen so far will be in
+ * Makes the capture end, and returns at once; frames captured so far will be in
  * the file. glue_pcap_status() reports when the file is complete. Without a
  * capture it does nothing.
  */
 void glue_pcap_stop(void);
 
-/* The state of the running or else the last capture. */
+/* The state of the running capture, or of the last one. */
 void glue_pcap_status(struct glue_pcap_status *out);
 
 /*

@@ -14,7 +14,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
-/* A port that was not there when the file was begun. */
+/* The interface of a port that did not exist when the file was begun. */
 #define GLUE_PCAPNG_NO_INTERFACE UINT8_MAX
 
 /* Where a frame was seen, and when. */
@@ -38,8 +38,8 @@ uint16_t glue_pcapng_mbuf_bytes(uint32_t snap);
 
 /*
  * Makes a block with the first snap bytes of m: one segment, owned by the
- * caller. A VLAN tag that the NIC has stripped is back in it. The pool's mbufs
- * have glue_pcapng_mbuf_bytes(). Returns NULL when the pool is empty.
+ * caller. A VLAN tag that the NIC has stripped is inserted again. The pool's
+ * mbufs have glue_pcapng_mbuf_bytes(). Returns NULL when the pool is empty.
  */
 struct rte_mbuf *glue_pcapng_copy(const struct rte_mbuf *m,
 				  struct rte_mempool *pool, uint32_t snap,

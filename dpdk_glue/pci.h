@@ -1,13 +1,13 @@
 /*
- * Network cards on the PCI bus as sysfs shows them (pci.c). Each function reads
- * files below root, "" for the machine's own; tests give a folder.
+ * Network cards on the PCI bus, as described by sysfs (pci.c). Each function
+ * reads files below root: "" for the machine's own; tests pass a folder.
  */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What a bound driver means for a card. */
+/* The use that the driver bound to a card allows. */
 enum glue_pci_use {
 	GLUE_PCI_UNBOUND,
 	GLUE_PCI_KERNEL, /* the kernel uses it, DPDK cannot */
@@ -16,7 +16,7 @@ enum glue_pci_use {
 	GLUE_PCI_UIO,
 };
 
-/* A text is "" where sysfs has none. */
+/* A string is "" if sysfs has no value. */
 struct glue_pci_device {
 	char address[32]; /* DOMAIN:BUS:DEVICE.FUNCTION */
 	bool exists;
@@ -37,20 +37,20 @@ enum glue_pci_use glue_pci_driver_use(const char *driver);
 bool glue_pci_has_iommu(const char *root);
 
 /*
- * Whether DPDK can take a card: it is there, has the right driver, nobody else
- * uses it, and this process may open it and lock mem_mib MiB of memory. Returns
+ * Checks whether DPDK can use a card: it exists, has the right driver, is not
+ * in use, and this process may open it and lock mem_mib MiB of memory. Returns
  * 0 or -errno with one clear line in err. Opens no card of UIO.
  */
 int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 		   char *err, size_t err_len);
 
 /*
- * Locks a card that is bound to UIO, before DPDK probes it, so that programs of
- * ours that start at the same time do not take the same card: the kernel
- * excludes nobody there. The lock lasts until glue_pci_release() or the end of
- * the process; a second call for the card changes nothing. Cards of other
- * drivers are ignored. Not thread-safe. Returns 0 or -errno with one clear line
- * in err: -EBUSY if another process has the card.
+ * Locks a card that is bound to UIO, before DPDK probes it, so that coronet
+ * programs that start at the same time do not use the same card: the kernel
+ * does not prevent that with UIO. The lock lasts until glue_pci_release() or
+ * the end of the process; a second call for the card changes nothing. Cards of
+ * other drivers are ignored. Not thread-safe. Returns 0 or -errno with one
+ * clear line in err: -EBUSY if another process has the card.
  */
 int glue_pci_claim(const char *root, const char *address, char *err,
 		   size_t err_len);
@@ -58,7 +58,7 @@ void glue_pci_release(void);
 
 /*
  * The parts of glue_pci_check() for a card that is bound to UIO: whether
- * another process has it, and whether this one has the rights to use it.
+ * another process has it, and whether this process has the rights to use it.
  */
 int glue_pci_check_uio(const char *root, const struct glue_pci_device *device,
 		       char *err, size_t err_len);

@@ -2,9 +2,9 @@
  * Private to device.c, port*.c, memif.c and tap.c: a device, which all shards
  * share; a port, which is one shard's view of it; and the mbufs behind frames.
  *
- * Threads: a device is written while it is opened and closed, under a lock, and
+ * Threads: a device is written under a lock while it is opened and closed, and
  * by memif.c. The fields that shards read in every burst are in its first cache
- * line. Only its shard uses a port.
+ * line. Only its shard's thread uses a port.
  */
 #pragma once
 
@@ -23,7 +23,7 @@
 #include "dpdk_glue/tso.h"
 #include "dpdk_glue/vlan.h"
 
-#define DATA_ROOM  2048 /* bytes of one segment, headroom apart */
+#define DATA_ROOM  2048 /* bytes of one segment, without its headroom */
 #define TX_PENDING 512	/* frames that may wait for the port */
 #define HAND_OVER  1024 /* frames that may wait for a shard to take them */
 
@@ -45,43 +45,43 @@ struct glue_device {
 	uint16_t n_queues;
 	uint16_t n_shards;
 	/*
-	 * Atomic, a bit for each shard: its queue receives into its pool, and
-	 * when it last looked, the pool was short, so that the stack must hold
-	 * no more of its frames; or nearly empty.
+	 * Atomic, a bit for each shard whose queue receives into its pool: at
+	 * the shard's last check, the pool was short, so that the stack must
+	 * keep no more of its frames; or it was nearly empty.
 	 */
 	uint64_t short_pools, empty_pools;
 	struct rte_ring **rx_rings; /* per shard: frames that others received */
-	struct rte_ring **tx_rings; /* and frames it sends for others */
+	struct rte_ring **tx_rings; /* per shard: frames to send for others */
 
 	unsigned index; /* of the link */
 	int node;	/* a card's NUMA node; -1: none */
 	unsigned n_open;
 	const struct glue_link *link;
 	unsigned mtu;
-	bool hw_csum;	    /* the port sums TCP and UDP */
-	bool hw_ip4_csum;   /* and IPv4 headers */
+	bool hw_csum;	    /* the port does TCP and UDP checksums */
+	bool hw_ip4_csum;   /* and those of IPv4 headers */
 	bool tso;	    /* the port cuts TSO frames up */
 	bool tso6;	    /* of IPv6, too */
 	uint16_t tso_mbufs; /* at most in one TSO frame */
 	bool can_lend;	    /* frames may refer to any memory */
-	bool rss;	    /* spreads flows by our rule, read back */
-	const char *no_rss; /* why not; NULL: it does */
+	bool rss;	    /* the port spreads flows by our rule: verified */
+	const char *no_rss; /* why it does not; NULL: it does */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
-	unsigned asked_frames; /* in each pool that is received into; or 0 */
+	unsigned asked_frames; /* requested for each receive pool; 0: default */
 	unsigned n_ring;       /* frames that the rings of a queue may hold */
-	unsigned transit;      /* limit for a pool that is received into */
-	struct rte_mempool **pools; /* a shard */
-	struct glue_empty *empty;   /* a shard */
+	unsigned transit;      /* most frames of a receive pool in transit */
+	struct rte_mempool **pools; /* per shard */
+	struct glue_empty *empty;   /* per shard */
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
-	bool in_reset;		    /* the same: its card was reset */
+	bool in_reset;		    /* link_watch.c's: its card was reset */
 	unsigned speed_mbps;	    /* atomic: link_watch.c's; 0: unknown */
 	unsigned carrier_losses;    /* atomic: link_watch.c's */
 	unsigned bond_due;	    /* atomic: bond.c's */
 	pthread_mutex_t
 		port_lock; /* for calls that may race with its removal */
-	bool gone; /* with the lock: the card was taken away, and its port */
+	bool gone; /* under port_lock: the card and its port were removed */
 	int64_t restarted_ns; /* last restart of a memif client's port */
 };
 
@@ -90,7 +90,7 @@ struct glue_port {
 	unsigned *bursts; /* of this thread: burst_sync.h */
 	uint32_t *empty;  /* count of its queue: struct glue_empty */
 	uint16_t id;
-	uint16_t shard;	    /* and queue */
+	uint16_t shard;	    /* its shard, and the number of its queue */
 	uint16_t n_pending; /* frames in pending[] */
 	bool has_shards;    /* there are several shards */
 	bool sorts_frames;  /* several shards, a bond or a VLAN */
@@ -104,7 +104,7 @@ struct glue_port {
 	uint16_t vlan; /* of the link; 0: none */
 	struct rte_mempool *pool;
 	struct glue_port_stats stats;
-	struct glue_tso tso_frame; /* its last frame, while it grows */
+	struct glue_tso tso_frame; /* the last pending frame, while it grows */
 	struct rte_mbuf *tso_tail;
 	struct rte_mbuf *pending[TX_PENDING];
 };
@@ -116,7 +116,7 @@ static inline bool glue_port_active(const struct glue_port *port)
 	       __atomic_load_n(&port->device->n_active, __ATOMIC_ACQUIRE);
 }
 
-/* Bursts of the polling thread; empty while the port is stopped. */
+/* Bursts, on the port's thread; they move nothing while it is stopped. */
 static inline uint16_t glue_rx_burst(struct glue_port *port,
 				     struct rte_mbuf **bufs, unsigned max)
 {
@@ -175,12 +175,12 @@ static inline void glue_device_leave(struct glue_device *device)
 	pthread_mutex_unlock(&device->port_lock);
 }
 
-/* Sends frames of shards without a queue by this shard's queue (port_tx.c). */
+/* Sends frames of shards without a queue through this queue (port_tx.c). */
 void glue_tx_carry(struct glue_port *port);
 
 /*
- * The same for all shards, including closed ones with queues: frames that they
- * sent while closing, mostly RSTs. Only when no other port is open.
+ * glue_tx_carry() for all shards, including closed ones with queues: frames
+ * that were sent while they closed, mostly RSTs. Only if no other port is open.
  */
 void glue_tx_carry_remaining(struct glue_port *port);
 
@@ -204,7 +204,8 @@ static inline unsigned wire_len(const struct glue_port *port,
 }
 
 /*
- * The checksum over len bytes of a frame from off on, in any number of mbufs.
+ * The checksum, not folded, of len bytes of a frame from offset off on, in any
+ * number of mbufs.
  */
 uint64_t glue_chain_sum(const struct rte_mbuf *m, unsigned off, unsigned len);
 
@@ -230,15 +231,16 @@ void glue_device_put(struct glue_device *device);
 bool glue_device_is_last(struct glue_device *device);
 
 /*
- * Whether the device has a carrier; *speed_mbps gets its speed, or 0 if
- * unknown. For a watched device it is the result of the last check; otherwise
- * the driver is queried. Called within glue_device_enter() (link_watch.c).
+ * Whether the device has a carrier; *speed_mbps: its speed, 0 if unknown. For a
+ * watched device these are the results of the last check; otherwise it queries
+ * the driver. Called after glue_device_enter() (link_watch.c).
  */
 bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 
 /*
- * Configures the device's port by what was chosen for it and starts it. The
- * port is stopped. Returns 0 or -errno, with the reason in err (port_setup.c).
+ * Configures the device's port, which is stopped, with the settings chosen for
+ * it, and starts it. Returns 0 or -errno, with the reason in err
+ * (port_setup.c).
  */
 int glue_port_setup(struct glue_device *device, char *err, size_t err_len);
 
@@ -281,16 +283,15 @@ int glue_choose_offloads(struct glue_device *device,
 void glue_offloads(const struct glue_device *device,
 		   const struct rte_eth_dev_info *info,
 		   struct rte_eth_conf *conf);
-/* Returns NULL, or which part of RSS the port lacks; conf then asks for none.
- */
+/* Requests RSS in conf. Returns NULL, or the part of it that the port lacks. */
 const char *glue_ask_for_rss(const struct glue_device *device,
 			     const struct rte_eth_dev_info *info,
 			     struct rte_eth_conf *conf, uint8_t *key);
 
 /*
- * After the start of a port that was asked for RSS: returns NULL if it spreads
- * flows by the rule of glue_flow_shard(), or what it has not accepted, which is
- * found by reading its settings back.
+ * Called after the start of a port for which RSS was requested, to set its
+ * table and read its settings back. Returns NULL if it spreads flows by the
+ * rule of glue_flow_shard(), or the setting that it has not accepted.
  */
 const char *glue_set_rss(const struct glue_device *device,
 			 const struct rte_eth_conf *conf);

@@ -1,6 +1,6 @@
 /*
- * TCP segmentation offload: consecutive segments of one TCP flow leave as one
- * frame, which the NIC cuts up again.
+ * TCP segmentation offload: consecutive segments of a TCP flow are passed to
+ * the NIC as one frame, which it cuts into segments again.
  *
  * This part works on headers alone: it decides which segments may be joined,
  * and writes the headers of the joined frame. Private to dpdk_glue/.
@@ -22,7 +22,7 @@ struct glue_tso {
 	uint32_t payload; /* bytes so far */
 	unsigned segs;
 	bool ip6;
-	bool ended; /* nothing may follow */
+	bool ended; /* no further segment may be added */
 };
 
 /*
@@ -34,9 +34,10 @@ bool glue_tso_begin(struct glue_tso *tso, uint8_t *headers, uint16_t l3_off,
 		    uint16_t l4_off, bool ip6, unsigned len);
 
 /*
- * Adds a segment if it continues the frame: the same addresses, ports, ACK,
- * window, options and other fields, the next sequence number, no more payload
- * than the first, all before it full, and 64 KiB in all.
+ * Adds a segment and returns true if it continues the frame: it has the same
+ * addresses, ports, ACK, window, options and other fields, the next sequence
+ * number and no more payload than the first; all before it are full; and the
+ * frame stays within 64 KiB.
  */
 bool glue_tso_add(struct glue_tso *tso, const uint8_t *headers, uint16_t l3_off,
 		  uint16_t l4_off, unsigned len);

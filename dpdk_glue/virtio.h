@@ -14,15 +14,15 @@
 #include <stdbool.h>
 
 /*
- * From now on the driver's log says what it negotiates; begin before a port is
- * configured, while the log is captured. Returns the level of before.
+ * Make the driver log what it negotiates: the log is captured, and the port is
+ * configured in between. The first call returns the old level, for the second.
  */
 int glue_virtio_log_begin(void);
 void glue_virtio_log_end(int level);
 
 /*
- * Whether a captured log of a port's start is that of net_virtio on packed
- * rings with indirect descriptors. If it does not show whether these were
- * negotiated, they were: hosts offer them by default.
+ * Whether the captured log of a port's start shows net_virtio on packed rings
+ * with indirect descriptors. If it does not show whether the latter were
+ * negotiated, assumes that they were: hosts offer them by default.
  */
 bool glue_virtio_stalls(const char *log);

@@ -40,13 +40,13 @@ bool glue_vlan_add(struct rte_mbuf *m, struct glue_frame *f, uint16_t vid);
 unsigned glue_vlan_mtu(const struct glue_link *link,
 		       const struct rte_eth_dev_info *info);
 
-/* Receive offloads that a link with a VLAN asks of its port. */
+/* Receive offloads that a link with a VLAN requests from its port. */
 uint64_t glue_vlan_offloads(const struct glue_link *link,
 			    const struct rte_eth_dev_info *info);
 
 /*
- * Makes a port accept the link's VLAN, once it was configured with these
- * offloads and started. Returns 0 or -errno.
+ * Makes a port, which was configured with these offloads and started, accept
+ * the link's VLAN. Returns 0 or -errno.
  */
 int glue_vlan_join(uint16_t port_id, const struct glue_link *link,
 		   uint64_t offloads);
