@@ -13,12 +13,12 @@
  * Calls fn on the thread of each shard, one after the other, outside any
  * coroutine there; the argument of shard i is element i of an array. first,
  * size: the array's first element, and the bytes of an element. fn returns 0 or
- * a negative errno, as a pointer. Blocks; in a coroutine of a shard. Returns
- * the first error, which ends the calls, or 0.
+ * a negative errno, as a pointer. Called in a coroutine of a shard, which it
+ * blocks. Returns 0, or the first error, after which no shard is called.
  */
 int shards_call(coro_fn fn, void *first, size_t size);
 
-/* Notes each SIGHUP from now on, which would end the process otherwise. */
+/* Catches and notes each SIGHUP, instead of letting it end the process. */
 void hangup_catch(void);
 
 /*
@@ -28,6 +28,6 @@ void hangup_catch(void);
 void hangup_follow(void);
 void hangup_unfollow(void);
 
-/* Whether SIGHUP has come since hangup_take() was called last. */
+/* Whether SIGHUP has come since the last hangup_take(), which resets that. */
 bool hangup_came(void);
 bool hangup_take(void);

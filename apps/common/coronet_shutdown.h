@@ -3,8 +3,8 @@
  *
  * The first SIGTERM or SIGINT closes every shard's listeners. Sessions continue
  * until no shard has any left or the time is up; only then the stacks stop,
- * which resets the remaining ones. The second signal ends the process at once,
- * with status 1. The twins on epoll use epoll_threads.h.
+ * which resets the remaining sessions. The second signal ends the process at
+ * once, with status 1. The twins on epoll use epoll_threads.h.
  *
  * Code of a shard runs on its thread; messages between shards are posted.
  * Nothing here is on the path of data.
@@ -16,13 +16,13 @@
 
 #include <coronet/net.h>
 
-/* The program's, the same for all shards; constant. */
+/* The plan of the program, for all shards; constant. */
 struct shutdown_plan {
 	const char *program, *what; /* "coronet-proxy", "sessions" */
 	int64_t timeout_ns;
 	void (*begin)(void *shard);    /* closes listeners; in a coroutine */
 	unsigned (*left)(void *shard); /* sessions left on the shard */
-	unsigned (*total)(void);       /* the same on all shards, for the log */
+	unsigned (*total)(void);       /* left on all shards, for the log */
 };
 
 /* A shard's part; in memory that stays until the process ends. Private. */
@@ -38,10 +38,10 @@ struct shutdown {
 };
 
 /*
- * Starts the shard's coroutine that waits for the signal: on the shard's thread
- * before net_stack_run(), whose own handlers it replaces. shard: the argument
- * of the plan's calls. All pointers are borrowed until the process ends.
- * Returns 0 or -ENOMEM.
+ * Starts the shard's coroutine that waits for the signal. Called on the shard's
+ * thread before net_stack_run(), whose own handlers it replaces. shard: the
+ * argument of the plan's calls. All pointers are borrowed until the process
+ * ends. Returns 0 or -ENOMEM.
  */
 int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
 		   struct net_stack *stack, void *shard);
@@ -52,13 +52,13 @@ static inline bool shutdown_begun(const struct shutdown *s)
 	return s->begun;
 }
 
-/* A session of the shard that left() counted has ended. */
+/* Called when a session of the shard, as counted by left(), has ended. */
 void shutdown_progress(struct shutdown *s);
 
 /*
- * Stops accepting clients at the listeners (NULL: none), waits up to a second
- * until those whose handshake has begun are accepted, while `takes` returns
- * true, and closes the listeners. In a coroutine.
+ * Makes the listeners (NULL: none) refuse new clients, waits at most a second
+ * until those whose handshake has begun are accepted, as long as takes()
+ * returns true, and closes the listeners. Called in a coroutine.
  */
 void shutdown_close_listeners(struct shutdown *s,
 			      struct net_listener **listeners, unsigned n,
@@ -72,7 +72,7 @@ struct shutdown_closing {
 	uint32_t left;
 };
 
-/* Bytes queued for the peer that it has not acknowledged; 0 when it is gone. */
+/* Bytes queued for the peer and not acknowledged; 0: the peer is gone. */
 uint32_t shutdown_unacked(const struct net_conn *conn);
 
 /*

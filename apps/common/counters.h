@@ -16,13 +16,13 @@ static inline void counters_add(uint64_t *counter, uint64_t n)
 	__atomic_store_n(counter, *counter + n, __ATOMIC_RELAXED);
 }
 
-/* For a counter of things that exist now. */
+/* For a counter that may also decrease. Called by the writer alone. */
 static inline void counters_set(uint64_t *counter, uint64_t value)
 {
 	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
 }
 
-/* Adds each counter of a shard's struct of that size to the one in `sum`. */
+/* Adds each counter of a shard's struct (size bytes) to that in `sum`. */
 static inline void counters_sum(void *sum, const void *shard, size_t size)
 {
 	uint64_t *into = sum;

@@ -11,9 +11,9 @@
 #define DATAGRAMS_PAUSE_MAX_NS INT64_C(1000000000)
 
 /*
- * net_udp_recv_batch(), which goes on after an error that may pass, such as
+ * net_udp_recv_batch() that tries again after a transient error, such as
  * -ENOBUFS: it counts the error in *errors, which other threads may read
- * (counters.h), and sleeps for a time that doubles with each error in a row.
+ * (counters.h), and sleeps for a time that doubles with consecutive errors.
  * Returns how many datagrams came, 1 or more, or an error that ends the loop:
  * -ECANCELED (the stack stops, or the coroutine was cancelled), -EBADF (the
  * socket was closed), -EINVAL or -EPERM (a wrong call).

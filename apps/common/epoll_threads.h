@@ -1,11 +1,11 @@
 /*
- * The threads of the programs on epoll: --threads and --cpu, their number and
- * their CPUs; and the shutdown, in which the first signal drains and the second
+ * The threads of the programs on epoll: their number (--threads) and their CPUs
+ * (--cpu); and the shutdown, in which the first signal drains and the second
  * ends the program at once.
  *
  * epoll_threads_argp is a child of a program's parser; its child_inputs entry
- * is the struct epoll_threads. It fills in the defaults, and refuses a CPU that
- * a thread may not run on before any has been started.
+ * is the struct epoll_threads. It fills in the defaults, and refuses CPUs that
+ * the process may not use before a thread is started.
  */
 #pragma once
 
@@ -34,7 +34,7 @@ int shutdown_signals(void);
 /*
  * Blocks until done_event, an eventfd(2) to which each thread adds one, has
  * counted `threads`. The first signal makes drain_event readable, the second
- * exits with status 1. The files are borrowed.
+ * ends the process with status 1. The descriptors are borrowed.
  */
 void shutdown_wait(int signals, int drain_event, int done_event,
 		   uint32_t threads);

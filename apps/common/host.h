@@ -1,5 +1,5 @@
 /*
- * Hosts in the values of options: an address or a name, and a port.
+ * Hosts in values of options: an address or a name, and a port.
  */
 #pragma once
 
@@ -17,12 +17,12 @@ bool host_is_name(const char *text);
 
 /*
  * Reads "10.9.0.1:80", "[fd00::1]:80" or "server.example:80". *end gets the
- * port in any case; name is "" with an address, otherwise the name, and *end
- * has no address. Returns 0, or -EINVAL: malformed, or not the address of one
- * host (opt_is_host()); *end and name are undefined then.
+ * port and the address, with name ""; or name gets the name, and *end only the
+ * port. Returns 0, or -EINVAL: malformed, or not the address of one host
+ * (opt_is_host()); then *end and name are undefined.
  */
 int host_parse(const char *text, struct opt_endpoint *end,
 	       char name[HOST_BYTES]);
 
-/* What an error of net_resolve() means, for a message. */
+/* Describes an error of net_resolve(), for a message. */
 const char *host_error(int err);

@@ -10,8 +10,7 @@
 /* The project's version, "0.1.0". */
 const char *opts_version(void);
 
-/* What --version prints: "coronet-load (coronet) 0.1.0". Before argp_parse().
- */
+/* Sets the line of --version: "coronet-load (coronet) 0.1.0". */
 void opts_set_version(const char *program);
 
 /*

@@ -23,10 +23,10 @@ struct pending {
 	uint64_t turn;		       /* its position in the order of all */
 };
 
-/* The program's; all zero but for `max`. */
+/* The limit of the program; zeroed except for `max`. */
 struct pending_limit {
 	unsigned max;
-	struct pending_list *_Atomic lists; /* only grows */
+	struct pending_list *_Atomic lists; /* a list that only grows */
 	_Alignas(64) _Atomic unsigned n;    /* items of all lists */
 	_Atomic uint64_t turns;
 };
@@ -42,13 +42,14 @@ struct pending_list {
 	struct pending_list *next;
 	struct coro_sched *sched; /* a reference; may be closed */
 	struct coro_wake wake;
-	_Alignas(64) _Atomic uint64_t first; /* the oldest's turn; or none */
+	_Alignas(64) _Atomic uint64_t first; /* turn of the oldest, or NONE */
 };
 #define PENDING_NONE UINT64_MAX
 
 /*
- * On the shard's thread, whose scheduler is open. The memory stays until
- * pending_fini(). `displace` is called on this thread, in a coroutine or not.
+ * Called on the shard's thread, while its scheduler is open. The memory must
+ * stay until pending_fini(). displace() is called on this thread, in a
+ * coroutine or outside.
  */
 void pending_init(struct pending_list *list, struct pending_limit *limit,
 		  void (*displace)(struct pending *item));

@@ -4,10 +4,10 @@
  * A source is a prefix of an address. Each has a token bucket that fills evenly
  * in a second (GCRA, ITU-T I.371: it stores the time at which it will be full
  * again). The table has a fixed size: a source has its bucket in one of four
- * places, or takes the one of the four that is full soonest. So a flood of
- * sources can reset others' buckets, but cannot make them larger than the rate,
- * and takes no memory. The position of a source depends on a secret. All shards
- * use one table, without locks.
+ * slots, or takes over the one of the four that will be full first. So a flood
+ * of sources can reset others' buckets, but cannot make them larger than the
+ * rate, and uses no memory. The slots of a source depend on a secret. All
+ * shards use one table, without locks.
  */
 #pragma once
 
@@ -19,9 +19,9 @@
 
 struct source_rate {
 	uint64_t secret;
-	unsigned bytes4, bytes6; /* of an address that name its source */
+	unsigned bytes4, bytes6; /* of an address that identify its source */
 	struct source_bucket {
-		_Atomic uint32_t source; /* a hash of it; 0: nobody's */
+		_Atomic uint32_t source; /* a hash of it; 0: unused */
 		_Atomic uint32_t n_over; /* events beyond the rate */
 		_Atomic int64_t full_ns; /* when its bucket is full again */
 	} buckets[SOURCE_RATE_SETS][SOURCE_RATE_WAYS];
@@ -29,8 +29,8 @@ struct source_rate {
 
 /*
  * bytes4, bytes6: the prefix of a source, 1 to 4 and 1 to 8 bytes of an
- * address. Returns a table for free(); NULL: no memory,
- * or no random bytes for its secret.
+ * address. Returns a table, to be freed by free(3); NULL: no memory, or no
+ * random bytes for its secret.
  */
 struct source_rate *source_rate_new(unsigned bytes4, unsigned bytes6);
 

@@ -7,14 +7,13 @@
 int64_t sys_now_ns(void);
 
 /*
- * Time the calling thread was ready to run and had no core, in nanoseconds; 0
- * if the kernel does not report it.
+ * Time for which the calling thread was ready to run but had no core, in
+ * nanoseconds; 0 if the kernel does not report it.
  */
 int64_t sys_no_core_ns(void);
 
 /*
- * Raises the soft limit of open files to the hard one. Returns what is then
- * allowed.
+ * Raises the soft limit of open files to the hard one. Returns the new limit.
  */
 uint64_t sys_raise_files(void);
 
@@ -27,7 +26,7 @@ int sys_pin_cpu(unsigned int cpu);
 /* Resident memory of the process in KiB; 0 if it is unknown. */
 struct sys_memory {
 	uint64_t resident; /* ordinary pages */
-	uint64_t huge;	   /* hugepages of a pool, which are not in that */
+	uint64_t huge;	   /* hugepages of a pool, not part of `resident` */
 };
 
 struct sys_memory sys_memory_now(void);

@@ -1,10 +1,10 @@
 /*
  * Access lists: networks that are allowed or denied.
  *
- * The longest prefix that an address lies in decides. An address in none of
- * them is denied if some network is allowed, and allowed otherwise. One thread
- * builds a list; then it is constant and any number of threads may look up. A
- * lookup costs a binary search for each prefix length in the list.
+ * The longest prefix that contains an address decides. An address in no network
+ * is denied if the list allows a network, and allowed otherwise. One thread
+ * builds a list; then it is constant, and any number of threads may search it.
+ * A lookup costs a binary search for each prefix length in the list.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 struct access_net {
 	uint8_t family; /* 4 or 6 */
 	uint8_t bits;	/* of the prefix */
-	bool allow;	/* or deny */
+	bool allow;	/* otherwise: deny */
 	uint8_t ip[16]; /* network byte order, zeros behind the prefix */
 };
 
@@ -28,8 +28,8 @@ struct access_list {
 };
 
 /*
- * Adds networks from text: "10.0.0.0/8", "2001:db8::/32", a single address, or
- * several with commas between. Returns 0, -EINVAL (another text, or bits behind
+ * Adds networks from text: "10.0.0.0/8", "2001:db8::/32" or a single address,
+ * separated by commas. Returns 0, -EINVAL (malformed, or bits are set behind
  * the prefix), -E2BIG or -ENOMEM. Zeroed memory is an empty list.
  */
 int access_list_add(struct access_list *list, const char *text, bool allow);

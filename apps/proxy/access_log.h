@@ -46,8 +46,8 @@ enum access_end {
 };
 
 struct access_record {
-	int64_t begin_ns, end_ns;      /* of the clock given to the log */
-	int64_t queue_ns, connect_ns;  /* time spent; connect -1: none */
+	int64_t begin_ns, end_ns;      /* by the clock given to the log */
+	int64_t queue_ns, connect_ns;  /* durations; connect -1: none */
 	uint64_t bytes_to, bytes_from; /* the backend */
 	struct proxy_addrs addrs;      /* the client and its destination */
 	enum access_end end;
@@ -75,18 +75,18 @@ size_t access_log_format(const struct access_record *record, int64_t wall_ns,
 int access_log_check(const char *where);
 
 /*
- * Opens a file for appending, made with mode 0640; or, for "udp:ADDRESS:PORT",
- * sends each line as a datagram (RFC 5424, local0.info). clock_ns: the clock of
- * the records' times. say: called on the log's thread with a line, without
- * newline, when the file cannot be reopened. Starts the thread. Returns 0,
- * -EINVAL (not an address), -ENOMEM, or an error of open(2), socket(2) or
- * pthread_create(3).
+ * Opens a file for appending, created with mode 0640, or a socket: with
+ * "udp:ADDRESS:PORT" each line is sent as a datagram (RFC 5424, local0.info).
+ * Starts the log's thread. clock_ns: the clock of the records' times. say:
+ * called on that thread with a line, without newline, when the file cannot be
+ * reopened. Returns 0, -EINVAL (not an address), -ENOMEM, or an error of
+ * open(2), socket(2) or pthread_create(3).
  */
 int access_log_open(const char *where, unsigned shards,
 		    int64_t (*clock_ns)(void), void (*say)(const char *line),
 		    struct access_log **out);
 
-/* On the shard's thread; the record is copied. NULL log: ignored. */
+/* Copies a record into the shard's ring, on its thread. log NULL: ignored. */
 void access_log_add(struct access_log *log, unsigned shard,
 		    const struct access_record *record);
 

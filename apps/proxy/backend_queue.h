@@ -5,8 +5,8 @@
  * Each shard has a list in order of arrival. When room appears, the first
  * session of each shard's list is woken. A session that was woken wakes the
  * next one when it leaves the list; if there is no room for it, it wakes the
- * next one that wants other backends. So as many sessions continue as there is
- * room for, and none overtakes another of its shard.
+ * next one that may use other backends. So as many sessions continue as there
+ * is room for, and none overtakes another of its shard.
  */
 #pragma once
 
@@ -35,13 +35,13 @@ struct queue_shard {
 	_Alignas(64) atomic_bool waits;
 };
 
-/* The program's; zeroed. */
+/* The queue of the program; zeroed at first. */
 struct backend_queue {
 	struct queue_shard *_Atomic shards; /* a list that only grows */
 	_Alignas(64) atomic_uint n;
 };
 
-/* On the shard's thread. The memory stays until queue_fini(). */
+/* Adds a shard, on its thread. Its memory must stay until queue_fini(). */
 void queue_join(struct backend_queue *queue, struct queue_shard *shard);
 
 /*
@@ -50,7 +50,8 @@ void queue_join(struct backend_queue *queue, struct queue_shard *shard);
 void queue_fini(struct queue_shard *shard);
 
 /*
- * Appends a waiter. Returns false if there are `max` already. In a coroutine.
+ * Appends a waiter, the calling coroutine. Returns false if the queue has `max`
+ * waiters already.
  */
 bool queue_enter(struct queue_shard *shard, struct queue_waiter *waiter,
 		 unsigned max);
@@ -60,12 +61,12 @@ bool queue_enter(struct queue_shard *shard, struct queue_waiter *waiter,
  */
 void queue_look(struct queue_shard *shard);
 
-/* Blocks until there may be room: 0, -ETIMEDOUT, -ECANCELED. */
+/* Blocks until there may be room. Returns 0, -ETIMEDOUT or -ECANCELED. */
 int queue_wait(int64_t deadline_ns);
 
 /*
- * There was no room for the waiter: wakes the next one that wants other
- * backends.
+ * Called when there was no room for the waiter: wakes the next one that may use
+ * other backends.
  */
 void queue_pass(struct queue_waiter *waiter);
 
@@ -79,5 +80,5 @@ static inline bool queue_is_before(const struct queue_shard *shard,
 	return shard->first && shard->first->allowed & allowed;
 }
 
-/* Room has appeared, or the backends have changed. Any thread. */
+/* Called when room has appeared or the backends have changed. Any thread. */
 void queue_kick(struct backend_queue *queue);

@@ -17,8 +17,8 @@
 #define BACKEND_WEIGHT	 256 /* the largest */
 
 /*
- * The state that an operator sets: takes new clients; keeps only its present
- * ones; out of use.
+ * The state that an operator sets: accepts new clients; keeps only its present
+ * ones; is out of use.
  */
 enum backend_state { BACKEND_READY, BACKEND_DRAIN, BACKEND_DOWN };
 
@@ -42,7 +42,7 @@ struct backend_spec {
 	enum backend_check check;
 	char send[BACKEND_TEXT_MAX];   /* a path; or bytes, before `expect` */
 	char expect[BACKEND_TEXT_MAX]; /* bytes without NUL */
-	char sni[BACKEND_SNI_MAX];     /* server names, a '|' between two */
+	char sni[BACKEND_SNI_MAX];     /* server names, separated by '|' */
 };
 
 /* Bytes of "[HOST]:PORT". */

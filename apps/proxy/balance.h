@@ -1,16 +1,15 @@
 /*
- * Which backend the next connection of epoll-proxy goes to, and which backends
- * are up; and the table of hashes that it shares with coronet-proxy (pool.h).
+ * The choice of a backend for the next connection of epoll-proxy, and which
+ * backends are up; and the table of hashes that coronet-proxy uses as well
+ * (pool.h).
  *
- * Plain bookkeeping without sockets, one thread a table. Three ways to choose:
- *   round robin        each in turn
- *   least connections  the fewest now; among equals, in turn
- *   hash               by the client's address: Maglev's lookup table (Eisenbud
- *                      et al., NSDI 2016, 3.4): every backend gets its share to
- *                      within a few per cent. The clients of one that is down
- *                      go to the backends of the next slots, and nobody else's
- *                      move. The table depends on the names and the weights and
- *                      on nothing else: proxies with the same list agree.
+ * Plain bookkeeping without sockets; one thread per table. Three ways to
+ * choose: round robin        each in turn least connections  the fewest now;
+ * among equals, in turn hash               by the client's address: Maglev's
+ * lookup table (Eisenbud et al., NSDI 2016, 3.4): every backend gets its share
+ * to within a few per cent. The clients of one that is down go to the backends
+ * of the next slots, and no other clients move. The table depends only on the
+ * names and the weights: proxies with the same list agree.
  */
 #pragma once
 
@@ -37,7 +36,7 @@ struct balance_health {
 
 struct balance {
 	enum balance_kind kind;
-	unsigned rise, fall; /* checks in a row that change a backend's state */
+	unsigned rise, fall; /* consecutive checks that change a state */
 	unsigned n, next;
 	struct balance_backend backends[BALANCE_MAX];
 	uint8_t slots[BALANCE_SLOTS];
@@ -56,8 +55,8 @@ int balance_add(struct balance *b, const char *name);
 void balance_ready(struct balance *b);
 
 /*
- * The index of a backend that is up and not among those tried (a bit each), or
- * -ENOENT. hash: balance_hash() of the client, used by BALANCE_HASH alone.
+ * The index of a backend that is up and not in `tried` (a bit each), or
+ * -ENOENT. hash: balance_hash() of the client, which only BALANCE_HASH uses.
  */
 int balance_choose(struct balance *b, uint64_t hash, uint64_t tried);
 
@@ -82,5 +81,5 @@ unsigned balance_up(const struct balance *b);
 void balance_fill(uint8_t *slots, const char *const *names,
 		  const unsigned *weights, unsigned n);
 
-/* FNV-1a with a finish that spreads its low bits' weakness over all. */
+/* FNV-1a, with a final mixing step because its low bits are weak. */
 uint64_t balance_hash(const void *bytes, size_t len);

@@ -1,12 +1,12 @@
 /*
- * Private to coronet-proxy: what its files share.
+ * Private to coronet-proxy: definitions that its files share.
  *
  *   coronet_proxy.c         the stack, listeners, statistics, the end
- *   coronet_proxy_config.c  what may change while it runs: reloads
+ *   coronet_proxy_config.c  the configuration, and reloads of it
  *   coronet_proxy_names.c   lookups of backends' names
- *   coronet_proxy_health.c  the backends' checks
- *   coronet_proxy_control.c what coronet-ctl asks of it
- *   coronet_proxy_metrics.c what Prometheus does
+ *   coronet_proxy_health.c  health checks of the backends
+ *   coronet_proxy_control.c commands for coronet-ctl
+ *   coronet_proxy_metrics.c metrics for Prometheus
  *   coronet_proxy_begin.c   a session until bytes flow in both directions
  *   coronet_proxy_session.c from there to its last byte
  *
@@ -15,9 +15,10 @@
  * there. The state of the program is in struct proxy, constant once the shards
  * run except for atomic fields.
  *
- * Options that may change are in a struct proxy_config, which never changes: a
- * reload makes another and posts it to each shard. A coroutine that blocks
- * finds another one afterwards, so it keeps no pointer into one meanwhile.
+ * Options that a reload may change are in a struct proxy_config. It is
+ * constant: a reload makes another and posts it to each shard. A coroutine may
+ * find another one after it has blocked, so it keeps no pointer into one
+ * meanwhile.
  */
 #pragma once
 
@@ -51,9 +52,9 @@ struct proxy_listener {
 struct proxy_counters {
 	uint64_t sessions;	       /* now */
 	uint64_t accepted, over_limit; /* clients; reset at the limit */
-	uint64_t no_backend; /* sessions for which no backend was there */
+	uint64_t no_backend; /* sessions without an available backend */
 	uint64_t retries;    /* attempts to connect beyond a session's first */
-	uint64_t no_retry;   /* that the budget did not allow */
+	uint64_t no_retry;   /* retries that the budget did not allow */
 	uint64_t queued;     /* sessions that waited for a backend */
 	uint64_t queue_full, queue_timeout;
 	uint64_t denied, over_rate; /* clients */
@@ -61,7 +62,7 @@ struct proxy_counters {
 	uint64_t bad_hello;	    /* ClientHellos late, or for no backend */
 	uint64_t idle;	    /* sessions that moved no byte for too long */
 	uint64_t broken;    /* sessions that ended by a reset of one side */
-	uint64_t displaced; /* clients whose beginning made room */
+	uint64_t displaced; /* half-open clients that others displaced */
 	uint64_t bytes_to, bytes_from; /* backends */
 };
 
@@ -70,23 +71,23 @@ struct proxy_config {
 	_Atomic unsigned refs;
 	struct proxy_opts opts;
 	struct steer_opts steer;
-	struct config_text *texts; /* what the options point into */
+	struct config_text *texts; /* texts that the options point into */
 };
 
 struct proxy_shard {
 	struct net_stack *stack;
 	unsigned index;
 	struct proxy_config *config; /* a reference */
-	struct pool *pool;	     /* the same */
+	struct pool *pool;	     /* a reference */
 	struct pool_cursor cursor;
 	struct retry_budget budget;
 	struct queue_shard queue;
 	struct proxy_listener listeners[PROXY_MAX_LISTENS + 1];
 	unsigned n_listeners;
-	uint64_t ids;		       /* sessions that got one */
+	uint64_t ids;		       /* sessions that got an ID */
 	struct check *checks;	       /* of backends' health */
-	struct session *free;	       /* kept for the next ones */
-	struct pending_list half_open; /* their beginnings are not whole */
+	struct session *free;	       /* memory kept for later sessions */
+	struct pending_list half_open; /* sessions with a partial beginning */
 	struct shutdown shutdown;
 	struct limit_shard limit;
 	_Alignas(64) struct proxy_counters counters;
@@ -99,12 +100,12 @@ struct proxy {
 	struct proxy_shard *shards;
 	unsigned n_shards;
 	struct session_limit limit;	/* of all shards' sessions */
-	struct pending_limit half_open; /* and of their beginnings */
+	struct pending_limit half_open; /* of all shards' half-open ones */
 	struct backend_queue queue;
 	struct source_rate *rate;
 	struct access_log *log; /* NULL: none */
-	uint64_t instance;	/* random: of the unique IDs */
-	_Atomic int64_t say_ns; /* when to say again that something ran out */
+	uint64_t instance;	/* random; a part of the unique IDs */
+	_Atomic int64_t say_ns; /* when exhaustion may be logged again */
 };
 
 extern struct proxy proxy;
@@ -117,35 +118,35 @@ struct session {
 	struct shutdown_closing closing;
 	struct net_watch watch; /* of the client, while `dialer` connects */
 	struct coro *dialer;
-	int64_t client_ns, server_ns; /* when a byte of theirs moved last */
-	int64_t limit_ns;	      /* that may pass without either */
-	enum access_end limit_end;    /* what it is then */
-	uint32_t client_unacked, server_unacked; /* when last looked at */
-	struct proxy_addrs addrs; /* what the client's header said */
-	struct pending pending;	  /* while its beginning is not whole */
+	int64_t client_ns, server_ns; /* when one of their bytes moved last */
+	int64_t limit_ns;	      /* how long it may be idle; 0: for ever */
+	enum access_end limit_end;    /* its end after that time */
+	uint32_t client_unacked, server_unacked; /* at the last check */
+	struct proxy_addrs addrs; /* from the client's PROXY header */
+	struct pending pending;	  /* while its beginning is partial */
 	struct queue_waiter waiter;
-	char *early; /* bytes of its beginning for the backend; or NULL */
+	char *early; /* first bytes, to be sent to the backend; or NULL */
 	size_t early_len, early_room;
-	uint8_t *tlvs; /* of its header; or NULL */
+	uint8_t *tlvs; /* of its PROXY header; or NULL */
 	size_t tlvs_len;
 	char *server_name;	 /* of TLS; or NULL */
 	struct backend *backend; /* counted there; a reference; or NULL */
 	int64_t begin_ns, queue_ns, connect_ns;
-	int64_t connected_ns; /* when its backend was */
+	int64_t connected_ns; /* when its backend was connected */
 	uint64_t bytes_to, bytes_from, id;
 	unsigned retries;
 	enum access_end end;
 	uint8_t coroutines;
 	bool carries, half_closed, failed;
-	bool left; /* the client has, while a backend was dialed */
+	bool left; /* the client has closed while a backend was dialed */
 };
 
 /* ---- coronet_proxy_session.c ---- */
 
 /*
- * Serves a client in coroutines of its own. Owns conn whatever it returns: 0 or
- * -ENOMEM. The caller has counted the client for --max-clients; the end of the
- * session undoes that, a failure of this call does not.
+ * Serves a client in coroutines of its own. Owns conn, also if it fails. The
+ * caller has counted the client for --max-clients; the end of the session
+ * undoes that, but a failure of this call does not. Returns 0 or -ENOMEM.
  */
 int session_start(struct proxy_shard *shard, struct net_conn *conn);
 
@@ -158,22 +159,22 @@ void session_fail(struct session *s, enum access_end end);
  */
 void session_watch(struct session *s, int64_t limit_ns, enum access_end end);
 
-/* Resets a client that half_open displaces. */
+/* Resets a client that half_open displaces: a pending_list's displace(). */
 void session_displace(struct pending *item);
 
-/* Frees what the shard kept of sessions that are over. */
+/* Frees the memory that the shard has kept of ended sessions. */
 void session_fini(struct proxy_shard *shard);
 
 /* ---- coronet_proxy_begin.c ---- */
 
 /*
  * Reads the PROXY header and ClientHello of a client if they are expected,
- * connects to a backend and sends it its first bytes. 0, or a negative errno
- * with s->end set. In the session's first coroutine.
+ * connects to a backend and sends the first bytes to it. Returns 0, or a
+ * negative errno with s->end set. Called in the session's first coroutine.
  */
 int session_begin(struct session *s);
 
-/* Whether a client is admitted; if not, *end is why its session ends. */
+/* Whether a client is admitted; if not, *end is the end of its session. */
 bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 		  enum access_end *end);
 
@@ -181,21 +182,22 @@ bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 bool proxy_expects_header(const struct proxy_shard *shard,
 			  const struct proxy_addrs *addrs);
 
+/* The addresses of a connection: the client is the source. */
 void proxy_addrs_of(const struct net_conn *conn, struct proxy_addrs *out);
 
 /* ---- coronet_proxy.c ---- */
 
-/* A session of the shard has ended. */
+/* Called when a session of the shard has ended. */
 void proxy_session_ended(struct proxy_shard *shard);
 
 /*
- * The sum of all shards' counters; they may be of slightly different moments.
+ * The sum of all shards' counters, which may be of slightly different moments.
  */
 struct proxy_counters proxy_total(void);
 
 /*
- * Connecting to a backend failed. If the cause is local, logs it and returns
- * true.
+ * Called when connecting to a backend has failed with err. Returns whether the
+ * cause is local, which is logged.
  */
 bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
 		       int err);
@@ -210,14 +212,14 @@ void health_fini(struct proxy_shard *shard);
 
 /* ---- coronet_proxy_control.c, coronet_proxy_metrics.c ---- */
 
-/* Adds commands and metrics. 0 or a negative errno. While the stack is open. */
+/* Add commands and metrics while the stack is open. Return 0 or -errno. */
 int proxy_control_add(void);
 int proxy_metrics_add(void);
 
 /*
- * Begin and end a reload of the configuration; in between reload_report()
- * reports its result, which is logged and kept for requests. Called by the
- * reloading thread.
+ * Begin and end a reload of the configuration; in between, reload_report() sets
+ * its result, which is logged and kept for requests. Called by the reloading
+ * thread.
  */
 void reload_begins(void);
 __attribute__((format(printf, 2, 3))) void
@@ -236,7 +238,7 @@ int config_open(const struct argp *argp, int argc, char **argv);
 /* Gives the shard the present configuration, on its thread, before it runs. */
 int config_join(struct proxy_shard *shard);
 
-/* All shards have joined: from now on changes reach them. */
+/* Called when all shards have joined: from now on changes reach them. */
 void config_run(void);
 
 /* Called before the stack closes: no change reaches the shards any more. */
@@ -265,22 +267,25 @@ bool config_dialable(const struct net_addr *addr);
 /* Converts an address, without its port; family 0: of another family. */
 void config_read_sockaddr(const struct sockaddr *from, struct net_addr *out);
 
-/* A backend has moved; logged. From a thread that may block. */
+/*
+ * Publishes a pool in which the backend has another address, and logs that.
+ * Called by a thread that may block.
+ */
 void config_move_backend(const struct backend *backend,
 			 const struct net_addr *addr);
 
 /*
- * Starts a thread that is never joined and takes no signals. 0 or a negative
- * errno.
+ * Starts a thread that is never joined and takes no signals. Returns 0 or
+ * -errno.
  */
 int proxy_start_thread(void *(*fn)(void *arg), void *arg);
 
 /* ---- coronet_proxy_names.c ---- */
 
-/* Starts the thread that has names resolved. 0 or a negative errno. */
+/* Starts the thread that resolves names. Returns 0 or -errno. */
 int names_open(void);
 
-/* Resolves every name at once, out of turn. Any thread. */
+/* Makes that thread resolve every name now. Any thread. */
 void names_renew(void);
 
 /* ---- coronet_proxy_config.c ---- */
@@ -292,11 +297,11 @@ void names_renew(void);
 struct pool *proxy_pool_ref(void);
 
 /*
- * Sets what an operator wants of a backend: BACKEND_DRAIN and BACKEND_DOWN give
- * it no new sessions, and those it has go on; BACKEND_READY takes it up again,
- * with a slow start. Holds until the next such call or a reload that changes
- * its state= in the configuration. From any thread of the process once the
- * program runs; does not block but for a lock that is held for a few
- * instructions. 0 or -ENOENT: there is no backend of that name.
+ * Sets the operator's state of a backend: with BACKEND_DRAIN and BACKEND_DOWN
+ * it gets no new sessions, and its present ones go on; with BACKEND_READY it
+ * gets sessions again, with a slow start. The state holds until the next such
+ * call or a reload that changes its state= in the configuration. Any thread may
+ * call this once the program runs; it blocks only for a lock that is held for a
+ * few instructions. Returns 0 or -ENOENT: there is no backend of that name.
  */
 int proxy_backend_set_state(const char *name, enum backend_state state);

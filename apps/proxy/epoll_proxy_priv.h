@@ -1,12 +1,12 @@
 /*
- * Private to epoll-proxy: what its files share.
+ * Private to epoll-proxy: definitions that its files share.
  *
  * epoll_proxy.c has the threads, their listeners and the end,
  * epoll_proxy_session.c a client's connection, epoll_proxy_check.c the
  * backends' health. A worker is one thread with everything it needs: listeners
- * (SO_REUSEPORT), epoll set, table of backends, sessions; workers share
- * nothing that they write. What epoll events point at begins with a
- * struct source.
+ * (SO_REUSEPORT), epoll set, table of backends, sessions; workers share nothing
+ * that they write. Each object that epoll events point to begins with a struct
+ * source.
  */
 #pragma once
 
@@ -38,13 +38,13 @@ struct source {
 /* A session's connection to one of its two peers. */
 struct side {
 	struct source source; /* first */
-	bool readable;	      /* the last read did not meet the edge */
+	bool readable;	      /* more may be readable without a new event */
 	bool bulk;	      /* it fills buffers: spliced, not copied */
-	bool hung_up;	      /* the end may hide behind a short read */
+	bool hung_up;	      /* the end may follow a short read */
 	bool eof;	      /* the peer has finished sending */
-	bool shut;	      /* so have we */
+	bool shut;	      /* we have finished sending */
 	uint32_t from, to;    /* kept[from] to kept[to - 1] */
-	char *kept; /* what the other side did not take; owned; or NULL */
+	char *kept; /* bytes for the other side's peer; owned; or NULL */
 };
 
 enum session_state {
@@ -60,16 +60,16 @@ struct session {
 	bool dead, again;
 	int backend; /* -1: none counted */
 	uint64_t tried;
-	int64_t due_ns;	   /* when its list looks at it */
+	int64_t due_ns;	   /* when it is checked next */
 	int64_t active_ns; /* when a byte moved last */
-	int64_t unacked;   /* by both peers, when last looked at */
+	int64_t unacked;   /* bytes of both peers, at the last check */
 	struct source_key source;
 	struct proxy_addrs addrs;
-	struct session *next, *prev; /* in its state's list, or the dead's */
+	struct session *next, *prev; /* in the list of its state, or `dead` */
 	struct session *next_again;
 };
 
-/* Sessions of a state, the one that is due first in front. */
+/* Sessions of a state, in the order of due_ns. */
 struct session_list {
 	struct session *first, *last;
 };
@@ -77,7 +77,7 @@ struct session_list {
 struct check {
 	struct source source; /* first */
 	int backend;
-	int64_t due_ns; /* the next one, or the end of this one */
+	int64_t due_ns; /* the next check, or the timeout of this one */
 };
 
 struct proxy_counters {
@@ -88,14 +88,14 @@ struct proxy_counters {
 struct worker {
 	pthread_t thread;
 	int index, epoll;
-	int pipe[2]; /* empty between two pieces; -1: there is none */
+	int pipe[2]; /* for splice(2), empty between calls; -1: none */
 	struct source drain;
 	struct source listeners[PROXY_MAX_LISTENS + 1];
 	unsigned n_listeners;
 	bool accepting, draining;
 	int64_t now_ns,
-		retry_ns; /* accepting is off until then; 0: till room */
-	int64_t say_ns;	  /* when to say again that something ran out */
+		retry_ns; /* accepting is off until then; 0: until room */
+	int64_t say_ns;	  /* when exhaustion may be logged again */
 	unsigned sessions, max_sessions;
 	unsigned headers, max_headers; /* sessions in SESSION_HEADER */
 	unsigned max_source;
@@ -118,23 +118,26 @@ extern struct config config;
 
 /* ---- epoll_proxy.c ---- */
 void worker_set_accepting(struct worker *w, bool on);
-/* An empty pipe in place of the one there is, or none. */
+/* Replaces the pipe by an empty one, or by none if that fails. */
 void worker_new_pipe(struct worker *w);
-/* A socket that connects to a backend: its number, or -errno. */
+/* Starts to connect to a backend. Returns the socket, or -errno. */
 int worker_connect(int backend);
 
 /* ---- epoll_proxy_session.c ---- */
 void session_start(struct worker *w, int fd, struct source_key source);
-/* side: that of the event. */
+/* Handles epoll events of one side of a session. */
 void session_event(struct worker *w, struct side *side, uint32_t events);
 void session_fail(struct worker *w, struct session *s);
-/* Goes on where fairness stopped, ends what took too long, frees the dead. */
+/*
+ * Continues sessions that stopped for fairness, ends those whose time is over,
+ * and frees those that have ended.
+ */
 void sessions_go_on(struct worker *w);
-/* When the first of them has to be looked at; INT64_MAX: never. */
+/* When the next session has to be checked; INT64_MAX: never. */
 int64_t sessions_due_ns(const struct worker *w);
 
 /* ---- epoll_proxy_check.c ---- */
-/* worker_connect() failed with err; says so if we are why. */
+/* Called when worker_connect() has failed; logs err if the cause is local. */
 void worker_connect_failed(struct worker *w, int backend, int err);
 void checks_start(struct worker *w);
 void checks_run(struct worker *w);

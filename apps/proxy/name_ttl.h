@@ -4,9 +4,9 @@
 #include <stdint.h>
 
 /*
- * Asks the name servers of resolv.conf(5) for a host's addresses of a family (4
- * or 6) and returns the smallest TTL of the answer, in seconds; -ENOENT: there
- * is none, as for a name of /etc/hosts. Blocks for as long as the resolver
- * does. Any thread.
+ * Queries the name servers of resolv.conf(5) for a host's addresses of a family
+ * (4 or 6). Returns the smallest TTL of the answer, in seconds, or -ENOENT:
+ * there is no answer, as for a name of /etc/hosts. Blocks as long as the
+ * resolver. Any thread.
  */
 int64_t name_ttl(const char *host, uint8_t family);

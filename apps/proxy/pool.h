@@ -1,12 +1,12 @@
 /*
- * The backends of coronet-proxy, and which of them the next session goes to.
+ * The backends of coronet-proxy, and the choice of one for each session.
  *
  * A pool is the list of backends in a configuration: it is built once, never
  * changes, and is reference-counted. A reload builds another and passes it to
- * each shard in turn. A struct backend is the state of one: the state that its
- * operator set, its health, its sessions. Pools that have the same backend at
- * the same address share it, so that a reload forgets nothing, and it lives
- * until its last session has ended.
+ * each shard in turn. A struct backend is the state of one backend: the state
+ * that its operator set, its health, its sessions. Pools that have the same
+ * backend at the same address share it, so that a reload keeps its state; it
+ * exists until its last session has ended.
  *
  * A session gets one of the backends that are ready, up and not ejected;
  * without any, one of the backup servers; without these, one of those ejected,
@@ -16,8 +16,7 @@
  * has recovered grows from zero during the slow start.
  *
  * It uses no sockets and no clock: the caller passes the time. Any thread may
- * call it, except with a cursor, which is one shard's, and unless a comment
- * says otherwise.
+ * call it, unless a comment says otherwise; a cursor belongs to one shard.
  */
 #pragma once
 
@@ -30,54 +29,55 @@
 #include "apps/proxy/backend_spec.h"
 #include "apps/proxy/balance.h"
 
-#define POOL_ALL UINT64_MAX /* a bit each backend */
+#define POOL_ALL UINT64_MAX /* a bit for each backend */
 
 /* Why a connection to a backend could not be made. */
 enum backend_failure {
 	BACKEND_REFUSED,     /* it answered with a RST */
 	BACKEND_TIMEOUT,     /* it did not answer in time */
 	BACKEND_UNREACHABLE, /* no route, or a router said so */
-	BACKEND_NO_PORT,     /* of our own was left */
-	BACKEND_NO_MEMORY,   /* the same, or --max-conns */
+	BACKEND_NO_PORT,     /* no local port was free */
+	BACKEND_NO_MEMORY,   /* no memory, or --max-conns reached */
 	BACKEND_OTHER,
 	BACKEND_FAILURES
 };
 
-/* How long something took, counted by bounds. */
+/* A histogram of durations, with fixed bounds. */
 #define BACKEND_BOUNDS 16u
 struct backend_times {
-	_Atomic uint64_t counts[BACKEND_BOUNDS + 1]; /* the last: beyond all */
+	_Atomic uint64_t
+		counts[BACKEND_BOUNDS + 1]; /* [16]: above all bounds */
 	_Atomic uint64_t sum_ns;
 };
 extern const double backend_bounds_s[BACKEND_BOUNDS];
 
-/* Where it is and what it is called never change. */
+/* A backend, whose name and address never change. */
 struct backend {
 	char name[BACKEND_NAME_MAX];
 	char host[HOST_BYTES];
 	uint16_t port;
 	_Atomic unsigned refs;
-	unsigned streak;   /* the checking shard's: checks against `up` */
-	bool checked;	   /* and whether it does */
+	unsigned streak;   /* the checking shard's: checks that contradict up */
+	bool checked;	   /* the checking shard's: it has begun to check */
 	_Atomic int state; /* enum backend_state */
 	atomic_bool up;
-	_Atomic unsigned failures; /* connects in a row */
+	_Atomic unsigned failures; /* consecutive failed connects */
 	_Atomic int64_t ejected_until_ns;
-	_Atomic int64_t since_ns; /* the slow start's begin; 0: none */
+	_Atomic int64_t since_ns; /* start of the slow start; 0: none */
 	_Alignas(64) _Atomic unsigned active; /* sessions now */
 	_Atomic uint64_t served, failed;      /* connections made, and not */
 	_Atomic uint64_t ejections;
-	_Atomic uint64_t not_made[BACKEND_FAILURES]; /* connects of sessions */
+	_Atomic uint64_t not_made[BACKEND_FAILURES]; /* failed, by reason */
 	_Atomic uint64_t bytes_to, bytes_from;	     /* by backend_carried() */
 	struct backend_times connect, response;
 };
 
 struct pool_rules {
 	enum balance_kind kind;
-	bool checks;	       /* checks run; else all are up */
-	unsigned rise, fall;   /* checks in a row */
-	unsigned eject_after;  /* failed connects in a row; 0: never */
-	int64_t eject_ns;      /* until it is used again */
+	bool checks;	       /* checks run; without them all are up */
+	unsigned rise, fall;   /* consecutive checks that change `up` */
+	unsigned eject_after;  /* consecutive failed connects; 0: never */
+	int64_t eject_ns;      /* duration of an ejection */
 	int64_t slow_start_ns; /* 0: none */
 };
 
@@ -91,14 +91,14 @@ struct pool {
 	_Atomic unsigned refs;
 	struct pool_rules rules;
 	unsigned n;
-	bool by_name; /* some backend is for certain server names */
+	bool by_name; /* a backend serves only certain server names */
 	struct pool_entry entries[BALANCE_MAX];
 	uint8_t slots[BALANCE_SLOTS];
 };
 
 /*
- * A shard's position in the round robin; zeroed except for `next`, where it
- * begins.
+ * A shard's position in the round robin. Zeroed, except for `next`, the backend
+ * to begin with.
  */
 struct pool_cursor {
 	unsigned next;
@@ -109,21 +109,21 @@ struct pool_cursor {
 struct pool_wish {
 	uint64_t hash;	  /* balance_hash() of its client */
 	uint64_t allowed; /* backends, a bit each */
-	uint64_t tried;	  /* of those, the ones that failed it */
+	uint64_t tried;	  /* allowed backends that have failed it already */
 	int64_t now_ns;
 };
 
 /*
- * Builds a pool of n backends, with those of `old` (NULL: none) that are the
- * same; the others begin up, and with a slow start if there was an old pool.
- * A state that the configuration changes is set; else what it is now stays.
- * Owned by the caller: one reference. NULL: no memory.
+ * Builds a pool of n backends. Backends that are also in `old` (NULL: none) are
+ * shared with it, and keep their state unless the configuration changes it;
+ * others begin up, with a slow start if there was an old pool. The caller owns
+ * one reference. Returns NULL without memory.
  */
 struct pool *pool_build(const struct backend_spec *specs, unsigned n,
 			const struct pool_rules *rules, const struct pool *old,
 			int64_t now_ns);
 
-/* A copy of a pool with another address of one backend. NULL: no memory. */
+/* Copies a pool, with another address of one backend. NULL: no memory. */
 struct pool *pool_readdress(const struct pool *old, unsigned index,
 			    const struct net_addr *addr);
 
@@ -132,7 +132,7 @@ void pool_unref(struct pool *pool); /* NULL is ignored */
 struct backend *backend_ref(struct backend *backend);
 void backend_unref(struct backend *backend); /* NULL is ignored */
 
-/* The index of that backend, or of that name, or -ENOENT. */
+/* The index of a backend, or of the one with a name; or -ENOENT. */
 int pool_find(const struct pool *pool, const struct backend *backend);
 int pool_find_name(const struct pool *pool, const char *name);
 
@@ -140,31 +140,32 @@ int pool_find_name(const struct pool *pool, const char *name);
 unsigned pool_count_missing(const struct pool *a, const struct pool *b);
 
 /*
- * The backends for a server name (in lower case; NULL or empty: none said), a
- * bit each: those that serve it best, or else those that serve no names.
+ * The backends for a server name (in lower case; NULL or empty: none given), a
+ * bit each: those that match it best or, without a match, those that are not
+ * restricted to names.
  */
 uint64_t pool_for_name(const struct pool *pool, const char *name);
 
 /*
- * Chooses a backend and counts one session more there. Returns its index,
- * -EAGAIN: all that could take it are at their maxconn; or -ENOENT.
+ * Chooses a backend and counts one more session for it. Returns its index,
+ * -EAGAIN (all suitable ones are at their maxconn) or -ENOENT (there is none).
  */
 int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 	      const struct pool_wish *wish);
 
-/* A session has ended, or failed to begin. */
+/* Called when a session has ended, or has failed to begin. */
 void backend_release(struct backend *backend);
 
 /*
- * A connection to it was made, or failed by no fault of ours. pool_failed()
- * returns whether that ejected it.
+ * Called when a connection to a backend was made, or has failed for a reason
+ * that is not local. pool_failed() returns whether that ejects the backend.
  */
 void pool_connected(const struct pool *pool, unsigned index);
 bool pool_failed(const struct pool *pool, unsigned index, int64_t now_ns);
 
 /*
- * What a health check found; returns whether the backend changed its state. The
- * checks of one backend are one thread's.
+ * Reports the result of a health check. Returns whether `up` has changed. One
+ * thread does all checks of a backend.
  */
 bool pool_report(const struct pool *pool, unsigned index, bool well,
 		 int64_t now_ns);
@@ -180,10 +181,10 @@ const char *backend_failure_name(enum backend_failure failure);
 void backend_count_time(struct backend_times *times, int64_t ns);
 
 /*
- * Counts a session's bytes of one direction, which were `before` and are `now`,
- * in whole MiB, so that a call after each piece rarely has something to add,
- * and the remainder when it `ends`. A counter is at most a MiB behind a
- * session.
+ * Adds a session's bytes in one direction, which have grown from `before` to
+ * `now`, to a counter: in whole MiB, so that a call after each piece rarely has
+ * something to add, and the remainder when the session `ends`. The counter is
+ * at most a MiB behind the session.
  */
 #define BACKEND_STEP (UINT64_C(1) << 20)
 static inline void backend_carried(_Atomic uint64_t *counter, uint64_t before,
@@ -202,7 +203,7 @@ enum backend_health {
 	BACKEND_UP,
 	BACKEND_WARMING,    /* in its slow start */
 	BACKEND_EJECTED,    /* after failed connects */
-	BACKEND_FAILS,	    /* its checks do */
+	BACKEND_FAILS,	    /* its health checks fail */
 	BACKEND_UNRESOLVED, /* its name has no address yet */
 	BACKEND_HEALTHS
 };
@@ -210,16 +211,16 @@ enum backend_health pool_health(const struct pool *pool, unsigned index,
 				int64_t now_ns);
 const char *backend_health_name(enum backend_health health);
 
-/* How much of its weight a backend has by now, in per cent: 1 to 100. */
+/* The part of its weight that a backend has now, in per cent: 1 to 100. */
 unsigned pool_ramp_percent(const struct pool *pool, unsigned index,
 			   int64_t now_ns);
 
-/* How many may be chosen now, backup servers too. */
+/* How many backends may be chosen now, including backup servers. */
 unsigned pool_usable(const struct pool *pool, int64_t now_ns);
 
 /*
- * Retries, bounded: each session earns a part of one, and what has not been
- * spent is kept up to a bound. One shard's.
+ * A bound on retries: each session earns a part of one, and unspent ones are
+ * kept up to a limit. Used by one shard.
  */
 struct retry_budget {
 	int64_t millis; /* thousandths of a retry */

@@ -22,7 +22,7 @@ struct proxy_opts {
 	struct opt_endpoint listens[PROXY_MAX_LISTENS];
 	const char *listen_texts[PROXY_MAX_LISTENS];
 	unsigned n_listens;
-	uint16_t port; /* of every address; 0: --listen alone */
+	uint16_t port; /* of every address; 0: only those of --listen */
 	struct opt_endpoint backends[BALANCE_MAX]; /* unless by name */
 	const char *backend_texts[BALANCE_MAX];
 	struct backend_spec specs[BALANCE_MAX];
@@ -32,20 +32,20 @@ struct proxy_opts {
 	int64_t connect_timeout_ns;
 	int64_t health_interval_ns; /* 0: no checks */
 	unsigned rise, fall;
-	int send_proxy; /* 0: no header, else its version */
+	int send_proxy; /* version of the header to send; 0: none */
 	bool accept_proxy;
 	int64_t proxy_timeout_ns;
 	int64_t idle_timeout_ns; /* 0: none */
 	unsigned max_clients;
 	unsigned max_source;	/* clients of one IPv4 address or IPv6 /64 */
-	unsigned max_half_open; /* clients whose PROXY header is not whole */
+	unsigned max_half_open; /* clients with a partial PROXY header */
 	enum proxy_over_limit over_limit;
 	int64_t drain_timeout_ns;
 };
 
 void proxy_opts_init(struct proxy_opts *opts);
 
-/* Whether clients are accepted at that port of every address. */
+/* Whether clients are accepted at this port of every address. */
 bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);
 
 /* Input: a struct proxy_opts that proxy_opts_init() has filled. */

@@ -2,7 +2,7 @@
  * The PROXY protocol, versions 1 and 2, as HAProxy's "The PROXY protocol"
  * (revision 2020/03/05) defines it: reading strictly, writing exactly.
  *
- * No memory is kept; any thread.
+ * No state is kept; any thread may call it.
  */
 #pragma once
 
@@ -25,12 +25,11 @@ struct proxy_addrs {
  * 0: it may become one, more bytes are needed (never at PROXY_V2_MAX bytes);
  * -EPROTO: it is none. *out is written only when a length is returned.
  *
- * Version 1: exactly one space between fields, addresses and ports in their
- * one canonical form's syntax (no leading zeros in ports), TCP4, TCP6 or
- * UNKNOWN, whose rest is skipped. Version 2: command LOCAL or PROXY; stream
- * over IPv4 or IPv6, anything else the specification names counts as
- * unknown; TLVs are skipped, after a check of their lengths and of the
- * CRC-32C, of which there may be one.
+ * Version 1: exactly one space between fields; addresses and ports in canonical
+ * syntax (no leading zeros in ports); TCP4, TCP6 or UNKNOWN, after which the
+ * rest is skipped. Version 2: command LOCAL or PROXY; stream over IPv4 or IPv6,
+ * while other families of the specification count as unknown; TLVs are skipped,
+ * after a check of their lengths and of at most one CRC-32C.
  */
 long proxy_parse(const void *data, size_t len, struct proxy_addrs *out);
 
@@ -43,17 +42,17 @@ size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf);
 #define PROXY_ID_MAX 128 /* bytes of a unique ID: section 2.2.5 */
 
 /*
- * The TLVs of a header of version 2 that proxy_parse() took: where they begin.
- * *n: their bytes; 0 if there are none, or addresses of an unknown kind before
- * them.
+ * The start of the TLVs in a header of version 2 that proxy_parse() has
+ * accepted. *n: their bytes; 0 if there are none, or if the addresses before
+ * them are of an unknown family.
  */
 const uint8_t *proxy_tlvs(const void *header, size_t len, size_t *n);
 
 /*
- * Writes a header of version 2 with TLVs: those given, but for a checksum and
- * fillings, then a unique ID of id_len bytes (0: none) unless one was given.
- * Family is 4 or 6. buf has room for PROXY_V2_MAX + PROXY_ID_MAX + 3 bytes;
- * what is given is at most PROXY_V2_MAX. Returns its length.
+ * Writes a header of version 2 with TLVs: those of tlvs, except a checksum and
+ * padding, then a unique ID of id_len bytes (0: none) unless tlvs has one. The
+ * family is 4 or 6. tlvs_len is at most PROXY_V2_MAX; buf has room for
+ * PROXY_V2_MAX + PROXY_ID_MAX + 3 bytes. Returns the length.
  */
 size_t proxy_write_tlvs(const struct proxy_addrs *addrs, const uint8_t *tlvs,
 			size_t tlvs_len, const char *id, size_t id_len,

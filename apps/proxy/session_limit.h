@@ -14,11 +14,11 @@
 
 struct session_limit;
 
-/* A coroutine that waits, of the shard it is in; zeroed. */
+/* A coroutine that may wait, on its shard; zeroed at first. */
 struct limit_waiter {
 	struct limit_shard *shard;
 	struct coro *co; /* while it waits; else NULL */
-	bool closed;	 /* waits no more */
+	bool closed;	 /* by session_limit_close() */
 	struct limit_waiter *next;
 };
 
@@ -31,10 +31,10 @@ struct limit_shard {
 	struct limit_waiter *waiters;
 	struct limit_shard *next;
 	struct coro_wake wake;
-	_Alignas(64) atomic_bool waits; /* read by any: post `wake` */
+	_Alignas(64) atomic_bool waits; /* other shards then post `wake` */
 };
 
-/* The program's. */
+/* The limit of the program. */
 struct session_limit {
 	unsigned max;
 	struct limit_shard *_Atomic shards; /* a list that only grows */
@@ -43,7 +43,10 @@ struct session_limit {
 
 void session_limit_init(struct session_limit *limit, unsigned max);
 
-/* On the shard's thread, whose scheduler is open. The memory stays. */
+/*
+ * Adds a shard, on its thread, while its scheduler is open. Its memory must
+ * stay valid.
+ */
 void session_limit_join(struct session_limit *limit, struct limit_shard *shard);
 
 /* Registers a coroutine that may wait; the memory must stay valid. */
@@ -57,15 +60,15 @@ static inline bool session_limit_full(const struct session_limit *limit)
 /* Counts one session more; returns false at the limit. */
 bool session_limit_take(struct session_limit *limit);
 
-/* Counts one session fewer, of that shard. */
+/* Counts one session fewer, on its shard. */
 void session_limit_give(struct limit_shard *shard);
 
 /*
- * Blocks the coroutine while there is no room. Others may take it first. 0,
- * -ECANCELED (closed, or the coroutine was cancelled) or an error of
- * coro_park().
+ * Blocks the coroutine while there is no room; another one may use the room
+ * first. Returns 0, -ECANCELED (closed, or the coroutine was cancelled) or an
+ * error of coro_park().
  */
 int session_limit_wait(struct limit_waiter *waiter);
 
-/* Ends the present wait, and later ones at once. */
+/* Ends the waiter's present wait, and all later ones at once. */
 void session_limit_close(struct limit_waiter *waiter);

@@ -1,6 +1,7 @@
 /*
- * How many clients each source has. A source is an IPv4 address or an IPv6 /64,
- * of which a host can choose any address. One thread; zeroed at first.
+ * Counts the clients of each source. A source is an IPv4 address or an IPv6
+ * /64, in which a host can choose any address. Used by one thread; zeroed at
+ * first.
  */
 #pragma once
 
@@ -15,7 +16,7 @@ struct sources {
 	struct source_count *buckets[SOURCES_BUCKETS];
 };
 
-/* Which source that is. IPv4 within IPv6 is IPv4. */
+/* A source. An IPv4-mapped address counts as IPv4. */
 struct source_key {
 	uint64_t prefix;
 	uint8_t family; /* 4 or 6; 0: none, counted nowhere */
@@ -26,8 +27,8 @@ struct source_key source_key_of(const struct sockaddr_storage *addr);
 /* How many clients the source has. */
 unsigned sources_count(const struct sources *sources, struct source_key key);
 
-/* One more: 0 or -ENOMEM. */
+/* Counts one client more. Returns 0 or -ENOMEM. */
 int sources_add(struct sources *sources, struct source_key key);
 
-/* One less; there has to be one, unless the key is none. */
+/* Counts one client fewer; the source has one, unless family is 0. */
 void sources_remove(struct sources *sources, struct source_key key);

@@ -17,8 +17,8 @@ struct steer_opts {
 	unsigned queue; /* sessions that may wait for a backend with room */
 	int64_t queue_timeout_ns;
 	unsigned retries;	/* connects of a session beyond its first */
-	unsigned retry_percent; /* of sessions: what they earn */
-	unsigned eject_after;	/* failed connects in a row; 0: never */
+	unsigned retry_percent; /* retries that 100 sessions earn */
+	unsigned eject_after;	/* consecutive failed connects; 0: never */
 	int64_t eject_ns;
 	int64_t slow_start_ns;
 	int64_t client_timeout_ns, server_timeout_ns; /* 0: none */
