@@ -1,7 +1,7 @@
 /*
- * Private to coronet-ctl: what its commands share. Its table of commands is in
- * coronet_ctl.c; those that do more than print an answer have files of their
- * own.
+ * Private to coronet-ctl: definitions that its commands share. The table of
+ * commands is in coronet_ctl.c; commands that do more than print an answer have
+ * files of their own.
  */
 #pragma once
 
@@ -15,8 +15,8 @@ struct ctl {
 	struct ctl_client client;
 	const char *path;
 	bool json;
-	char filter[512]; /* "peer=...,port=...": what was asked for */
-	const char *count, *seconds; /* of a trace; NULL: without end */
+	char filter[512];	     /* "peer=...,port=...", from the options */
+	const char *count, *seconds; /* limits of a trace; NULL: none */
 	char limits[128];	     /* "bytes=...,packets=...": of a capture */
 	const char *words[CTL_MAX_WORDS]; /* the command and its arguments */
 	unsigned n_words;
@@ -29,13 +29,13 @@ struct ctl_column;
 
 struct command {
 	const char *name;      /* one or two words */
-	const char *arguments; /* of which `least` must be there */
-	unsigned least, most;
+	const char *arguments; /* for --help */
+	unsigned least, most;  /* bounds of their number */
 	const char *help;
 	/* Prints the result, and returns an exit status. */
 	int (*run)(struct ctl *ctl, const struct command *command);
-	const char *request; /* of the program */
-	const char *key;     /* where its list is in the answer */
+	const char *request; /* to send to the program */
+	const char *key;     /* of the list in the answer */
 	const struct ctl_column *columns;
 	enum ctl_takes takes;
 };
@@ -43,8 +43,8 @@ struct command {
 /* Prints why there is no answer. Returns 1, the exit status. */
 int ctl_fail(const struct ctl *ctl);
 /*
- * Prints an answer, or its member of that key (NULL: all of it), and frees it.
- * NULL: prints why there is none. Returns the exit status.
+ * Prints an answer, or its member `key` (NULL: all of it), and frees the
+ * answer. answer NULL: prints why there is none. Returns the exit status.
  */
 int ctl_print_answer(const struct ctl *ctl, cJSON *answer, const char *key);
 

@@ -17,8 +17,8 @@ struct ctl_client {
 };
 
 /*
- * Connects and reads the greeting. Returns 0, or -1 with client->error set: it
- * says what to do.
+ * Connects and reads the greeting. path: borrowed. Returns 0, or -1 with
+ * client->error set, which says what to do.
  */
 int ctl_open(struct ctl_client *client, const char *path);
 void ctl_close(struct ctl_client *client);

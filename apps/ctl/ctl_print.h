@@ -19,7 +19,7 @@ enum ctl_form {
 struct ctl_column {
 	const char *title, *key;
 	enum ctl_form form;
-	int width; /* at least; of a text below 0: to the left */
+	int width; /* at least; below 0: text is aligned to the left */
 };
 
 /* Formats a value for output; "-" for none. Returns text. */
@@ -28,7 +28,7 @@ char *ctl_format(const cJSON *value, enum ctl_form form, char *text,
 void ctl_print_head(FILE *out, const struct ctl_column *columns);
 void ctl_print_row(FILE *out, const struct ctl_column *columns,
 		   const cJSON *row);
-/* The second line of a connection, as `ss -ti` has it. */
+/* Prints the second line of a connection, like `ss -ti`. */
 void ctl_print_conn_more(FILE *out, const cJSON *row);
 /*
  * Prints an object, one member per line; members of inner objects are prefixed
@@ -37,5 +37,5 @@ void ctl_print_conn_more(FILE *out, const cJSON *row);
 void ctl_print_object(FILE *out, const char *prefix, const cJSON *object);
 
 void ctl_print_json(const cJSON *value);
-/* Returns the text on a line, to be freed; NULL without memory. */
+/* Returns JSON in one line, to be freed by the caller; NULL: no memory. */
 char *ctl_json_line(const cJSON *value);

@@ -5,7 +5,7 @@
 
 #include "apps/dns/zone.h"
 
-/* What an answer was, for counters and the rate limit. */
+/* The kind of an answer, for counters and the rate limit. */
 struct dns_outcome {
 	enum dns_rcode rcode;
 	bool truncated;
@@ -13,14 +13,14 @@ struct dns_outcome {
 
 enum dns_carriage {
 	DNS_OVER_UDP,
-	DNS_OVER_TCP,	   /* the client's UDP size means nothing */
-	DNS_TRUNCATED_UDP, /* without records: the client asks over TCP */
+	DNS_OVER_TCP,	   /* the client's UDP size is ignored */
+	DNS_TRUNCATED_UDP, /* without records, so that the client uses TCP */
 };
 
 /*
- * Answers a message of len bytes with at most room bytes (DNS_UDP_PLAIN or
- * more) at out. Returns the length of the answer, or 0: there must be none.
- * Does not block or allocate; on any thread.
+ * Writes the answer to a message of len bytes to out, which has `room` bytes
+ * (DNS_UDP_PLAIN or more). Returns the length of the answer, or 0: there must
+ * be none. Does not block or allocate. Any thread.
  */
 size_t dns_answer(const struct zones *zones, const uint8_t *msg, size_t len,
 		  enum dns_carriage carriage, uint8_t *out, size_t room,

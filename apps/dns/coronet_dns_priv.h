@@ -1,5 +1,5 @@
 /*
- * Private to coronet-dns: what its files share.
+ * Private to coronet-dns: definitions that its files share.
  *
  * coronet_dns.c has the options, the start, reloads and the shutdown;
  * coronet_dns_serve.c answers over UDP and TCP, coronet_dns_metrics.c has the
@@ -28,10 +28,10 @@
 struct dns_counters {
 	uint64_t udp_queries, tcp_queries;
 	uint64_t rcodes[DNS_RCODES]; /* answers */
-	uint64_t truncated;	     /* answers, without the next */
-	uint64_t slipped;	     /* truncated by the rate limit */
-	uint64_t limited;	     /* not answered, by the rate limit */
-	uint64_t ignored;	     /* not answered: no query at all */
+	uint64_t truncated;	     /* answers, except slipped ones */
+	uint64_t slipped;	     /* answers truncated by the rate limit */
+	uint64_t limited;	     /* queries dropped by the rate limit */
+	uint64_t ignored;	     /* messages that were no queries */
 	uint64_t unsent;	     /* answers that could not be sent */
 	uint64_t receive_errors;     /* of calls that receive datagrams */
 	uint64_t clients;	     /* TCP connections now */
@@ -53,7 +53,7 @@ struct dns_shard {
 	struct net_stack *stack;
 	struct net_listener *listener;
 	struct net_udp *udp;
-	const struct zones *zones; /* never across a call that blocks */
+	const struct zones *zones; /* read again after a call that blocks */
 	struct dns_client *client_list;
 	struct shutdown shutdown;
 	uint8_t udp_answers[DNS_BATCH][DNS_UDP_EDNS];
@@ -67,7 +67,7 @@ struct dns_source {
 	const char *path;
 };
 
-/* Counters of reloads and of what is loaded; written by the first shard. */
+/* Counters of reloads and loaded zones; written by the first shard. */
 struct dns_loaded {
 	uint64_t reloads, failed_reloads, names, records;
 };
@@ -82,20 +82,20 @@ struct dns {
 	int64_t idle_ns;
 	struct net_limits limits;
 	struct shutdown_plan shutdown;
-	struct zones *zones; /* in use; the first shard's, once it runs */
+	struct zones *zones; /* in use; only for the first shard once it runs */
 	struct dns_loaded loaded;
 };
 
 extern struct dns dns;
 
-/* Serves datagrams until the socket is cancelled. In a coroutine. */
+/* Serves datagrams until the socket is cancelled. Called in a coroutine. */
 void dns_serve_udp(struct dns_shard *shard);
 
 /* Serves a TCP client: a net_handler whose argument is the shard. */
 void dns_serve_tcp(struct net_conn *conn, void *shard);
 
-/* Draining has begun: ends connections that have no query. */
+/* Called when draining begins: ends connections that have no query. */
 void dns_hurry(struct dns_shard *shard);
 
-/* Adds metrics of NET_MAX_SHARDS shards, those in use and idle ones. */
+/* Adds the metrics of NET_MAX_SHARDS shards, including unused ones. */
 int dns_metrics_add(const struct dns_shard *shards);

@@ -1,10 +1,10 @@
 /*
- * Queries of DNS (RFC 1035, RFC 6891): reads a message of a client's.
+ * Queries of DNS (RFC 1035, RFC 6891): reads messages of clients.
  *
- * The bytes come from the wire. Every length is checked before it is read, and
- * a message has at most DNS_RECORDS_MAX records beside its question. Names of
- * the wire format are sequences of labels, each with its length in front; the
- * empty label at the end counts in the length of the name, but not as a label.
+ * The bytes come from the wire: every length is checked before it is used, and
+ * a message has at most DNS_RECORDS_MAX records besides its question. Names in
+ * wire format are sequences of labels, each after its length; the empty label
+ * at the end counts in the length of the name, but not as a label.
  */
 #pragma once
 
@@ -18,8 +18,8 @@
 #define DNS_LABELS_MAX	 127  /* of a name */
 #define DNS_RECORDS_MAX	 16   /* of a query */
 #define DNS_OPT_BYTES	 11   /* of our OPT record, which has no options */
-#define DNS_UDP_PLAIN	 512  /* answer to a client without EDNS */
-#define DNS_UDP_EDNS	 1232 /* largest answer, and the size that we offer */
+#define DNS_UDP_PLAIN	 512  /* largest answer to a client without EDNS */
+#define DNS_UDP_EDNS	 1232 /* largest answer, and the size we announce */
 
 /* The header's second word. */
 #define DNS_QR	   0x8000u
@@ -64,10 +64,13 @@ enum dns_type {
 
 #define DNS_IN 1 /* the class */
 
-/* The hash of the root's name, and that of a name from that of its parent. */
+/* The hash of the root's name. */
 #define DNS_HASH_ROOT 0x811c9dc5u
 
-/* label: its length and its bytes, in lower case. */
+/*
+ * The hash of a name, from its parent's hash and its first label: the label's
+ * length and its bytes, in lower case.
+ */
 static inline uint32_t dns_hash_label(uint32_t parent, const uint8_t *label)
 {
 	uint32_t hash = parent;
@@ -93,7 +96,7 @@ static inline uint8_t dns_lower(uint8_t c)
 	return c >= 'A' && c <= 'Z' ? (uint8_t)(c | 0x20) : c;
 }
 
-/* A name that is split at its labels. */
+/* A name, split into its labels. */
 struct dns_name {
 	uint8_t n_labels;
 	uint8_t len; /* in wire format */
@@ -113,15 +116,16 @@ struct dns_query {
 	uint16_t flags; /* the header's second word */
 	uint16_t type, class;
 	uint16_t question_bytes; /* after the header; 0: there is none */
-	bool edns;		 /* an OPT record */
-	bool dnssec_ok;		 /* its DO bit */
-	uint16_t udp_size;	 /* its size, at least DNS_UDP_PLAIN */
+	bool edns;		 /* it has an OPT record */
+	bool dnssec_ok;		 /* the DO bit of OPT */
+	uint16_t udp_size;	 /* of OPT, at least DNS_UDP_PLAIN */
 	struct dns_name name;	 /* if question_bytes is not 0 */
 };
 
 /*
- * Reads a query. Returns an enum dns_rcode: DNS_NOERROR if the zones have the
- * answer, else the error to answer with; or -1 if there must be no answer: less
- * than a header, or an answer itself. Except with -1, *out is valid.
+ * Reads a query. Returns an enum dns_rcode: DNS_NOERROR if the zones must
+ * answer it, else the error to answer with; or -1 if there must be no answer:
+ * the message is shorter than a header, or a response. *out is valid except
+ * with -1.
  */
 int dns_query_read(const uint8_t *msg, size_t len, struct dns_query *out);

@@ -2,9 +2,9 @@
  * Zones in memory: names by hash, and for each name the answers in wire format,
  * laid out when the zone is loaded, so that a query needs a lookup and a copy.
  *
- * Zones do not change once they are loaded; any number of threads may look up.
- * A reload makes new ones, and frees the old ones when no thread uses them. All
- * memory of a zone lies in an arena, which is freed as a whole.
+ * Zones do not change once they are loaded; any number of threads may search
+ * them. A reload makes new zones, and frees the old ones when no thread uses
+ * them. All memory of a zone lies in an arena, which is freed as a whole.
  */
 #pragma once
 
@@ -32,17 +32,17 @@ void arena_free(struct arena *arena);
 /* ---- zones ---- */
 
 /*
- * All that follows the question of an answer. Its compression pointers are
- * right for a question whose name has base_len bytes; for a longer one, as a
- * wildcard's or that of a missing name, the difference is added to those at
- * fixups.
+ * The part of an answer behind its question. Its compression pointers are
+ * correct for a question whose name has base_len bytes. For a longer name, such
+ * as one that a wildcard matches or a missing one, the difference is added to
+ * the pointers at the offsets in fixups.
  */
 struct zone_answer {
 	uint16_t type;
 	uint16_t flags;	    /* DNS_AA and the rcode */
 	uint16_t counts[3]; /* records of answer, authority, additional */
 	uint16_t len;
-	uint16_t needed_len; /* without records that a client can do without */
+	uint16_t needed_len; /* without records that may be omitted */
 	uint16_t needed_additional;
 	uint16_t n_fixups;
 	uint8_t base_len;
@@ -58,11 +58,11 @@ struct zone_node {
 	uint8_t name_len, n_labels;
 	uint16_t n_answers, n_sets;
 	const struct zone_answer **answers;  /* by type */
-	const struct zone_answer *otherwise; /* for types that are not there */
+	const struct zone_answer *otherwise; /* for all other types */
 	const struct zone_node *wildcard;    /* the child "*", or NULL */
 	const struct zone_node *cut; /* the delegation at this name or above */
 	const struct zone_answer *referral; /* of a delegation */
-	struct zone_set *sets;		    /* while it is loaded */
+	struct zone_set *sets;		    /* while the zone is loaded */
 };
 
 struct zone {
@@ -84,17 +84,17 @@ struct zones {
 };
 
 /*
- * Returns the answer to a query for class IN, or NULL: no zone is responsible.
- * Does not allocate. The answer is borrowed from the zones.
+ * Returns the answer to a query for class IN, borrowed from the zones; NULL: no
+ * zone is responsible. Does not allocate.
  */
 const struct zone_answer *zones_find(const struct zones *zones,
 				     const struct dns_query *query);
 
-/* Returns the node of that hash and name, or NULL. */
+/* Returns the node of a name with its hash, or NULL. */
 struct zone_node *zone_find(const struct zone *zone, uint32_t hash,
 			    const uint8_t *name, size_t len);
 
-/* Adds a zone. Returns 0, -EEXIST (it is there) or -ENOSPC. */
+/* Adds a zone. Returns 0 and owns it, or returns -EEXIST or -ENOSPC. */
 int zones_add(struct zones *zones, struct zone *zone);
 
 /* Frees zones and all in them; NULL is ignored. */
@@ -105,8 +105,8 @@ void zone_free(struct zone *zone);
 
 /*
  * Reads a zone in the format of RFC 1035 5. name: of its apex, as text. Returns
- * the zone, which the caller frees, or NULL with a line in error. May block; on
- * any thread.
+ * the zone, owned by the caller, or NULL with a line in error. May block. Any
+ * thread.
  */
 struct zone *zone_load(const char *name, FILE *file,
 		       char error[ZONE_ERROR_MAX]);

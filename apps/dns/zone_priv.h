@@ -28,15 +28,15 @@ struct zone_builder {
 	char *error;	    /* ZONE_ERROR_MAX bytes */
 };
 
-/* Returns the node of a name, which is made if necessary, with all above it up
- * to the apex; NULL: no memory. */
+/* Returns the node of a name. Makes it if necessary, and those above it up to
+ * the apex; NULL: no memory. */
 struct zone_node *zone_make_node(struct zone *zone,
 				 const struct dns_name *name);
 
 /* Returns whether a name is the zone's apex or below it. */
 bool zone_has_name(const struct zone *zone, const struct dns_name *name);
 
-/* Returns the set of that type, or NULL. */
+/* Returns the node's set of a type, or NULL. */
 const struct zone_set *zone_node_set(const struct zone_node *node,
 				     uint16_t type);
 

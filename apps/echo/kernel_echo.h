@@ -1,6 +1,6 @@
 /*
- * What the echo servers on the kernel's sockets share: options, listeners,
- * threads, signals. The servers differ in how a thread serves its connections.
+ * The common part of the echo servers on the kernel's sockets: options,
+ * listeners, threads, signals. They differ in how a thread serves connections.
  *
  * Each thread has a worker with a listener of its own on the same port. The
  * main thread opens and closes the workers, and waits for signals. From the
@@ -18,24 +18,24 @@ struct kernel_echo {
 	const char *name; /* "epoll-echo" */
 	const char *doc;  /* for --help */
 	/*
-	 * Whether this machine can run it; otherwise prints one line and
-	 * returns -errno. NULL if every machine can. Main thread.
+	 * Checks whether this machine can run the server: returns 0, or -errno
+	 * after printing one line. NULL: every machine can. Main thread.
 	 */
 	int (*check)(void);
 	/*
-	 * Makes a worker in *out: 0 or -errno. The listener is non-blocking;
-	 * the worker owns it if this succeeds. drain_event is borrowed: it
-	 * becomes readable when the worker is to drain, and stays so. Main
-	 * thread.
+	 * Makes a worker in *out. Returns 0 or -errno. The listener is
+	 * non-blocking; the worker owns it if this succeeds. drain_event is
+	 * borrowed: it becomes readable when the worker must drain, and stays
+	 * readable. Main thread.
 	 */
 	int (*open)(int listener, int drain_event, void **out);
-	/* Serves until drained. The worker's own thread. */
+	/* Serves until the worker has drained. On the worker's own thread. */
 	void (*serve)(void *worker);
-	/* Frees the worker, which does not serve. Main thread. */
+	/* Frees the worker, whose serve() does not run. Main thread. */
 	void (*close)(void *worker);
 	/*
-	 * Serves datagrams instead, with --udp: its open() gets a bound socket.
-	 * NULL: there is no such option.
+	 * The server for --udp, whose open() gets a bound socket instead of a
+	 * listener. NULL: there is no such option.
 	 */
 	const struct kernel_echo *udp;
 };
@@ -43,10 +43,10 @@ struct kernel_echo {
 /* datagram_echo.c */
 extern const struct kernel_echo datagram_echo;
 
-/* Whether accept failed for want of files or memory, so that a pause helps. */
+/* Whether accept() failed for lack of files or memory: a pause may help. */
 #define KERNEL_ECHO_NO_FILES(err)                                              \
 	((err) == EMFILE || (err) == ENFILE || (err) == ENOBUFS ||             \
 	 (err) == ENOMEM)
 
-/* The whole program: main()'s exit status. */
+/* The whole program. Returns the exit status for main(). */
 int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv);

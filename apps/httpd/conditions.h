@@ -2,9 +2,8 @@
  * Conditions of a request on an existing file: that it has changed, or has not
  * (RFC 9110 13), ranges of its bytes (14), a compressed form (12.5.3).
  *
- * A head's bytes are those that http_read_head() was given; a field that cannot
- * be understood counts as if it were not there. Nothing is copied or allocated.
- * Any thread.
+ * head: the bytes that were passed to http_read_head(). A malformed field is
+ * ignored. Nothing is copied or allocated. Any thread.
  */
 #pragma once
 
@@ -13,7 +12,7 @@
 #include "apps/httpd/http.h"
 
 #define HTTP_DATE_BYTES 30 /* of a date and its NUL */
-#define HTTP_RANGES_MAX 16 /* beyond, the whole file is the answer */
+#define HTTP_RANGES_MAX 16 /* of more ranges, the whole file is sent */
 
 /* The validators of a file, which differ between its versions. */
 struct http_validators {
@@ -29,8 +28,7 @@ struct http_range {
 /* Each is a bit. */
 enum http_coding { HTTP_IDENTITY = 0, HTTP_GZIP = 1, HTTP_BROTLI = 2 };
 
-/* The status in the order of RFC 9110 13.2.2, ranges left out: 200, 304, 412.
- */
+/* Evaluates the conditions (RFC 9110 13.2.2): the status 200, 304 or 412. */
 int http_check_conditions(const char *head, const struct http_request *request,
 			  const struct http_validators *file);
 
@@ -52,7 +50,7 @@ enum http_coding http_choose_coding(const char *head,
 				    const struct http_request *request,
 				    unsigned there);
 
-/* Any of the three forms of RFC 9110 5.6.7. */
+/* Reads a date in any of the three forms of RFC 9110 5.6.7. */
 bool http_read_date(const char *text, size_t len, time_t *out);
-/* "Sun, 06 Nov 1994 08:49:37 GMT". */
+/* Writes a date: "Sun, 06 Nov 1994 08:49:37 GMT". */
 void http_write_date(time_t time, char out[HTTP_DATE_BYTES]);

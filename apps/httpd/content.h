@@ -1,9 +1,9 @@
 /*
- * The bytes of one version of a file, and its inode and times, by which an
- * unchanged file is recognised without reading it again.
+ * The bytes of one version of a file, with the inode and times that identify an
+ * unchanged file, so that it need not be read again.
  *
  * One thread gets and drops contents; data, len and etag never change, and any
- * thread reads them.
+ * thread may read them.
  */
 #pragma once
 
@@ -18,7 +18,7 @@
 
 struct content {
 	unsigned refs;
-	bool settled; /* had not changed for a while when it was read */
+	bool settled; /* the file had not changed for a while before reading */
 	dev_t dev;
 	ino_t ino;
 	struct timespec modified, changed;
@@ -28,16 +28,16 @@ struct content {
 };
 
 /*
- * Gets a reference to the bytes of an open regular file, which the caller
- * drops: that of `before` (NULL: unknown) if the file has not changed. A file
+ * Gets a reference to the bytes of an open regular file, for the caller to
+ * drop: `before` itself (NULL: unknown) if the file has not changed. A file
  * that changes while it is read is read again; if it keeps changing, the result
  * is `before`, or the bytes read last. Returns 0, -EFBIG, -EIO (the file keeps
  * shrinking), -ENOMEM, or an error of reading.
  */
 int content_get(int fd, const struct stat *st, struct content *before,
 		struct content **out);
-/* NULL is ignored. */
+/* Drops a reference; NULL is ignored. */
 void content_drop(struct content *content);
 
-/* An entity tag that is the same wherever the same bytes are served. */
+/* Writes an entity tag that depends only on the bytes. */
 void content_tag(char out[CONTENT_ETAG_BYTES], const char *data, size_t len);

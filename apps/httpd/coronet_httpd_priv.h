@@ -1,5 +1,5 @@
 /*
- * Private to coronet-httpd: what its files share.
+ * Private to coronet-httpd: definitions that its files share.
  *
  * coronet_httpd.c has the options, the listeners, the statistics and the
  * shutdown; coronet_httpd_client.c serves one client's connection,
@@ -30,23 +30,23 @@ struct visit {
 	struct net_conn *conn;
 	struct coro *co;
 	struct shutdown_closing closing;
-	struct pending pending;	 /* while a request has begun and not ended */
+	struct pending pending;	 /* while its request is partial */
 	struct coro_timer timer; /* while file bytes are lent to it */
 	uint32_t acked;		 /* by its client, at the last check */
 	bool idle;		 /* waits for a request */
-	bool fresh;		 /* and had none before */
+	bool fresh;		 /* waits for its first request */
 	bool displaced;		 /* its request was displaced */
 	struct visit *next, **pprev;
 };
 
-#define HTTPD_STATUSES 16 /* that are used in responses */
+#define HTTPD_STATUSES 16 /* number of statuses used in responses */
 
 struct httpd_counters {
 	uint64_t open;	    /* clients now */
-	uint64_t half_open; /* of those, in the middle of a request */
+	uint64_t half_open; /* of these clients: with a partial request */
 	uint64_t clients, requests;
-	uint64_t refused;   /* requests that were wrong or late */
-	uint64_t displaced; /* requests that were displaced */
+	uint64_t refused;   /* requests that were malformed or late */
+	uint64_t displaced; /* partial requests that others displaced */
 	uint64_t gave_up;   /* clients that read nothing for too long */
 	uint64_t answers[HTTPD_STATUSES]; /* by httpd_status() */
 };
@@ -83,24 +83,24 @@ extern struct httpd httpd;
 struct httpd_reply {
 	int status;
 	bool body;		    /* false: only the header fields */
-	struct site *site;	    /* that it comes from; NULL: none */
-	const struct file *file;    /* NULL: the status in words */
-	const struct file_body *as; /* the form of it that is sent */
+	struct site *site;	    /* the site of the file; NULL: none */
+	const struct file *file;    /* NULL: send the status as text */
+	const struct file_body *as; /* the form of the file to send */
 	struct iovec query;	    /* of a request for a folder: "?..." */
-	unsigned n;		    /* ranges; 0: all of it */
+	unsigned n;		    /* ranges; 0: the whole file */
 	struct http_range ranges[HTTP_RANGES_MAX];
 };
 
 /*
- * Chooses the response, all except reply->body. head: the first byte of the
- * request's head.
+ * Fills in the response, except reply->body. head: the bytes of the request's
+ * head.
  */
 void httpd_choose(struct httpd_reply *reply, const struct files *files,
 		  const char *head, const struct http_request *request);
 /*
- * Sends the response; keep: the request after which the connection stays open,
- * or NULL. Returns 0 or a negative errno. Out of line, so that its buffer does
- * not lie on the stack of an idle connection.
+ * Sends the response. keep: the request, if the connection stays open after it;
+ * else NULL. Returns 0 or a negative errno. Not inlined, so that its buffer is
+ * not on the stack of an idle connection.
  */
 int httpd_answer(struct visit *visit, const struct httpd_reply *reply,
 		 const struct http_request *keep);
@@ -108,16 +108,16 @@ int httpd_answer(struct visit *visit, const struct httpd_reply *reply,
 /* Prepares a visit's timer, for httpd_answer(). */
 void httpd_answer_init(struct visit *visit);
 
-/* The status that is counted at that index. */
+/* The status that answers[i] counts. */
 int httpd_status(unsigned i);
 
-/* Adds metrics of NET_MAX_SHARDS shards, those in use and idle ones. */
+/* Adds the metrics of NET_MAX_SHARDS shards, including unused ones. */
 int httpd_metrics_add(const struct httpd_shard *shards);
 
 /* Serves a client: a net_handler whose argument is the shard. */
 void httpd_serve(struct net_conn *conn, void *shard);
 
-/* Draining has begun: shortens the wait of clients without a request. */
+/* Called when draining begins: shortens the wait of idle clients. */
 void httpd_hurry(struct httpd_shard *shard);
 
 /* Ends a visit's request, when half_open exceeds its limit. */

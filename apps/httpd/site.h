@@ -1,11 +1,11 @@
 /*
- * Sites: snapshots of the files that are served, while the files on disk
+ * Sites: snapshots of the files that are served, while the files on disk may
  * change. A shard's responses come from the site that it was given last. A
  * response that has begun keeps its site.
  *
  * A separate thread, the loader, checks the files on request and makes the next
- * site, so that no polling thread ever waits for a disk. It also frees the
- * sites that no shard uses any more.
+ * site, so that no polling thread ever waits for a disk. It also frees sites
+ * that no shard uses any more.
  */
 #pragma once
 
@@ -26,12 +26,12 @@ struct site_share {
 
 struct site {
 	struct files files;
-	struct site *older;  /* the loader's */
-	atomic_uint holders; /* shards that have it or answer from it */
+	struct site *older;  /* used by the loader */
+	atomic_uint holders; /* shards that have it, or still answer from it */
 	struct site_share on[SITE_SHARDS_MAX];
 };
 
-/* A shard's; touched by its thread alone. */
+/* The present site of a shard; used by its thread alone. */
 struct site_here {
 	struct site *site;
 	unsigned shard;
@@ -42,41 +42,41 @@ struct site_loader {
 	unsigned shards; /* shards that use each site */
 	struct site *newest;
 	_Atomic(struct site *) next; /* made, not yet passed to the shards */
-	atomic_uint sites;	     /* that are in memory */
+	atomic_uint sites;	     /* number of sites in memory */
 	atomic_bool stop;
 	bool runs;
 	sem_t asked;
-	atomic_uint asks, looked; /* requests so far; requests completed */
+	atomic_uint asks, looked; /* number of requests; those completed */
 	pthread_t thread;
 	char error[sizeof(((struct files *)0)->error)];
 	void (*say)(const char *line); /* logs a message; any thread */
 };
 
 /*
- * Loads the first site: newest. types as for files_load(). Returns 0, or
- * -errno with loader->error set.
+ * Loads the first site, loader->newest. root, types: as for files_load().
+ * Returns 0, or -errno with loader->error set.
  */
 int site_open(struct site_loader *loader, const char *root, const char *types,
 	      void (*say)(const char *line));
 /*
- * Starts the thread, with the rights to CPUs of the thread that calls. Returns
- * 0 or -errno.
+ * Starts the loader's thread, with the CPU affinity of the calling thread.
+ * Returns 0 or -errno.
  */
 int site_start(struct site_loader *loader);
-/* Ends the thread and frees all sites: nobody may use one any more. */
+/* Ends the thread and frees all sites, which are no longer in use. */
 void site_close(struct site_loader *loader);
 
 /* Sets how many shards there are, before any has the first site. */
 void site_set_shards(struct site_loader *loader, unsigned shards);
 
 /*
- * Asks the loader to check the files. Returns the number of that check. Any
- * thread; never blocks.
+ * Requests a check of the files. Returns the number of that check. Any thread;
+ * never blocks.
  */
 unsigned site_ask(struct site_loader *loader);
-/* Whether that check, or a later one, has ended. */
+/* Whether the check of this number, or a later one, has ended. */
 bool site_has_looked(const struct site_loader *loader, unsigned look);
-/* Takes the next site, for passing it to each shard, or NULL. One thread. */
+/* Returns the next site, to be passed to each shard, or NULL. One thread. */
 struct site *site_take_next(struct site_loader *loader);
 
 /* Gives a shard a site; on its thread. */
@@ -93,7 +93,7 @@ void site_put(struct site_here *here, struct site *site);
 
 /*
  * Keeps the site of a response beyond site_put(): its bytes stay valid until
- * site_give_back() of the result. On the shard's thread.
+ * the result is passed to site_give_back(). On the shard's thread.
  */
 struct site_share *site_lend(struct site_here *here, struct site *site);
 void site_give_back(void *share); /* a net_release */

@@ -2,8 +2,9 @@
  * coronet-load's connections and its run, shared between its sources.
  *
  * A slot is one of the --conns connections; in cps mode it has one after the
- * other. In echo and bulk mode, and idle once it has answered, a slot has no
- * coroutine: it is watched, which costs no switch. Dialing and cps have one.
+ * other. In echo and bulk mode, and in idle mode after its first echo, a slot
+ * has no coroutine: it is watched (net_set_watch()), which costs no switch.
+ * Dialing and cps mode use a coroutine for each slot.
  *
  * A shard has a range of the slots; its state is in its struct load_shard and
  * its slots, which its thread alone uses. The state of the run is in struct
@@ -29,29 +30,29 @@ struct slot {
 	struct net_watch watch; /* first */
 	struct load_shard *shard;
 	struct net_conn *conn;
-	int64_t since_ns;	/* what it waits for began then; 0: nothing */
-	int64_t begun_ns;	/* where its latency counts from */
-	int64_t free_ns;	/* since then it has waited for its turn */
-	uint64_t sent, arrived; /* places in the stream, for --verify */
+	int64_t since_ns;	/* when its present wait began; 0: none */
+	int64_t begun_ns;	/* start of the latency being measured */
+	int64_t free_ns;	/* when it began to wait for its turn */
+	uint64_t sent, arrived; /* offsets in the stream, for --verify */
 	struct load_pace pace;
 	struct coro *waits;  /* cps: parked until its turn */
-	int64_t reopen_ns;   /* watched: not before, after a failure; 0: open */
-	uint32_t unsent;     /* watched: of this request, or write */
-	uint32_t unanswered; /* echo: of its answer; 0: nothing asked */
+	int64_t reopen_ns;   /* watched: when to reopen it; 0: it is open */
+	uint32_t unsent;     /* watched: bytes left of this request or write */
+	uint32_t unanswered; /* echo: bytes left of its answer; 0: none */
 	uint32_t index;
 	bool timed_out;
 };
 
 struct load_shard {
 	struct net_stack *stack;
-	struct slot *slots; /* of its part of the run's */
+	struct slot *slots; /* those of its part of the run */
 	struct load_part part;
-	uint32_t opened; /* slots that were opened for the first time */
+	uint32_t opened; /* slots that were opened at least once */
 	uint32_t dialing;
 	uint32_t asking, next_ask; /* idle: the second echo */
-	uint64_t turn;	   /* the shard's next of the open loop's stream */
-	uint64_t steps;	   /* of anything but waiting for a turn */
-	int64_t waited_ns; /* for turns, awake */
+	uint64_t turn;	   /* its next request of the open loop's stream */
+	uint64_t steps;	   /* of all kinds except waiting for a turn */
+	int64_t waited_ns; /* busy-waited for turns */
 	struct load_stats stats;
 	_Alignas(64) uint8_t payload[LOAD_CHUNK]; /* constant unless verified */
 };
@@ -64,64 +65,67 @@ struct load {
 	bool udp;
 	struct slot *slots;
 	struct load_shard *shards;
-	unsigned n_shards;	 /* with slots; further ones only hand over */
-	struct load_stats stats; /* the run's; only the conductor's */
-	bool unheard;		 /* a shard could not be reached; the same */
-	bool done;		 /* there is something to report; the same */
+	unsigned n_shards;	 /* with slots; others only hand over frames */
+	struct load_stats stats; /* of the run; the conductor's */
+	bool unheard;		 /* a shard did not respond; the conductor's */
+	bool done;		 /* a result exists; the conductor's */
 	_Atomic unsigned ending; /* shards that have not ended */
-	atomic_int signalled;	 /* end the run now */
+	atomic_int signalled;	 /* a signal: end the run now */
 };
 
 extern struct load load;
 
-/* False once the run is over: connections then break because it ends. */
+/* Whether the run goes on; once it is over, connections end because of that. */
 static inline bool load_running(const struct load_shard *shard)
 {
 	return shard->stats.phase != LOAD_DONE &&
 	       !net_stack_stopping(shard->stack);
 }
 
-/* A connection that was open has ended. */
+/* Called when an open connection has ended. */
 void slot_count_closed(struct load_shard *shard);
 
 /*
- * Counts an error, 0 (the peer has closed) or a negative errno, and closes the
- * connection.
+ * Counts an error and closes the connection. err: 0 (the peer has closed) or a
+ * negative errno.
  */
 void slot_fail(struct slot *slot, long err);
 
-/* Blocks until the slot has a connection: 0, or an error that is counted. */
+/* Connects the slot; blocks. Returns 0, or an error, which it has counted. */
 int slot_dial(struct slot *slot);
 
 /*
- * Sends at most `len` bytes, what fits: a count or an error, -EAGAIN when the
- * slot is watched and nothing fits.
+ * Sends as many of `len` bytes as fit. Returns their number or an error:
+ * -EAGAIN if the slot is watched and nothing fits.
  */
 long slot_send(struct slot *slot, size_t len);
 
 /*
- * Receives one piece and checks it: its length, 0 at the end, or an error,
- * -EAGAIN when the slot is watched and nothing is there.
+ * Receives one piece and checks it. Returns its length, 0 at the peer's FIN, or
+ * an error: -EAGAIN if the slot is watched and no data has arrived.
  */
 long slot_receive(struct slot *slot);
 
-/* One request and its answer: 1, 0 when the peer ended, or an error. Blocks. */
+/*
+ * Sends one request and receives its answer; blocks. Returns 1, 0 if the peer
+ * has closed, or an error.
+ */
 long slot_ask(struct slot *slot);
 
-/* --udp: requests and answers until the run is over. Blocks. */
+/* --udp: sends requests and receives answers until the run is over. Blocks. */
 void slot_run_udp(struct slot *slot);
 
-/* Idle: a first echo; from then on the slot is watched. Blocks. */
+/* Idle mode: does the first echo (blocks); then the slot is watched. */
 void slot_run_idle(struct slot *slot);
 
-/* cps: connections until the run ends. */
+/* cps mode: makes connections until the run is over. Blocks. */
 void slot_run_cps(struct slot *slot);
 
-/* echo, bulk: from now on the slot is watched, until it fails. */
+/* Echo and bulk mode: watches the slot from now on, until it fails. */
 void watched_start(struct slot *slot);
 
-/* echo: the open loop's turn of this slot has come. */
+/* Echo mode, open loop: called when it is the slot's turn. */
 void echo_turn(struct slot *slot, int64_t now_ns);
 
-/* echo, bulk: the timeout has passed without an answer. */
+/* Echo and bulk mode: called when the timeout has passed without an answer. */
 void watched_time_out(struct slot *slot);

@@ -3,12 +3,12 @@
  *
  * A slot is one of the --conns connections; in cps mode it has one socket after
  * the other. A worker is one thread with everything it needs: a range of the
- * slots, an epoll set, buffers, and what it counts. Only its thread uses it,
- * except fields marked as the conductor's.
+ * slots, an epoll set, buffers and counters. Only its thread uses it, except
+ * fields marked as the conductor's.
  *
- * The conductor is the main thread. It starts the workers, gathers what they
- * have counted (load_stats.h), and ends them: each ends when it learns that the
- * run is over.
+ * The conductor is the main thread. It starts the workers, gathers their counts
+ * (load_stats.h), and waits for them: each ends when it learns that the run is
+ * over.
  */
 #pragma once
 
@@ -31,23 +31,23 @@ struct worker;
 enum slot_state {
 	SLOT_CLOSED,	 /* no socket */
 	SLOT_CONNECTING, /* waits for the handshake */
-	SLOT_READY,	 /* open, nothing asked */
-	SLOT_ASKED,	 /* waits for an answer; in bulk mode, streams */
+	SLOT_READY,	 /* open, without a request */
+	SLOT_ASKED,	 /* waits for an answer; in bulk mode it streams */
 };
 
 struct slot {
 	struct worker *worker;
 	int fd;
 	enum slot_state state;
-	bool again;	   /* in the worker's list of the same name */
+	bool again;	   /* in the worker's list `again` */
 	bool was_open;	   /* at least once */
-	uint32_t sent;	   /* of this request */
-	uint32_t received; /* of its answer */
-	int64_t begun_ns;  /* where its latency counts from */
-	int64_t free_ns;   /* since then it has waited for its turn */
-	int64_t since_ns;  /* what it waits for began then: the timeout */
-	int64_t reopen_ns; /* not before, after a failure */
-	uint64_t sent_at;  /* place in the stream, for --verify */
+	uint32_t sent;	   /* bytes of this request */
+	uint32_t received; /* bytes of its answer */
+	int64_t begun_ns;  /* start of the latency being measured */
+	int64_t free_ns;   /* when it began to wait for its turn */
+	int64_t since_ns;  /* when its present wait began, for the timeout */
+	int64_t reopen_ns; /* when to reopen it after a failure */
+	uint64_t sent_at;  /* offsets in the stream, for --verify */
 	uint64_t arrived_at;
 	uint64_t seed;
 	struct load_pace pace;
@@ -56,22 +56,22 @@ struct slot {
 struct worker {
 	_Alignas(64) pthread_t thread; /* the conductor's */
 	sem_t gathered;
-	atomic_bool asked; /* the conductor wants to gather */
+	atomic_bool asked; /* the conductor waits to gather */
 	uint32_t index;
 	int epoll;
-	int wake; /* an eventfd: asked has been set */
+	int wake; /* an eventfd: `asked` was set */
 	struct slot *slots;
 	struct load_part part;
-	struct slot **again; /* bulk slots that stopped for fairness alone */
+	struct slot **again; /* bulk slots that stopped only for fairness */
 	uint32_t again_count;
-	uint32_t started; /* slots that were opened for the first time */
+	uint32_t started; /* slots that were opened at least once */
 	uint32_t connecting;
 	uint32_t source;   /* the last address of choose_source() */
 	uint64_t turn;	   /* its next request of the open loop's stream */
-	int64_t waited_ns; /* for turns, awake */
+	int64_t waited_ns; /* busy-waited for turns */
 	int64_t scan_ns;
-	int64_t busy_ns;  /* when last gathered */
-	uint64_t settled; /* of stats.settled: taken off load.unsettled */
+	int64_t busy_ns;  /* at the last gathering */
+	uint64_t settled; /* part of stats.settled subtracted from unsettled */
 	struct load_stats stats;
 	char to_send[LOAD_BUF_SIZE];
 	char received[LOAD_BUF_SIZE];
@@ -83,10 +83,10 @@ struct load {
 	struct worker *workers;
 	uint32_t n_started;	 /* threads; the conductor's */
 	uint32_t n_workers;	 /* with slots */
-	struct load_stats stats; /* the run's; the conductor's */
-	/* opens to come, of each slot one; may fall below 0 */
+	struct load_stats stats; /* of the run; the conductor's */
+	/* slots whose first open has not ended; may fall below 0 */
 	_Atomic int64_t unsettled;
-	int all_settled; /* an eventfd: they are all known */
+	int all_settled; /* an eventfd: unsettled has reached 0 */
 };
 
 extern struct load load;
@@ -100,17 +100,18 @@ static inline uint32_t slot_index(const struct slot *slot)
 }
 
 /*
- * Connects. Latency counts from begun_ns where connecting is part of a request.
+ * Connects a slot. If connecting is part of a request, its latency counts from
+ * begun_ns.
  */
 void slot_open(struct slot *slot, int64_t begun_ns, int64_t now_ns);
 
 /*
  * Continues a slot that waits for nothing: in the closed loop with its next
- * request, in the open loop with the one that is due.
+ * request, in the open loop with a request that is due.
  */
 void slot_go_on(struct slot *slot, int64_t now_ns);
 
-/* The same for one that has waited for something until now. */
+/* slot_go_on() for a slot whose wait has ended just now. */
 static inline void slot_is_free(struct slot *slot, int64_t now_ns)
 {
 	slot->free_ns = now_ns;
@@ -126,17 +127,17 @@ void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns);
 /* Handles an event of epoll. */
 void slot_event(struct slot *slot, uint32_t events);
 
-/* 0 or -errno; worker_fini() undoes either. */
+/* Returns 0 or -errno; worker_fini() must be called in both cases. */
 int worker_init(struct worker *worker, uint32_t index);
 void worker_fini(struct worker *worker);
 
-/* The run has started, and the worker has not. */
+/* Called when the run has started, before the worker's thread starts. */
 void worker_follow(struct worker *worker);
 
-/* A thread: loads until the run is over. */
+/* The worker's thread, which generates load until the run is over. */
 void *worker_main(void *arg);
 
-/* Gathers what the worker has counted; blocks until it has. The conductor's. */
+/* Gathers the worker's counts; blocks for it. Called by the conductor. */
 void worker_gather(struct worker *worker);
 
 static inline bool is_open_loop(void)

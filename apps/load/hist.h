@@ -28,7 +28,7 @@ struct hist {
 	uint64_t buckets[HIST_BUCKETS];
 };
 
-/* Empties it; to be called before the first use. */
+/* Empties a histogram; called before its first use. */
 void hist_reset(struct hist *hist);
 
 /* Adds every value of `from` to `into`. */
@@ -36,11 +36,11 @@ void hist_merge(struct hist *into, const struct hist *from);
 
 /*
  * The smallest recorded value that at least `percent` % (0 to 100) of the
- * values do not exceed, within the error above; 0 when nothing was recorded.
+ * values do not exceed, within the error above; 0 if nothing was recorded.
  */
 int64_t hist_percentile(const struct hist *hist, double percent);
 
-/* The exact mean, 0 when nothing was recorded. */
+/* The exact mean; 0 if nothing was recorded. */
 double hist_mean(const struct hist *hist);
 
 /* The bucket a value from 0 to HIST_MAX falls into. */
@@ -54,7 +54,7 @@ static inline uint32_t hist_index(uint64_t value)
 	return (shift << HIST_SUB_BITS) + (uint32_t)(value >> shift);
 }
 
-/* A negative value, which only a clock that went back can give, counts as 0. */
+/* Records a value; a negative one (the clock went back) counts as 0. */
 static inline void hist_record(struct hist *hist, int64_t value)
 {
 	if (value < 0)

@@ -6,10 +6,10 @@
  *	if (argp_parse(&load_opts_argp, argc, argv, 0, NULL, &opts))
  *		return OPT_EXIT_USAGE;
  *
- * or, with options of the program's own, load_opts_argp as a child whose
+ * or, if the program has options of its own, load_opts_argp as a child whose
  * child_inputs entry is the struct load_opts. The parser fills in the defaults
- * and refuses a wrong value (opts.h); it opens --json's file at once, so that a
- * path that cannot be written fails before the run and not after it.
+ * and refuses a wrong value (opts.h). It opens the file of --json at once, so
+ * that a path that cannot be written fails before the run.
  */
 #pragma once
 
@@ -26,24 +26,24 @@ enum load_mode {
 };
 
 struct load_opts {
-	struct opt_endpoint target;   /* unless target_host, the port alone */
+	struct opt_endpoint target;   /* with target_host, only the port */
 	char target_host[HOST_BYTES]; /* a name to be resolved; "": none */
 	const char *target_text;      /* as given; borrowed from argv */
 	enum load_mode mode;
 	uint32_t conns;
 	uint32_t size; /* bytes a request, or a write in bulk mode */
-	uint64_t rate; /* requests/s over all connections; 0 closed loop */
-	int64_t duration_ns; /* what is measured */
-	int64_t warmup_ns;   /* before that, load that is not measured */
+	uint64_t rate; /* requests/s over all connections; 0: closed loop */
+	int64_t duration_ns; /* of the measurement */
+	int64_t warmup_ns;   /* load before it that is not measured */
 	int64_t ramp_ns;     /* connections are opened evenly over this time */
 	int64_t timeout_ns;  /* for a connect, and for one answer */
-	int64_t interval_ns; /* between progress lines; 0 none */
-	bool verify;	     /* payload.h's bytes, checked on return */
-	bool report_limited; /* figures, even if the generator was the limit */
+	int64_t interval_ns; /* between progress lines; 0: none */
+	bool verify;	     /* check that the bytes of payload.h return */
+	bool report_limited; /* report even if the generator was the limit */
 	FILE *json; /* stdout, or owned until load_report() closes it */
 };
 
-/* What --help says at its end of how the load tools end: load_report(). */
+/* The last lines of --help: the exit statuses of load_report(). */
 #define LOAD_HELP_STATUS                                                       \
 	"Exit status: 0 success; 1 something failed, or nothing was "          \
 	"measured; 2 a wrong option; 3 no report, because the load generator " \

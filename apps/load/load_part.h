@@ -1,8 +1,7 @@
 /*
  * A thread's part of a load run: a range of its connections, with their
- * requests of the open loop's even stream (load_stats.h).
- *
- * Everything here is constant or computed: call it from any thread.
+ * requests of the open loop's even stream (load_stats.h). Any thread may call
+ * this.
  */
 #pragma once
 
@@ -12,7 +11,7 @@
 #include "apps/load/load_stats.h"
 
 struct load_part {
-	uint32_t first; /* connection, as the run numbers them */
+	uint32_t first; /* number of its first connection in the run */
 	uint32_t count; /* at least 1 */
 };
 
@@ -23,8 +22,7 @@ static inline unsigned load_parts(const struct load_opts *opts, unsigned n)
 }
 
 /*
- * Part k of the n that load_parts() returned; their sizes differ by at most
- * one.
+ * Part k of n, which load_parts() has returned. Sizes differ by at most one.
  */
 static inline struct load_part load_part_of(const struct load_opts *opts,
 					    unsigned k, unsigned n)

@@ -13,15 +13,15 @@
  * line. The result is that of the measuring phase, except for errors, which are
  * counted in all phases.
  *
- * Plain calls from one thread; nothing allocates. The clock is the caller's:
- * nanoseconds that never go back. The memory is the caller's too (105 KiB), and
- * so are the options, which must outlive it.
+ * Plain calls from one thread; nothing allocates. The caller provides the clock
+ * (nanoseconds that never go back), the memory (105 KiB) and the options, which
+ * must outlive it.
  *
  * A run of several threads has a struct load_stats for each. One is the leader:
- * it is the run's, is ticked and reported. The others are followers: each
- * counts on its own thread, and load_stats_gather() moves its counts to the
- * leader. If no thread counts in the leader (each has a follower), only the
- * thread that ticks it must pause for that.
+ * it holds the counts of the run, is ticked and reported. The others are
+ * followers: each counts on its own thread, and load_stats_gather() moves its
+ * counts to the leader. If no thread counts in the leader (each has a
+ * follower), only the thread that ticks it must pause for that.
  */
 #pragma once
 
@@ -34,12 +34,12 @@
 
 enum load_error {
 	LOAD_REFUSED,	  /* connect: nobody listens */
-	LOAD_UNREACHABLE, /* connect: no way to the address */
+	LOAD_UNREACHABLE, /* connect: no route to the address */
 	LOAD_NO_PORT,	  /* connect: every local port is taken */
 	LOAD_TIMEOUT,	  /* a connect or an answer took too long */
 	LOAD_RESET,	  /* the peer reset an open connection */
-	LOAD_CLOSED,	  /* the peer closed before its answer was whole */
-	LOAD_VERIFY,	  /* an answer was not what was sent */
+	LOAD_CLOSED,	  /* the peer closed before its answer was complete */
+	LOAD_VERIFY,	  /* an answer differs from its request */
 	LOAD_OTHER,
 	LOAD_ERRORS,
 };
@@ -60,7 +60,7 @@ typedef int64_t load_busy_fn(void *arg);
 
 struct load_stats {
 	int64_t wake_ns; /* when load_stats_tick() has work */
-	uint64_t bytes;	 /* payload that came back, in this interval */
+	uint64_t bytes;	 /* payload received in this interval */
 	uint64_t open;	 /* connections now */
 	struct hist interval;
 	struct hist total; /* without the current interval */
@@ -85,7 +85,7 @@ struct load_stats {
 	int64_t start_ns;
 	int64_t phase_end_ns;
 	int64_t interval_start_ns;
-	int64_t interval_busy_ns; /* the result of busy() then */
+	int64_t interval_busy_ns; /* busy() at the interval's start */
 	int64_t opened_ns;	  /* duration of opening; 0: it did not end */
 	int64_t measured_from_ns;
 	int64_t measured_to_ns;
@@ -95,9 +95,9 @@ struct load_stats {
 	int64_t busy_to_ns;
 	double busiest_follower; /* its share while measuring; 0: none */
 	uint64_t open_gathered;	 /* a follower's: part of `open` gathered */
-	int64_t gathered_ns; /* the leader's: since start_ns, all together */
-	int64_t gathered;    /* followers, in that sum */
-	/* The leader's: gathers every follower, on its own thread. */
+	int64_t gathered_ns; /* leader: sum of followers' times - start_ns */
+	int64_t gathered;    /* leader: number of followers in that sum */
+	/* The leader's: gathers each follower, on the follower's thread. */
 	void (*gather)(struct load_stats *leader);
 };
 
@@ -106,33 +106,33 @@ void load_stats_start(struct load_stats *stats, const struct load_opts *opts,
 		      const char *tool, int64_t now_ns);
 
 /*
- * Lets the report say whether the generator itself was the limit. Without it
- * the report says that this is not known. Call it right after
+ * Enables the report to say whether the generator itself was the limit; without
+ * this call it says that this is unknown. Called right after
  * load_stats_start().
  */
 void load_stats_set_busy(struct load_stats *stats, load_busy_fn *busy,
 			 void *arg);
 
-/* Begins to follow a run that has been started. */
+/* Makes `follower` a follower of a run that has been started. */
 void load_stats_follow(struct load_stats *follower,
 		       const struct load_stats *leader);
 
 /*
  * Moves the follower's counts since the last call to the leader: histograms are
  * added bucket by bucket, so that percentiles are those of all values and not
- * averages. The follower takes over the leader's phase. Called when neither
- * thread counts: on the follower's thread, while the leader's waits for it.
+ * averages. The follower takes over the leader's phase. Called while neither
+ * thread counts: on the follower's thread, while the leader's thread waits.
  * Once the run is over, only the second echoes of idle mode are moved.
  *
- * The leader's `gather` calls it for each follower; load_stats_advance() calls
- * that, before it ends an interval or a phase and after. The interval or phase
- * ends at the mean of the followers' now_ns, if that is later.
+ * The leader's gather() calls this for each follower; load_stats_advance()
+ * calls gather() before and after it ends an interval or a phase. The interval
+ * or phase ends at the mean of the followers' now_ns, if that is later.
  */
 void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
 		       int64_t now_ns);
 
 /*
- * Ends the run early, on a signal; the result is that of the time until now_ns.
+ * Ends the run early, on a signal; its result covers the time until now_ns.
  */
 void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);
 
@@ -142,15 +142,15 @@ bool load_stats_advance(struct load_stats *stats, int64_t now_ns);
 /* How many connections the ramp allows to have been opened by now_ns. */
 uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns);
 
-/* A connection is open, latency_ns after its connect began. */
+/* Counts a connection that has opened, latency_ns after its connect began. */
 void load_stats_opened(struct load_stats *stats, int64_t latency_ns);
 
-/* A connection that was open has ended, closed by either side. */
+/* Counts the end of an open connection, closed by either side. */
 void load_stats_closed(struct load_stats *stats);
 
 /*
- * Something failed. A connection that was open and breaks is two calls: this
- * and load_stats_closed().
+ * Counts an error. An open connection that fails needs two calls: this one and
+ * load_stats_closed().
  */
 void load_stats_error(struct load_stats *stats, enum load_error kind);
 
@@ -162,19 +162,19 @@ const char *load_error_name(enum load_error kind);
 
 /*
  * The share of one core that the generator used during the reported time: while
- * measuring or, in idle mode, while opening; -1: unknown. With several threads
- * it is that of the busiest.
+ * measuring or, in idle mode, while opening; -1: unknown. With several threads,
+ * the share of the busiest one.
  */
 double load_stats_busy_share(const struct load_stats *stats);
 
-/* The same of the current interval. */
+/* That share in the current interval. */
 double load_stats_interval_share(const struct load_stats *stats,
 				 int64_t now_ns);
 
 enum load_limit {
 	LOAD_NOT_LIMITED,
-	LOAD_LIMIT_BUSY, /* busy for LOAD_BUSY_LIMIT of that time */
-	LOAD_LIMIT_LATE, /* the open loop, late by itself: LOAD_LATE_LIMIT */
+	LOAD_LIMIT_BUSY, /* its share of a core exceeded LOAD_BUSY_LIMIT */
+	LOAD_LIMIT_LATE, /* open loop: its delay exceeded LOAD_LATE_LIMIT */
 };
 
 /*
@@ -207,7 +207,7 @@ static inline bool load_stats_tick(struct load_stats *stats, int64_t now_ns)
 	return load_stats_advance(stats, now_ns);
 }
 
-/* A request of opts->size bytes was answered, latency_ns after its time. */
+/* Counts an answered request of opts->size bytes and its latency. */
 static inline void load_stats_request(struct load_stats *stats,
 				      int64_t latency_ns)
 {
@@ -216,10 +216,10 @@ static inline void load_stats_request(struct load_stats *stats,
 }
 
 /*
- * Open loop: a request is sent at now_ns that was due at due_ns, on a
- * connection that waited for nothing else from free_ns on. The time from the
- * later of the two to now_ns is the generator's own delay; the time from due_ns
- * to free_ns is the server's, which had not answered yet.
+ * Open loop: counts a request that is sent at now_ns, was due at due_ns, and
+ * whose connection has waited only for it since free_ns. The time from the
+ * later of the two to now_ns is the generator's own delay; a time from due_ns
+ * to free_ns is the server's, which had not answered the previous request.
  */
 static inline void load_stats_sent(struct load_stats *stats, int64_t due_ns,
 				   int64_t free_ns, int64_t now_ns)
@@ -229,15 +229,15 @@ static inline void load_stats_sent(struct load_stats *stats, int64_t due_ns,
 			    now_ns - (due_ns > free_ns ? due_ns : free_ns));
 }
 
-/* Bulk mode: `bytes` came back. */
+/* Bulk mode: counts received bytes. */
 static inline void load_stats_bytes(struct load_stats *stats, uint64_t bytes)
 {
 	stats->bytes += bytes;
 }
 
 /*
- * The open loop's timetable of one connection: it has every conns-th request
- * of an even stream of opts->rate a second.
+ * The open loop's schedule of one connection: it sends every conns-th request
+ * of an even stream of opts->rate requests a second.
  */
 struct load_pace {
 	double first_ns;
@@ -246,9 +246,9 @@ struct load_pace {
 };
 
 /*
- * When request number `turn` (from 0) of that stream is due, 2 ns later than
- * load_pace_due(), so that rounding never makes a tool check too early. A tool
- * visits connection turn % conns then.
+ * When request number `turn` (from 0) of that stream is due, on connection turn
+ * % conns. It is 2 ns later than load_pace_due(), so that rounding never makes
+ * a tool check too early.
  */
 static inline int64_t load_turn_due(const struct load_stats *stats,
 				    uint64_t turn)
@@ -269,20 +269,20 @@ static inline uint64_t load_turn_at(const struct load_stats *stats,
 }
 
 /*
- * The timetable of connection `index` (from 0), whose first request is due at
- * from_ns or at most opts->conns / opts->rate later. The origin of the even
- * stream is stats->start_ns. Only with opts->rate > 0.
+ * Begins the schedule of connection `index` (from 0), whose first request is
+ * due at from_ns or at most opts->conns / opts->rate seconds later. The even
+ * stream begins at stats->start_ns. Only with opts->rate > 0.
  */
 void load_pace_start(struct load_pace *pace, const struct load_stats *stats,
 		     uint32_t index, int64_t from_ns);
 
-/* When the next request should be sent: its latency counts from then. */
+/* When the next request should be sent; its latency counts from that time. */
 static inline int64_t load_pace_due(const struct load_pace *pace)
 {
 	return (int64_t)(pace->first_ns + (double)pace->next * pace->step_ns);
 }
 
-/* The next request was sent: advances to the one after it. */
+/* Called when the next request was sent: advances to the one after it. */
 static inline void load_pace_sent(struct load_pace *pace)
 {
 	pace->next++;

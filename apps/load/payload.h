@@ -9,15 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The seed of one connection: any number that differs from the others'. */
+/* The seed of connection number conn, different for each connection. */
 uint64_t payload_seed(uint64_t conn);
 
-/* Writes the `len` bytes that stand at `offset` of the seed's stream. */
+/* Writes the `len` bytes at `offset` of the seed's stream. */
 void payload_fill(void *buf, size_t len, uint64_t seed, uint64_t offset);
 
 /*
  * Compares `len` received bytes with those at `offset` of the seed's stream.
- * Returns len when all are right, else the index of the first wrong one.
+ * Returns len if all are right, else the index of the first wrong one.
  */
 size_t payload_check(const void *buf, size_t len, uint64_t seed,
 		     uint64_t offset);

@@ -6,8 +6,8 @@
  *
  * If the generator itself was the bottleneck, no rates and latencies are
  * reported: they would be the generator's and not the server's. Errors and the
- * counts of idle mode are reported. With opts->report_limited all are, the
- * rates as lower bounds.
+ * counts of idle mode are reported. With opts->report_limited everything is
+ * reported, and the rates are lower bounds.
  */
 #pragma once
 
@@ -15,18 +15,18 @@
 
 #define LOAD_EXIT_REFUSED 3 /* the exit status without a report */
 
-/* The line of the current interval. Called by load_stats.c. */
+/* Prints the line of the current interval. Called by load_stats.c. */
 void load_progress(struct load_stats *stats, int64_t now_ns);
 
 /* Leaves the terminal's cursor on a line of its own. */
 void load_progress_end(struct load_stats *stats);
 
 /*
- * Prints and writes the result of a run that is done. Returns the program's
- * exit status: 0; 1 when anything failed (an error was counted, nothing was
- * measured, the JSON could not be written); else LOAD_EXIT_REFUSED when the
- * report was refused, but for idle mode, whose counts are its result. Closes
- * opts->json unless it is stdout.
+ * Prints and writes the result of a run that is done, and closes opts->json
+ * unless it is stdout. Returns the program's exit status: 1 if anything failed
+ * (an error was counted, nothing was measured, the JSON could not be written);
+ * else LOAD_EXIT_REFUSED if the report was refused, except in idle mode, whose
+ * counts are its result; else 0.
  */
 int load_report(const struct load_stats *stats);
 

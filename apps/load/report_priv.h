@@ -1,11 +1,11 @@
 /*
- * What the text and the JSON of a run share: report.c, report_json.c.
+ * Definitions that the text (report.c) and the JSON (report_json.c) share.
  */
 #pragma once
 
 #include "apps/load/report.h"
 
-/* Those that are shown: p50, p90, p99, p99.9, p99.99. */
+/* The percentiles that are reported: p50, p90, p99, p99.9, p99.99. */
 #define REPORT_PERCENTILES 5
 
 struct report_percentile {
@@ -16,13 +16,13 @@ struct report_percentile {
 
 extern const struct report_percentile report_percentiles[REPORT_PERCENTILES];
 
-/* The time measured. */
+/* The duration of the measurement, in seconds. */
 double report_seconds(const struct load_stats *stats);
 
-/* An amount of the time measured as a rate; 0 when nothing was measured. */
+/* An amount divided by that duration; 0 if nothing was measured. */
 double report_per_second(const struct load_stats *stats, double amount);
 
-/* In bulk mode nothing is asked: a request is one write that came back. */
+/* The requests answered; in bulk mode, the writes whose bytes came back. */
 uint64_t report_requests(const struct load_stats *stats);
 
 /* Connections opened a second, over the whole opening. */
