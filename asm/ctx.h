@@ -49,8 +49,8 @@
 #define CTX_FRAME_RIP	56
 #define CTX_FRAME_SIZE	64
 
-/* A save buffer is given back for a smaller one when it is more than twice the
- * live bytes and this much too large. */
+/* A save buffer is replaced by a smaller one when more of its bytes are unused
+ * than half of them and this many. */
 #define CTX_SAVE_SLACK 128
 
 #ifndef __ASSEMBLER__

@@ -140,11 +140,11 @@ struct net_conn {
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	bool attached : 1;	 /* its owner gets lwIP's events */
 	uint8_t probe_shift : 3; /* doublings of the next probe's wait */
-	bool caught_up : 1;   /* since pcb.rcv_mark, little was once unread */
+	bool caught_up : 1;	 /* little was unread once after pcb.rcv_mark */
 	bool announced : 1;   /* its ID was shown, or it has a name: names.c */
 	uint8_t cc : 2;	      /* its controller: recovery/cc.c */
 	bool paced : 1;	      /* pcb.rate_cap is set */
-	int32_t unacked_last; /* lwip/ends.c has it and pcb.unsent_near */
+	int32_t unacked_last; /* where the last of `unacked` is: lwip/ends.c */
 	union {
 		struct pbuf *rx_tail; /* last unread; its next is the first */
 		struct net_conn *orphan_prev; /* nothing is received then */
@@ -458,7 +458,7 @@ static inline struct net_conn *net_conn_of(struct tcp_pcb *pcb)
 	return (struct net_conn *)(void *)pcb;
 }
 
-/* Counts a time in a histogram: first bucket below 1,024 ns, each doubles. */
+/* Counts a time: bucket 0 is below 1,024 ns, and the upper bounds double. */
 static inline void net_hist_add(struct net_hist *hist, uint64_t ns)
 {
 	unsigned at = 64 - (unsigned)__builtin_clzll(ns >> 10 | 1);

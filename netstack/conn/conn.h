@@ -2,7 +2,7 @@
  * What a connection has in every state of TCP: memory, waiters, received bytes,
  * views, room to send, counters; and the listeners and clients that it is
  * counted with. Every call acts on the shard of the calling thread, unless its
- * comment says otherwise; times are ns of the stack's clock.
+ * comment says otherwise. Times in ns are those of the stack's clock.
  */
 #pragma once
 
@@ -457,7 +457,7 @@ static inline void net_count_data_out(struct net_counted *counted)
  */
 void net_phase_settle(struct net_conn *conn);
 void net_phase_set(struct net_counted *counted, enum net_phase phase);
-/* Ends an idle time, which is not busy unless it began in this round. */
+/* Ends an idle time; unless it began in this round, it was not busy. */
 static inline void net_phase_wake(struct net_counted *counted)
 {
 	int64_t now_ns = net_here()->now_ns;
@@ -469,7 +469,7 @@ static inline void net_phase_wake(struct net_counted *counted)
 	}
 	counted->idle_ns = 0;
 }
-/* Sets busy_time, rwnd_limited and sndbuf_limited for one with counters. */
+/* Sets the times of the phases in *out, of a connection with counters. */
 void net_phase_fill_info(const struct net_conn *conn, struct net_tcp_info *out);
 static inline void net_count_phase(struct net_conn *conn)
 {
@@ -613,7 +613,10 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks);
 void net_clients_unadmit(void);
 bool net_clients_hold(void);
-/* Moves a half-open connection's count back: a client from ip at our port. */
+/*
+ * Moves the count of a half-open connection back to `admitted`: that of a
+ * client with this address, at this port of ours.
+ */
 void net_clients_resume(const ip_addr_t *ip, uint16_t port);
 void net_client_half_open(struct net_conn *conn);
 void net_client_established(struct net_conn *conn);
@@ -647,6 +650,9 @@ const char *net_handler_name(const struct net_conn *conn);
  * the address of a connection in use, and describes that connection in text.
  */
 bool net_conn_recognize(uintptr_t word, char *text, size_t len);
-/* The last one that it recognised on this thread; the caller resets it. */
+/*
+ * The connection that net_conn_recognize() has found last on this thread; its
+ * reader resets it to NULL.
+ */
 extern _Thread_local const struct net_conn *net_recognized
 	__attribute__((visibility("hidden")));

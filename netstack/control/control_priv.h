@@ -91,7 +91,7 @@ int64_t net_control_wall_offset_ns(void);
  * successive events do not decrease. */
 int64_t net_control_steady_offset(int64_t before, int64_t now);
 
-/* ---- id.c: IDs of connections, which are not reused; on the shard ---- */
+/* ---- id.c: IDs of connections, for operators; on the shard ---- */
 #define NET_ID_TEXT_MAX 48
 /* Writes the ID of a connection of this shard, and marks its ID as shown. */
 void net_id_format(struct net_conn *conn, char *text, size_t len);

@@ -12,7 +12,7 @@
 #include "netstack/link/leased.h"
 #include "netstack/link/link_priv.h"
 
-/* What a lease gives to each shard. */
+/* A lease, as each shard applies it. */
 struct net_lease {
 	unsigned link; /* index */
 	bool bound;    /* the address is in use */

@@ -56,7 +56,7 @@ struct net_slaac_route {
 	struct net_addr via; /* family 0: the network is on the link */
 };
 
-/* What each shard uses. */
+/* The configuration of a link, as each shard applies it. */
 struct net_slaac_config {
 	unsigned link; /* index */
 	uint8_t n_addrs, n_routes, n_servers;

@@ -41,7 +41,7 @@ enum opt_kind {
 	OPT_NUMBER,	/* an unsigned integer of any size, or an int */
 	OPT_SIZE,	/* uint64_t, bytes: digits and K, M or G */
 	OPT_BYTES,	/* like OPT_SIZE; the unit is optional */
-	OPT_SECONDS,	/* int64_t, ns; from here to OPT_PERCENT, decimals */
+	OPT_SECONDS,	/* int64_t, ns; from here to OPT_MBIT with decimals */
 	OPT_SECONDS_FP, /* double, seconds */
 	OPT_MS,		/* int64_t, ns */
 	OPT_PERCENT,	/* uint64_t: 100 percent are 2^63 */

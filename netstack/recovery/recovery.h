@@ -312,8 +312,8 @@ unsigned net_path_mtu(const ip_addr_t *ip);
 
 /*
  * Stores the path MTU (bytes) that a router has credibly reported for a
- * destination. Returns the MTU to use now, at least the minimum of the IP
- * version.
+ * destination. Returns the MTU to use now: at least 552 for IPv4, 1,280 for
+ * IPv6.
  */
 unsigned net_path_note(const ip_addr_t *remote, unsigned mtu);
 

@@ -118,7 +118,7 @@ bool net_has_passed(int64_t deadline_ns);
 
 enum net_sock_state {
 	NET_SOCK_BOUND,	     /* to an address of the stack, or to any */
-	NET_SOCK_CONNECTING, /* a coroutine of ours dials */
+	NET_SOCK_CONNECTING, /* its helper, a coroutine, dials */
 	NET_SOCK_CONNECTED,
 	NET_SOCK_FAILED, /* connecting failed: err, until it is reported */
 	NET_SOCK_LISTENING,
@@ -415,7 +415,8 @@ bool net_whole_own_thread(void);
 void net_whole_reserve(int fd); /* the stack uses fd itself */
 /* Makes the drivers' signals go to the calling thread from now on. */
 void net_whole_take_signals(void);
-/* Whether the program must not close fd, or one of a range. */
+/* Whether the program must not close fd, or one of a range. The stack's own
+ * close of fd ends its reservation. */
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 
@@ -530,7 +531,7 @@ static inline bool net_can_write(void *memory, size_t bytes)
 
 /* ---- baton.c, further ---- */
 
-/* poll() returns `events` events: so many writes may follow before a turn. */
+/* poll() has returned `events`: their writes are sent in one turn. */
 static inline void net_batch(long events)
 {
 	net_caller.batch = events > 1 ? (unsigned)events - 1 : 0;

@@ -78,9 +78,9 @@ void net_predict_settle(struct net_conn *conn);
 err_t net_predict_write(struct net_conn *conn, const void *data, uint16_t len);
 err_t net_predict_refer(struct net_conn *conn, const void *data, uint16_t len);
 /*
- * Defined in link/output.c: sends a segment, one pbuf that begins with the TCP
- * header; borrowed. Returns false if its neighbour is not known or the port has
- * no free frame.
+ * Defined in link/output.c: sends the segment in p, a chain that begins with
+ * the TCP header; borrowed. Returns false if its neighbour is not known or the
+ * port has no free frame.
  */
 bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 

@@ -168,7 +168,7 @@ void net_udp_fini(void);
 void net_udp_queue(struct net_udp *udp, struct pbuf *p);
 /* Removes the first datagram; the queue is not empty. The caller owns it. */
 struct pbuf *net_udp_unqueue(struct net_udp *udp);
-/* Puts a datagram back that was taken just now. */
+/* Puts back the datagram that net_udp_unqueue() has just returned. */
 void net_udp_unqueue_undo(struct net_udp *udp, struct pbuf *p);
 void net_udp_queue_clear(struct net_udp *udp);
 /*
