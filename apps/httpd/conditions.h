@@ -28,7 +28,7 @@ struct http_range {
 /* Each is a bit. */
 enum http_coding { HTTP_IDENTITY = 0, HTTP_GZIP = 1, HTTP_BROTLI = 2 };
 
-/* Evaluates the conditions (RFC 9110 13.2.2): the status 200, 304 or 412. */
+/* Evaluates the conditions (RFC 9110 13.2.2, not If-Range): 200, 304 or 412. */
 int http_check_conditions(const char *head, const struct http_request *request,
 			  const struct http_validators *file);
 

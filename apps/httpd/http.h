@@ -77,7 +77,7 @@ struct http_head {
  * Continues to read a request's head where the last call with the same struct
  * stopped. data: all bytes of the head so far, from its beginning; those of
  * earlier calls must be unchanged, but may have moved in memory. Returns the
- * head's length, including the empty line at its end and at most one before it;
+ * head's length, including its final empty line, and one before its first line;
  * 0: more bytes are needed (never at HTTP_HEAD_MAX bytes); or minus the status
  * to answer with, after which the connection must be closed: 400, 414 (target
  * too long), 417 (unknown expectation), 431 (too many or too long fields), 501
