@@ -428,10 +428,11 @@ __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 		net_rtt_sample(conn, ack.rtt_us);
 	/* A timestamp also measures segments that were sent again, but not the
 	 * delay of an ACK that came for the probe. */
-	if (ack.acked && probed && (resent || !ack.has_rtt)) {
+	if (ack.acked && probed &&
+	    (resent || !ack.has_rtt || ack.rtt_by_sack)) {
 		if (conn->probe_shift < PROBE_SHIFT_MAX)
 			conn->probe_shift++;
-	} else if (ack.has_rtt) {
+	} else if (ack.has_rtt && !ack.rtt_by_sack) {
 		conn->probe_shift = 0;
 	}
 }

@@ -125,6 +125,7 @@ struct net_ack {
 	uint32_t fack;	       /* high_sacked before this ACK */
 	uint32_t rtt_us;       /* of the segment sent last, if has_rtt */
 	bool has_rtt;
+	bool rtt_by_sack;   /* rtt_us is that of a sacked segment */
 	uint32_t newest_us; /* send time of the newest that arrived */
 	bool has_newest;
 	uint32_t since_us; /* the last progress before this ACK */

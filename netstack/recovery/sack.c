@@ -192,6 +192,25 @@ static struct tcp_seg *walk_from(const struct net_recovery *rec,
 }
 
 /*
+ * While holes follow one another, every ACK that advances covers a segment that
+ * was sent twice. A first copy that is sacked measures the round trip then,
+ * even without timestamps: the peer acknowledges it at once (RFC 5681 4.2). The
+ * one that was sent last counts, whose ACK is the least likely to have been
+ * lost.
+ */
+static void note_sacked_rtt(const struct net_seg *seg, struct net_ack *ack)
+{
+	uint32_t rtt_us = net_now_us() - seg->sent_us;
+
+	if (seg->state & NET_SEG_RESENT || (ack->has_rtt && !ack->rtt_by_sack))
+		return;
+	if (ack->has_rtt && ack->rtt_us <= rtt_us)
+		return;
+	ack->rtt_us = rtt_us;
+	ack->has_rtt = ack->rtt_by_sack = true;
+}
+
+/*
  * Only whole segments count. Each is marked only once, which bounds the steps
  * that mark one; those that mark nothing are bounded by NET_SACK_STEPS an ACK,
  * whatever its blocks claim: this block may take what the ones before it have
@@ -210,12 +229,14 @@ static void mark_range(struct net_recovery *rec, unsigned most,
 
 		if (whole && TCP_SEQ_GT(net_seg_end(seg), range->right))
 			break;
-		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED))
+		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED)) {
 			mark_sacked(rec, net_seg_of(seg), ack);
-		else if (rec->sack_steps >= most)
+			note_sacked_rtt(net_seg_of(seg), ack);
+		} else if (rec->sack_steps >= most) {
 			break;
-		else
+		} else {
 			rec->sack_steps++;
+		}
 		now->last = net_seg_of(seg);
 		now->end = net_seg_end(seg);
 	}

@@ -189,6 +189,30 @@ static void test_random_loss_of_one_percent_costs_bbr_little(void **state)
 }
 
 /*
+ * A path that holds 1,700 segments and a queue of 3,400, with losses in every
+ * round: no ACK covers only segments that were sent once, and the peer has no
+ * timestamps. Sacked segments show that the queue doubles the round trip.
+ */
+static void test_sacked_segments_measure_the_round_trip(void **state)
+{
+	struct bottleneck path = {.rate = 12.5e6,
+				  .delay_ns = 200 * MS,
+				  .queue = 5e6,
+				  .per_mille = 10,
+				  .scale = 12};
+	struct net_conn_stats stats;
+
+	net_here()->wmem_max = 32 << 20;
+	connect_with(&path, "bbr", FOREVER);
+	bottleneck_run(&path, 3500);
+	stats = conn_stats();
+	printf("# srtt %u us, %u timeouts\n", stats.info.rtt, stats.rtos);
+	assert_in_range(stats.info.rtt, 300000, 600000);
+	assert_int_equal(stats.rtos, 0);
+	abort_conn();
+}
+
+/*
  * Data behind a segment that was lost twice fills two windows, and a third one
  * can still be written. CUBIC sends less during recovery.
  */
@@ -485,6 +509,7 @@ int main(void)
 		T(test_bbr_keeps_its_rate_under_random_loss_and_cubic_does_not),
 		T(test_random_loss_of_one_percent_costs_bbr_little),
 		T(test_random_losses_do_not_end_startup),
+		T(test_sacked_segments_measure_the_round_trip),
 		T(test_bbr_send_buffer_holds_three_windows),
 		T(test_a_long_path_needs_a_larger_buffer),
 		T(test_bbr_loss_threshold_is_three_segments_and_two_percent),
