@@ -351,7 +351,7 @@ def cancelled_threads(env):
     """pthread_cancel() ends a call that waits, and the thread after it, as on the kernel."""
     program = env.build / "tests/integration/cancelled-threads"
     wanted = command(program, "127.0.0.1", 7030)
-    check(wanted.count(": cancelled") == 6, wanted)
+    check(wanted.count(": cancelled") in (6, 4), wanted)  # 4 with AddressSanitizer
     got = OnTap(env).client(program, OURS, 7030)
     check(got == wanted, f"{got} instead of {wanted}")
 
