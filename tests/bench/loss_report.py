@@ -151,6 +151,6 @@ def drawings(found):
     return {name: drawing for name, drawing in made.items() if drawing}
 
 
-def write_plots(found, folder):
+def write_files(found, folder):
     """Writes the plots as SVG; returns the paths."""
     return plots.draw_plots(drawings(found), folder, ["svg"])

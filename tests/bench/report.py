@@ -288,7 +288,7 @@ def markdown(found, images=""):
     return f"# {TITLE}\n\n" + tables.markdown(blocks(found), images)
 
 
-def write_report(found, folder):
+def write_files(found, folder):
     """Plots, report.md and report.html; returns their paths."""
     made = plots.draw_plots(plots.of_report(found), folder)
     for name, text in (("report.md", markdown(found)),

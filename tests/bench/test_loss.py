@@ -236,7 +236,7 @@ def case_published(env):
     docs.mkdir()
     page, (begin, end) = docs / "loss.md", tables.name_marks("loss")
     page.write_text(f"# Before\n\n{begin}old\n{end}\n\nAfter\n", encoding="utf-8")
-    made = loss_report.write_plots(known_results(), str(env.scratch))
+    made = loss_report.write_files(known_results(), str(env.scratch))
     expect([os.path.basename(path) for path in made], ["loss-burst.svg"])
     for _ in range(2):
         loss_report.publish(known_results(), str(env.scratch), str(env.scratch))

@@ -158,7 +158,7 @@ class Page(html.parser.HTMLParser):
 def case_written(env):
     """One page with all in it, and each plot twice."""
     folder = env.scratch_for({})
-    made = [os.path.basename(path) for path in report.write_report(known_results(), str(folder))]
+    made = [os.path.basename(path) for path in report.write_files(known_results(), str(folder))]
     for name in ("echo", "latency", "memory", "coro", "proxy"):
         for suffix, first in ((".svg", b"<?xml"), (".png", b"\x89PNG")):
             check(name + suffix in made, f"{name}{suffix} was not made")
@@ -188,7 +188,7 @@ def case_published(env):
     names = ("README.md", "docs/benchmarks.md")
     for name in names:
         (top / name).write_text(f"before\n{begin}OUTDATED\n{end}\nafter\n", encoding="utf-8")
-    report.write_report(known_results(), str(folder))
+    report.write_files(known_results(), str(folder))
     for _ in range(2):
         report.publish(known_results(), str(folder), str(top))
     for name in names:

@@ -86,7 +86,7 @@ def check_there(source, command_line):
 def show_report(report, source, publish):
     """Writes the report of a run's JSON next to it, and into README and docs if requested."""
     found, folder = tables.load_json(source), os.path.dirname(source)
-    made = report.write(found, folder)
+    made = report.write_files(found, folder)
     if "SUDO_UID" in os.environ and os.getuid() == 0:  # the file belongs to the invoking user
         owner = int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", -1))
         for path in (folder, *(entry.path for entry in os.scandir(folder))):
