@@ -29,6 +29,15 @@ check_dialect() {
 	return 0
 }
 
+# Markdown has 100 columns, except in tables, links and code (CONTRIBUTING.md).
+check_columns() {
+	long=$(git ls-files -z '*.md' | xargs -0 awk '
+		FNR == 1 { code = 0 }
+		/^ *```/ { code = !code }
+		!code && length > 100 && !/^\|/ && !/\]\(/ { print FILENAME ":" FNR }')
+	[ -z "$long" ] || die "more than 100 columns: $long"
+}
+
 # ctx_macros.h is assembly throughout.
 git ls-files -z '*.[ch]' ':!asm/ctx_macros.h' | xargs -0r clang-format --dry-run -Werror
 git grep -lE '^#!/bin/(ba)?sh|^#!/usr/bin/env bash' | xargs -r shellcheck -x
@@ -36,5 +45,6 @@ git ls-files -z '*.py' | xargs -0r pyflakes3
 tests/check_layers.sh .
 python3 -B tests/check_words.py .
 check_dialect
+check_columns
 check_tree
 report "lint: ok"

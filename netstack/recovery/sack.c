@@ -202,9 +202,9 @@ static void note_sacked_rtt(const struct net_seg *seg, struct net_ack *ack)
 {
 	uint32_t rtt_us = net_now_us() - seg->sent_us;
 
-	if (seg->state & NET_SEG_RESENT || (ack->has_rtt && !ack->rtt_by_sack))
+	if (seg->state & NET_SEG_RESENT)
 		return;
-	if (ack->has_rtt && ack->rtt_us <= rtt_us)
+	if (ack->has_rtt && (!ack->rtt_by_sack || ack->rtt_us <= rtt_us))
 		return;
 	ack->rtt_us = rtt_us;
 	ack->has_rtt = ack->rtt_by_sack = true;

@@ -174,10 +174,10 @@ static inline unsigned input_segments(struct net_port *port,
 {
 	struct glue_frame *frame = frames[0];
 	struct pbuf *p = wrap_segment(port, frame);
-	unsigned run = same_hash(hashes, n);
 	struct net_conn *conn = NULL;
 	bool ip6 = is_ip6(frame);
 	ip6_addr_t remote; /* the frame may be gone when it is needed */
+	unsigned run = 1;
 
 	if (likely(p->len >= TCP_HLEN))
 		conn = find_conn(port, frame, hashes[0]);
@@ -185,8 +185,8 @@ static inline unsigned input_segments(struct net_port *port,
 		ip6_addr_copy_from_packed(
 			remote,
 			((const struct ip6_hdr *)ip_header_of(frame))->src);
-	if (unlikely(run > 1) && (!conn || !net_predict_runs(conn)))
-		run = 1;
+	if (likely(conn) && net_predict_runs(conn))
+		run = same_hash(hashes, n);
 	if (unlikely(!conn || !may_predict(frame) ||
 		     !net_predict_input(conn, p))) {
 		if (ip6)
