@@ -269,11 +269,12 @@ TAILQ_HEAD(net_room_list, net_room_wait);
 
 struct net_port {
 	struct glue_port *glue;
-	unsigned frames_in;		 /* received and not freed */
-	unsigned frames_to_hold;	 /* beyond that, data is copied */
-	struct netif *netif0;		 /* its first, which has all of IPv6 */
-	bool has_ip6;			 /* the user gave an IPv6 address */
-	bool no_carrier;		 /* as shard/carrier.c last saw */
+	unsigned frames_in;	 /* received and not freed */
+	unsigned frames_to_hold; /* beyond that, data is copied */
+	struct netif *netif0;	 /* its first, which has all of IPv6 */
+	bool has_ip6;		 /* the user gave an IPv6 address */
+	bool is_exhausted;	 /* its pool was empty a millisecond ago */
+	bool no_carrier;	 /* as shard/carrier.c last saw */
 	struct net_exception *exception; /* link/exception.c; or NULL */
 	struct net_output waiting;    /* connections, until it accepts frames */
 	struct net_room_list senders; /* of datagrams, until then */

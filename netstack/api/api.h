@@ -62,7 +62,7 @@ static inline void net_send_queued_some(struct net_conn *conn)
 
 /* Called without memory: returns 0 if an ACK may free some, else -ENOMEM. */
 long net_send_refused(struct net_conn *conn);
-/* Whether unacknowledged data lies in received frames. */
+/* Whether the oldest unacknowledged data lies in frames of an empty pool. */
 bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */

@@ -132,8 +132,10 @@ bool net_send_lends_frames(const struct net_conn *conn)
 		conn->pcb.unacked ? conn->pcb.unacked : conn->pcb.unsent;
 	const struct net_extbuf *ext =
 		seg && seg->p->next ? net_extbuf_of(seg->p->next) : NULL;
+	const struct pbuf *owner =
+		ext ? net_extbuf_arg(ext, release_view) : NULL;
 
-	return ext && net_extbuf_has(ext, release_view);
+	return owner && net_is_scarce_frame(owner);
 }
 
 /*

@@ -269,9 +269,10 @@ static inline void net_rxq_append(struct net_conn *conn, struct pbuf *p)
 void net_rxq_replace_first(struct net_conn *conn, struct pbuf *copy);
 /* Copies data that lies in frames into memory, as far as there is memory. */
 void net_rxq_copy_frames(struct net_conn *conn);
-unsigned net_rxq_frames(const struct net_conn *conn); /* walks the queue */
-void net_rxq_clear(struct net_conn *conn);	      /* frees all of it */
-unsigned net_rxq_bytes(const struct net_conn *conn);  /* walks the queue */
+/* Frames of empty pools among the unread data; walks the queue. */
+unsigned net_rxq_frames(const struct net_conn *conn);
+void net_rxq_clear(struct net_conn *conn);	     /* frees all of it */
+unsigned net_rxq_bytes(const struct net_conn *conn); /* walks the queue */
 
 /*
  * Bytes that were written and are not acknowledged yet. snd_lbb does not count

@@ -184,7 +184,7 @@ unsigned net_rxq_frames(const struct net_conn *conn)
 	unsigned n = 0;
 
 	for (; p; p = net_rxq_next(conn, p))
-		n += net_is_frame(p);
+		n += net_is_scarce_frame(p);
 	return n;
 }
 

@@ -96,6 +96,12 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 		const uint64_t *)(const void *)frame)[NET_PORT_WORD];
 }
 
+/* Whether a received pbuf holds a frame of a pool that is empty. */
+static inline bool net_is_scarce_frame(const struct pbuf *p)
+{
+	return net_is_frame(p) && net_frame_port(p)->is_exhausted;
+}
+
 /* ---- frame.c ---- */
 /* Frees the frame that a pbuf lies in: a pbuf's custom_free_function. */
 void net_frame_free(struct pbuf *p);
@@ -149,8 +155,8 @@ struct net_extbuf *net_extbuf_open(net_release release, void *arg);
  * refer to it.
  */
 void net_extbuf_put(struct net_extbuf *ext);
-/* Whether ext was opened with this release function. */
-bool net_extbuf_has(const struct net_extbuf *ext, net_release release);
+/* The arg that ext was opened with; NULL if its release function is another. */
+void *net_extbuf_arg(const struct net_extbuf *ext, net_release release);
 /* The borrowed memory that a pbuf refers to; NULL: none. */
 struct net_extbuf *net_extbuf_of(const struct pbuf *p);
 /*

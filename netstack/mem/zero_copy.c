@@ -89,9 +89,9 @@ struct net_extbuf *net_extbuf_open(net_release release, void *arg)
 	return ext;
 }
 
-bool net_extbuf_has(const struct net_extbuf *ext, net_release release)
+void *net_extbuf_arg(const struct net_extbuf *ext, net_release release)
 {
-	return ext->release == release;
+	return ext->release == release ? ext->arg : NULL;
 }
 
 static void extbuf_close(struct net_extbuf *ext)

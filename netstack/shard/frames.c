@@ -11,7 +11,7 @@
  *      millisecond.
  *   2. Frames that cannot be copied are held by handlers, as views, or queued
  *      for sending. If the pool is still empty after GRACE_NS, a sweep looks
- *      for the connection that holds most frames.
+ *      for the connection that holds most frames of empty pools.
  *   3. The shards bid. The one with the greatest holder sweeps once more, and
  *      resets the first connection that holds about as many frames. Then step 2
  *      begins again, on every shard.
@@ -64,14 +64,32 @@ static NET_SHARD_VAR struct {
 } sweep;
 #define sweep NET_SHARD(sweep)
 
+/* Notes which ports have an empty pool; returns whether any has. */
 static bool any_exhausted(void)
 {
-	for (unsigned i = 0; i < net_here()->n_ports; i++)
-		if (glue_port_frames_exhausted(net_here()->ports[i].glue))
-			return true;
-	return false;
+	bool any = false;
+
+	for (unsigned i = 0; i < net_here()->n_ports; i++) {
+		struct net_port *port = &net_here()->ports[i];
+
+		port->is_exhausted = glue_port_frames_exhausted(port->glue);
+		any |= port->is_exhausted;
+	}
+	return any;
 }
 
+/* Frames of empty pools that a connection's views hold. */
+static unsigned frames_in_views(const struct net_conn *conn)
+{
+	const struct net_port *port =
+		conn->n_views > 0 ? net_conn_port(conn) : NULL;
+
+	return port && port->is_exhausted
+		       ? LWIP_MIN(conn->n_views, NET_VIEWS_FRAMES)
+		       : 0;
+}
+
+/* Frames of empty pools that a connection holds. */
 static unsigned frames_held(const struct net_conn *conn)
 {
 	unsigned n;
@@ -83,8 +101,7 @@ static unsigned frames_held(const struct net_conn *conn)
 		n += conn->pcb.snd_queuelen;
 	if (conn->orphaned)
 		return n;
-	return n + LWIP_MIN(conn->n_views, NET_VIEWS_FRAMES) +
-	       net_rxq_frames(conn);
+	return n + frames_in_views(conn) + net_rxq_frames(conn);
 }
 
 static void reset_holder(struct net_conn *conn, unsigned frames)

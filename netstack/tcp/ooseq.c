@@ -133,7 +133,7 @@ unsigned net_ooseq_frames(const struct net_conn *conn)
 
 	for (unsigned i = 0; q && i < q->n; i++)
 		for (struct pbuf *p = net_range_at(q, i)->first; p; p = p->next)
-			n += net_is_frame(p);
+			n += net_is_scarce_frame(p);
 	return n;
 }
 

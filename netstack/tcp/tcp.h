@@ -455,8 +455,9 @@ void net_ooseq_clear(struct net_conn *conn);
 void net_ooseq_send_dsack(struct net_conn *conn, uint32_t left, uint32_t right);
 /* Copies data that lies in frames into memory, as far as there is memory. */
 void net_ooseq_copy_frames(struct net_conn *conn);
-unsigned net_ooseq_frames(const struct net_conn *conn); /* walks the queue */
-uint64_t net_ooseq_bytes(const struct net_conn *conn);	/* estimated memory */
+/* Frames of empty pools among the held data; walks the queue. */
+unsigned net_ooseq_frames(const struct net_conn *conn);
+uint64_t net_ooseq_bytes(const struct net_conn *conn); /* estimated memory */
 
 /* ---- syn_limit.c ---- */
 /*

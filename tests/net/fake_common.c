@@ -128,6 +128,7 @@ uint64_t glue_port_untrusted(const struct glue_port *port)
 
 _Thread_local int fake_frames_spare = -1;
 _Thread_local bool fake_frames_exhausted;
+_Thread_local const struct glue_port *fake_exhausted_port;
 
 unsigned glue_port_frames_spare(struct glue_port *port)
 {
@@ -144,7 +145,8 @@ bool glue_port_has_carrier(const struct glue_port *port)
 
 bool glue_port_frames_exhausted(const struct glue_port *port)
 {
-	return fake_frames_exhausted;
+	return fake_frames_exhausted &&
+	       (!fake_exhausted_port || port == fake_exhausted_port);
 }
 
 unsigned glue_port_frames_usable(const struct glue_port *port)

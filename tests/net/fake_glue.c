@@ -219,6 +219,7 @@ void fake_reset(void)
 	fake_tx_budget = -1;
 	fake_frames_spare = -1;
 	fake_frames_exhausted = false;
+	fake_exhausted_port = NULL;
 	fake_no_carrier = false;
 	fake_segment_bytes = 0;
 	fake_tx_segment_bytes = 0;
@@ -239,14 +240,14 @@ int64_t glue_now_ns(void)
 int glue_port_open(unsigned index, const struct glue_port_conf *conf,
 		   struct glue_port **out, char *err, size_t err_len)
 {
-	static struct glue_port port;
+	static struct glue_port ports[GLUE_MAX_LINKS];
 
 	if (conf->shard && conf->shard == fake_broken_shard) {
 		snprintf(err, err_len, "no port for shard %u", conf->shard);
 		return -ENODEV;
 	}
 	keeps_refused = false;
-	*out = &port;
+	*out = &ports[index];
 	return 0;
 }
 

@@ -35,6 +35,8 @@ extern _Thread_local int fake_frames_spare;
 
 /* Whether a pool of the port is reported to be empty. */
 extern _Thread_local bool fake_frames_exhausted;
+/* The only port whose pool that concerns; NULL: all. */
+extern _Thread_local const struct glue_port *fake_exhausted_port;
 
 /* Whether the port has lost its carrier. */
 extern _Thread_local bool fake_no_carrier;
