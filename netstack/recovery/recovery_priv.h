@@ -82,8 +82,9 @@ struct net_recovery {
 	uint32_t new_us;       /* when new data was last sent */
 	uint8_t reorder_steps; /* in quarters of the minimum RTT */
 	uint8_t dupacks;       /* without SACK */
-	bool has_repaired;     /* without SACK: `repaired` is valid */
-	uint32_t repaired; /* snd_nxt when the last repair was acknowledged */
+	bool has_repaired;     /* `repaired` is valid */
+	uint32_t repaired; /* snd_nxt at the last timeout or, without SACK, when
+			      the last repair was acknowledged */
 
 	/* tail loss probe, RFC 8985 7 */
 	bool probe_resent; /* the probe was a resent segment, not new data */

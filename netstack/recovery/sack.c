@@ -192,17 +192,33 @@ static struct tcp_seg *walk_from(const struct net_recovery *rec,
 }
 
 /*
+ * Segments that were sent before a repair, or before a timeout with SACK, and
+ * are acknowledged after it, measure nothing. Without SACK nothing shows
+ * whether such a segment waited at the peer until one that was sent again
+ * filled the hole before it; the peer may cover it by an ACK of its own. With
+ * SACK the peer acknowledges it at once, but when a timeout passes, those ACKs
+ * are lost, and the next one arrives after an outage of any length.
+ */
+static bool may_have_waited(const struct net_recovery *rec,
+			    const struct tcp_seg *seg)
+{
+	return rec && rec->has_repaired &&
+	       TCP_SEQ_LT(lwip_ntohl(seg->tcphdr->seqno), rec->repaired);
+}
+
+/*
  * While holes follow one another, every ACK that advances covers a segment that
  * was sent twice. A first copy that is sacked measures the round trip then,
  * even without timestamps: the peer acknowledges it at once (RFC 5681 4.2). The
  * one that was sent last counts, whose ACK is the least likely to have been
  * lost.
  */
-static void note_sacked_rtt(const struct net_seg *seg, struct net_ack *ack)
+static void note_sacked_rtt(const struct net_recovery *rec,
+			    const struct net_seg *seg, struct net_ack *ack)
 {
 	uint32_t rtt_us = net_now_us() - seg->sent_us;
 
-	if (seg->state & NET_SEG_RESENT)
+	if (seg->state & NET_SEG_RESENT || may_have_waited(rec, &seg->seg))
 		return;
 	if (ack->has_rtt && (!ack->rtt_by_sack || ack->rtt_us <= rtt_us))
 		return;
@@ -231,7 +247,7 @@ static void mark_range(struct net_recovery *rec, unsigned most,
 			break;
 		if (whole && !(net_seg_of(seg)->state & NET_SEG_SACKED)) {
 			mark_sacked(rec, net_seg_of(seg), ack);
-			note_sacked_rtt(net_seg_of(seg), ack);
+			note_sacked_rtt(rec, net_seg_of(seg), ack);
 		} else if (rec->sack_steps >= most) {
 			break;
 		} else {
@@ -276,28 +292,20 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 		rec->high = NULL;
 }
 
-/*
- * Without SACK nothing shows whether a segment waited at the peer until one
- * that was sent again filled the hole before it. A peer that acknowledges in
- * pieces may cover it by an ACK of its own, so segments that were sent before a
- * repair was acknowledged measure nothing.
- */
-static bool may_have_waited(const struct net_recovery *rec,
-			    const struct tcp_seg *seg)
+/* What has been sent until now measures no round trip: may_have_waited(). */
+static void note_sent(struct net_recovery *rec, const struct tcp_pcb *pcb)
 {
-	return rec && rec->has_repaired &&
-	       TCP_SEQ_LT(lwip_ntohl(seg->tcphdr->seqno), rec->repaired);
+	rec->has_repaired = true;
+	rec->repaired = pcb->snd_nxt;
 }
 
 static void note_repair(struct net_recovery *rec, const struct tcp_pcb *pcb,
 			const struct net_ack *ack, bool resent)
 {
-	if (!rec || (pcb->flags & TF_SACK))
+	if (!rec)
 		return;
-	if (resent) {
-		rec->has_repaired = true;
-		rec->repaired = pcb->snd_nxt;
-	}
+	if (resent && !(pcb->flags & TF_SACK))
+		note_sent(rec, pcb);
 	if (rec->has_repaired && TCP_SEQ_GEQ(ack->una, rec->repaired))
 		rec->has_repaired = false;
 }
@@ -451,6 +459,7 @@ void net_sack_lose_all(struct net_conn *conn)
 	struct net_recovery *rec = net_recovery_of(conn);
 	struct tcp_seg *seg = conn->pcb.unacked;
 
+	note_sent(rec, &conn->pcb);
 	if (!(conn->pcb.flags & TF_SACK) ||
 	    (seg && net_seg_of(seg)->state & NET_SEG_SACKED))
 		renege(conn);

@@ -481,6 +481,27 @@ static void test_data_behind_a_repair_gives_no_rtt_sample(void **state)
 			NET_MS(2 * RTT_MS));
 }
 
+/* With SACK too: the ACKs of what arrived are lost in an outage. */
+static void test_data_sacked_after_a_timeout_gives_no_rtt_sample(void **state)
+{
+	unsigned sent[64], ms = 0;
+
+	repair_connect(true, 60 * MSS);
+	take_sent(sent, 64);
+	run_ms(RTT_MS);
+	ACK(1);
+	for (; ms < 30000; ms++) { /* 1 and 5 are lost, as is every ACK */
+		run_ms(1);
+		take_sent(sent, 64);
+	}
+	while (!take_sent(sent, 64) && ms++ < 120000)
+		run_ms(1);
+	run_ms(RTT_MS);
+	ACK_SACK(5, 6, 11);
+	assert_in_range(ours->srtt_us >> 3, NET_MS(RTT_MS - 2),
+			NET_MS(2 * RTT_MS));
+}
+
 /* The same, while there is no memory to note that a repair was acknowledged. */
 static void
 test_data_behind_a_repair_without_memory_gives_no_rtt_sample(void **state)
@@ -563,6 +584,7 @@ int main(void)
 		T(test_wait_for_a_repair_is_no_rtt_sample),
 		T(test_wait_for_a_repair_is_no_rtt_sample_with_sack),
 		T(test_data_behind_a_repair_gives_no_rtt_sample),
+		T(test_data_sacked_after_a_timeout_gives_no_rtt_sample),
 		T(test_data_behind_a_repair_without_memory_gives_no_rtt_sample),
 		T(test_timeout_is_not_paced),
 		T(test_a_timeout_without_memory_does_not_stall),
