@@ -101,11 +101,6 @@ void net_conn_queue_output(struct net_conn *conn);
  * which accepts no frames. Returns false without memory.
  */
 bool net_output_wait(struct net_conn *conn, struct net_port *port);
-/*
- * Returns the connections that wait for a port, which accepts frames, to the
- * shard's queue, and wakes senders of datagrams that wait for it.
- */
-void net_output_resume(struct net_port *port);
 
 /* Removes the first connection of a queue that is not empty. */
 static inline struct net_conn *net_output_pop(struct net_output *queue)

@@ -79,15 +79,3 @@ bool net_output_wait(struct net_conn *conn, struct net_port *port)
 	append_conn(waiting, conn);
 	return true;
 }
-
-void net_output_resume(struct net_port *port)
-{
-	struct net_output *waiting = &port->waiting;
-
-	while (waiting->head != waiting->tail)
-		append_conn(&net_here()->output,
-			    waiting->ring[waiting->head++ & waiting->mask]);
-	waiting->head = waiting->tail = 0;
-	if (unlikely(!TAILQ_EMPTY(&port->senders)))
-		net_room_resume_senders(port);
-}

@@ -3,8 +3,8 @@
  *
  * A port that accepts no more frames, because its peer does not read them, must
  * not cost the other ports anything. Connections that send by it wait in the
- * port's own queue, and return to the shard's queue when it accepts frames
- * again.
+ * port's own queue. Each round serves as many of them as the port has room for:
+ * a port that accepts a few frames at a time costs no more than those.
  */
 #include "netstack/tcp/tcp.h"
 
@@ -56,21 +56,17 @@ static void output(struct net_conn *conn)
 }
 
 /*
- * Calls tcp_output() once for each connection that has something to send since
- * the last round, in the order in which they had it. While no port takes more
- * they keep their places.
+ * Calls tcp_output() once for each connection that was queued when the round
+ * began, in their order, until all the given ports are busy; the rest keep
+ * their places. Returns the ports that are busy.
  */
-void net_output_all(void)
+static inline uint32_t output_queue(struct net_output *queue, uint32_t ports,
+				    uint32_t busy)
 {
-	struct net_output *queue = &net_here()->output;
-	uint32_t busy = busy_ports(0), last;
+	uint32_t last = queue->tail;
 
-	for (unsigned i = 0; i < net_here()->n_ports; i++)
-		if (!(busy & (UINT32_C(1) << i)))
-			net_output_resume(&net_here()->ports[i]);
-	last = queue->tail;
 	while (queue->head != last &&
-	       (busy = busy_ports(busy)) != all_ports()) {
+	       ((busy = busy_ports(busy)) & ports) != ports) {
 		struct net_conn *conn = net_output_pop(queue);
 
 		if (unlikely(busy != 0) && wait_for_port(conn, busy))
@@ -79,4 +75,36 @@ void net_output_all(void)
 		output(conn);
 	}
 	net_output_rewind(queue);
+	return busy;
+}
+
+/* Serves what has waited for a port that accepts frames again. */
+__attribute__((noinline)) static uint32_t serve_waiting(unsigned i,
+							uint32_t busy)
+{
+	struct net_port *port = &net_here()->ports[i];
+
+	if (!TAILQ_EMPTY(&port->senders))
+		net_room_resume_senders(port);
+	return output_queue(&port->waiting, UINT32_C(1) << i, busy);
+}
+
+/*
+ * Calls tcp_output() once for each connection that has something to send since
+ * the last round, in the order in which they had it. While no port takes more
+ * they keep their places.
+ */
+void net_output_all(void)
+{
+	uint32_t busy = busy_ports(0);
+
+	for (unsigned i = 0; i < net_here()->n_ports; i++) {
+		const struct net_port *port = &net_here()->ports[i];
+
+		if (!(busy & (UINT32_C(1) << i)) &&
+		    unlikely(port->waiting.head != port->waiting.tail ||
+			     !TAILQ_EMPTY(&port->senders)))
+			busy = serve_waiting(i, busy);
+	}
+	output_queue(&net_here()->output, all_ports(), busy);
 }

@@ -18,6 +18,7 @@ _Thread_local int64_t fake_clock_step_ns;
 _Thread_local unsigned fake_frames_out;
 _Atomic unsigned fake_broken_shard;
 _Thread_local int fake_tx_budget = -1;
+_Thread_local const struct glue_port *fake_budget_port;
 _Thread_local unsigned fake_segment_bytes;
 _Thread_local bool fake_lends;
 _Thread_local unsigned fake_tx_segment_bytes;
@@ -217,6 +218,7 @@ void fake_reset(void)
 		glue_frame_free(frame);
 	fake_lends = false;
 	fake_tx_budget = -1;
+	fake_budget_port = NULL;
 	fake_frames_spare = -1;
 	fake_frames_exhausted = false;
 	fake_exhausted_port = NULL;
@@ -289,11 +291,17 @@ static struct glue_frame *new_segments(unsigned len)
 	return first;
 }
 
+static bool has_budget(const struct glue_port *port)
+{
+	return fake_tx_budget >= 0 &&
+	       (!fake_budget_port || port == fake_budget_port);
+}
+
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
 {
-	if (fake_tx_budget == 0)
+	if (glue_tx_busy(port))
 		return NULL;
-	if (fake_tx_budget > 0)
+	if (has_budget(port))
 		fake_tx_budget--;
 	return new_segments(len);
 }
@@ -313,7 +321,7 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 {
 	struct glue_frame *piece;
 
-	if (fake_tx_budget == 0)
+	if (glue_tx_busy(port))
 		return false;
 	piece = new_frame(0);
 	piece->data = (uint8_t *)(uintptr_t)data;
@@ -328,7 +336,7 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 
 bool glue_tx_busy(struct glue_port *port)
 {
-	return fake_tx_budget == 0;
+	return has_budget(port) && fake_tx_budget == 0;
 }
 
 void glue_tx_drop(struct glue_port *port)

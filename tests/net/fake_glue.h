@@ -29,6 +29,8 @@ extern _Thread_local unsigned fake_frames_out;
 
 /* Number of frames that glue_tx_alloc() still returns; -1: unlimited. */
 extern _Thread_local int fake_tx_budget;
+/* The only port that the budget is for; NULL: all. */
+extern _Thread_local const struct glue_port *fake_budget_port;
 
 /* Number of received frames that the stack may hold; -1: half of all. */
 extern _Thread_local int fake_frames_spare;

@@ -325,6 +325,30 @@ int peer_listen_many(void **state)
 	return listen_for(8192, 8000);
 }
 
+int peer_listen_on_two_links(void **state)
+{
+	struct net_opts opts;
+
+	fake_now_ns = 1000000000;
+	peer_opts_init(&opts);
+	opts.links[opts.n_links++] = "ring:a";
+	opts.links[opts.n_links++] = "ring:b";
+	for (unsigned i = 0; i < 2; i++) {
+		opts.addr_links[opts.n_addrs] = i;
+		net_addr_parse_prefix(i ? "10.1.0.1/24" : "10.0.0.1/24",
+				      &opts.addrs[opts.n_addrs++]);
+	}
+	opts.max_conns = 64;
+	opts.poll = NET_POLL_BUSY;
+	if (net_stack_open(&opts, &stack) < 0 ||
+	    net_listen(stack, &net_addr_any(7), 64, &listener) < 0)
+		return -1;
+	run_ms(1200);
+	while (fake_sent(got, sizeof(got)))
+		;
+	return 0;
+}
+
 int peer_listen6(void **state)
 {
 	struct net_opts opts;

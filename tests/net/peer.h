@@ -59,6 +59,12 @@ int peer_listen(void **state);
 /* The same with 8,192 connections at most and a backlog of 8,000. */
 int peer_listen_many(void **state);
 
+/*
+ * The same at 10.0.0.1 and, on a second link, 10.1.0.1, after both addresses
+ * have been announced; the connections are 64 at most.
+ */
+int peer_listen_on_two_links(void **state);
+
 /* The same at fd00::1 and fd01::1, with 64 connections at most. */
 int peer_listen6(void **state);
 

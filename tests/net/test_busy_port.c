@@ -359,6 +359,47 @@ static void test_blocked_port_costs_no_timers(void **state)
 	finish_senders();
 }
 
+static void send_once(struct net_conn *conn, void *arg)
+{
+	await_word(conn);
+	net_send(conn, "x", 1);
+	coro_park_until(CORO_FOREVER);
+}
+
+/*
+ * One of two ports has room for one frame: that costs no look at all the
+ * connections that wait for it.
+ */
+static void test_little_room_serves_few_connections(void **state)
+{
+	const struct net_output *waiting = &net_here()->ports[0].waiting;
+
+	fake_budget_port = net_here()->ports[0].glue;
+	connect_to(send_once);
+	for (unsigned i = 1; i < EACH; i++) {
+		struct peer other;
+
+		peer_connect(&other, (uint16_t)(1000 + i), 7, 99);
+	}
+	run_ms(100);
+	frames_left();
+	port_is_busy(true);
+	go = true;
+	run_ms(20);
+	assert_int_equal(waiting->tail - waiting->head, EACH);
+	for (unsigned i = 1; i < EACH; i++) {
+		fake_tx_budget = 1;
+		run_rounds(1);
+		assert_int_equal(frames_left(), 1);
+		assert_int_equal(waiting->head, i);
+		assert_int_equal(waiting->tail,
+				 EACH); /* none is queued again */
+	}
+	port_is_busy(false);
+	run_rounds(1);
+	assert_int_equal(frames_left(), 1);
+}
+
 /* However little room there is at once. */
 static void test_blocked_senders_send_in_their_order(void **state)
 {
@@ -454,6 +495,9 @@ int main(int argc, char **argv)
 		T(test_half_open_answered_late_is_timed_from_then),
 		T(test_syn_is_sent_later),
 		T(test_blocked_port_costs_no_timers),
+		cmocka_unit_test_setup_teardown(
+			test_little_room_serves_few_connections,
+			peer_listen_on_two_links, peer_teardown),
 		T(test_blocked_senders_send_in_their_order),
 		T(test_blocked_sender_ends_with_its_socket_or_coroutine),
 		T(test_watch_is_notified_once_of_room),

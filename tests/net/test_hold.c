@@ -207,29 +207,6 @@ static void test_largest_holder_of_frames_is_reset(void **state)
 	assert_int_equal(net_here()->n_conns, 2);
 }
 
-static int listen_on_two_links(void **state)
-{
-	struct net_opts opts;
-
-	fake_now_ns = 1000000000;
-	peer_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:a";
-	opts.links[opts.n_links++] = "ring:b";
-	for (unsigned i = 0; i < 2; i++) {
-		opts.addr_links[opts.n_addrs] = i;
-		net_addr_parse_prefix(i ? "10.1.0.1/24" : "10.0.0.1/24",
-				      &opts.addrs[opts.n_addrs++]);
-	}
-	opts.max_conns = 64;
-	opts.poll = NET_POLL_BUSY;
-	if (net_stack_open(&opts, &stack) < 0 ||
-	    net_listen(stack, &net_addr_any(7), 16, &listener) < 0)
-		return -1;
-	run_ms(1200); /* the addresses have been announced */
-	forget_sent();
-	return 0;
-}
-
 static void test_holder_of_another_links_frames_is_not_reset(void **state)
 {
 	struct peer peer;
@@ -603,7 +580,7 @@ int main(void)
 		T(test_largest_holder_of_frames_is_reset),
 		cmocka_unit_test_setup_teardown(
 			test_holder_of_another_links_frames_is_not_reset,
-			listen_on_two_links, peer_teardown),
+			peer_listen_on_two_links, peer_teardown),
 		T(test_a_byte_unread_costs_about_a_byte),
 		T(test_pieces_are_merged_in_order),
 		T(test_without_memory_to_merge_bytes_stay_in_frames),
