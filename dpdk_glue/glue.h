@@ -400,16 +400,17 @@ uint64_t glue_port_no_frame(const struct glue_port *port);
 
 /*
  * How many received frames this shard may keep, so that enough are left for the
- * port's rings, its queue and frames being sent. Returns 0 while any pool that
- * the device receives into runs short, whichever shards hold its frames: data
- * to keep must then be copied. Called every few hundred frames, on the shard's
+ * port's rings, its queue and frames being sent. Returns 0 while any pool whose
+ * frames this shard may hold runs short, whichever shards hold them: data to
+ * keep must then be copied. Called every few hundred frames, on the shard's
  * thread.
  */
 unsigned glue_port_frames_spare(struct glue_port *port);
 
 /*
- * Whether any pool that the device receives into has fewer free frames than a
- * burst, both now and when its shard last called glue_port_frames_spare().
+ * Returns whether any pool whose frames this shard may hold has fewer free
+ * frames than a burst, both now and when its shard last called
+ * glue_port_frames_spare().
  */
 bool glue_port_frames_exhausted(const struct glue_port *port);
 

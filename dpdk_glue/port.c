@@ -119,13 +119,28 @@ static void mark_pool(const struct glue_port *port, uint64_t *pools,
 }
 
 /*
+ * The pools, a bit each, whose frames this shard may hold: those of all queues,
+ * or only its own if the port spreads flows by our rule to a queue per shard.
+ */
+static uint64_t own_pools(const struct glue_port *port)
+{
+	const struct glue_device *device = port->device;
+
+	return device->rss && device->n_queues == device->n_shards
+		       ? UINT64_C(1) << port->shard
+		       : UINT64_MAX;
+}
+
+/*
  * Whether a pool that was marked still has fewer frames than `needed`. The
  * shard that marked it may be in a long handler, so others count the frames.
  */
-static bool any_below(const struct glue_device *device, const uint64_t *pools,
+static bool any_below(const struct glue_port *port, const uint64_t *pools,
 		      unsigned needed)
 {
-	uint64_t left = __atomic_load_n(pools, __ATOMIC_RELAXED);
+	const struct glue_device *device = port->device;
+	uint64_t left =
+		__atomic_load_n(pools, __ATOMIC_RELAXED) & own_pools(port);
 
 	for (; unlikely(left); left &= left - 1) {
 		unsigned shard = (unsigned)__builtin_ctzll(left);
@@ -139,9 +154,9 @@ static bool any_below(const struct glue_device *device, const uint64_t *pools,
 }
 
 /*
- * A shard checks the pool that it receives into, and heeds the state of all the
- * device's pools, since it may be handed frames of any of them. A pool is short
- * when what is left is no more than its port may need at once.
+ * A shard checks the pool that it receives into, and heeds the state of all
+ * pools whose frames it may hold. A pool is short when what is left is no more
+ * than its port may need at once.
  */
 unsigned glue_port_frames_spare(struct glue_port *port)
 {
@@ -155,12 +170,12 @@ unsigned glue_port_frames_spare(struct glue_port *port)
 			 __ATOMIC_RELAXED);
 	mark_pool(port, &device->short_pools, receives && usable < needed);
 	mark_pool(port, &device->empty_pools, receives && usable < GLUE_BURST);
-	return any_below(device, &device->short_pools, needed) ? 0 : spare;
+	return any_below(port, &device->short_pools, needed) ? 0 : spare;
 }
 
 bool glue_port_frames_exhausted(const struct glue_port *port)
 {
-	return any_below(port->device, &port->device->empty_pools, GLUE_BURST);
+	return any_below(port, &port->device->empty_pools, GLUE_BURST);
 }
 
 bool glue_port_rss(const struct glue_port *port)

@@ -5,6 +5,7 @@
  */
 #include <sys/mman.h>
 
+#include "dpdk_glue/port_priv.h"
 #include "tests/glue/shards.h"
 
 static struct glue_port *ports[SHARDS_MAX];
@@ -195,6 +196,32 @@ static void frames_return_while_the_shard_of_the_queue_is_busy(void)
 	CHECK(glue_port_frames_spare(ports[1]) == 0);
 	free_held(n_held);
 	CHECK(glue_port_frames_spare(ports[1]) > 1000);
+	pools_are_full(2);
+	for (unsigned s = 0; s < 2; s++)
+		glue_port_close(ports[s]);
+}
+
+/* A port that spreads flows by our rule gives no shard another one's frames. */
+static void empty_pool_of_another_shard_is_its_own_concern(void)
+{
+	struct glue_device *device;
+
+	open_ring(2);
+	device = ports[0]->device;
+	empty_pool();
+	CHECK(glue_port_frames_exhausted(ports[1]));
+	device->n_queues = 2;
+	CHECK(glue_port_frames_exhausted(
+		ports[1])); /* frames are handed over */
+	device->rss = true;
+	CHECK(!glue_port_frames_exhausted(ports[1]));
+	CHECK(glue_port_frames_spare(ports[1]) > 0);
+	CHECK(glue_port_frames_exhausted(ports[0]));
+	CHECK(glue_port_frames_spare(ports[0]) == 0);
+	device->rss = false;
+	device->n_queues = 1;
+	free_held(n_held);
+	CHECK(glue_port_frames_spare(ports[0]) > 0);
 	pools_are_full(2);
 	for (unsigned s = 0; s < 2; s++)
 		glue_port_close(ports[s]);
@@ -449,6 +476,7 @@ IN_CHILD(double_tags)
 IN_CHILD(frames_are_not_in_children)
 IN_CHILD(shared_pool_keeps_frames_for_reception)
 IN_CHILD(frames_return_while_the_shard_of_the_queue_is_busy)
+IN_CHILD(empty_pool_of_another_shard_is_its_own_concern)
 IN_CHILD(full_ring)
 IN_CHILD(lent_memory_is_copied_for_others)
 IN_CHILD(last_frames)
@@ -474,6 +502,8 @@ int main(void)
 		cmocka_unit_test(test_shared_pool_keeps_frames_for_reception),
 		cmocka_unit_test(
 			test_frames_return_while_the_shard_of_the_queue_is_busy),
+		cmocka_unit_test(
+			test_empty_pool_of_another_shard_is_its_own_concern),
 		cmocka_unit_test(test_frames_are_not_in_children),
 		cmocka_unit_test(test_full_ring),
 		cmocka_unit_test(test_lent_memory_is_copied_for_others),
