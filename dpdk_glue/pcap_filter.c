@@ -10,35 +10,34 @@
 
 #define HEX "0123456789abcdefABCDEF"
 
-/* libpcap's words (pcap-filter(7)); unsorted, since there are few. */
-static const char *const known[] = {
-	"src",		"dst",	     "host",
-	"net",		"mask",	     "port",
-	"portrange",	"less",	     "greater",
-	"len",		"length",    "proto",
-	"protochain",	"gateway",   "broadcast",
-	"multicast",	"inbound",   "outbound",
-	"ifindex",	"ether",     "link",
-	"ip",		"ip6",	     "arp",
-	"rarp",		"tcp",	     "udp",
-	"sctp",		"icmp",	     "icmp6",
-	"igmp",		"igrp",	     "pim",
-	"vrrp",		"carp",	     "ah",
-	"esp",		"and",	     "or",
-	"not",		"vlan",	     "mpls",
-	"pppoed",	"pppoes",    "geneve",
-	"vxlan",	"gre",	     "stp",
-	"iso",		"clnp",	     "esis",
-	"isis",		"ipx",	     "netbeui",
-	"aarp",		"atalk",     "decnet",
-	"lat",		"mopdl",     "moprc",
-	"icmptype",	"icmpcode",  "icmp6type",
-	"icmp6code",	"tcpflags",  "tcp-fin",
-	"tcp-syn",	"tcp-rst",   "tcp-push",
-	"tcp-ack",	"tcp-urg",   "tcp-ece",
-	"tcp-cwr",	"icmp-echo", "icmp-echoreply",
-	"icmp-unreach",
-};
+/*
+ * Words of pcap-filter(7) that libpcap 1.10 has; newer ones are left out, since
+ * a libpcap without them would query them.
+ */
+const char glue_filter_words[] =
+	"src dst host net mask port portrange less greater len length proto "
+	"protochain gateway broadcast multicast inbound outbound ifindex "
+	"ether link ip ip6 arp rarp tcp udp sctp icmp icmp6 igmp igrp pim "
+	"vrrp carp ah esp and or not vlan mpls pppoed pppoes geneve stp iso "
+	"clnp esis isis ipx netbeui aarp atalk decnet lat mopdl moprc "
+	"icmptype icmpcode icmp6type icmp6code tcpflags tcp-fin tcp-syn "
+	"tcp-rst tcp-push tcp-ack tcp-urg tcp-ece tcp-cwr icmp-echo "
+	"icmp-echoreply icmp-ireq icmp-ireqreply icmp-maskreply icmp-maskreq "
+	"icmp-paramprob icmp-redirect icmp-routeradvert icmp-routersolicit "
+	"icmp-sourcequench icmp-timxceed icmp-tstamp icmp-tstampreply "
+	"icmp-unreach icmp6-certpathadvert icmp6-certpathsolicit "
+	"icmp6-destinationunreach icmp6-echo icmp6-echoreply "
+	"icmp6-homeagentdiscoveryreply icmp6-homeagentdiscoveryrequest "
+	"icmp6-ineighbordiscoveryadvert icmp6-ineighbordiscoverysolicit "
+	"icmp6-mobileprefixadvert icmp6-mobileprefixsolicit "
+	"icmp6-multicastlistenerdone icmp6-multicastlistenerquery "
+	"icmp6-multicastlistenerreportv1 icmp6-multicastlistenerreportv2 "
+	"icmp6-multicastrouteradvert icmp6-multicastroutersolicit "
+	"icmp6-multicastrouterterm icmp6-neighboradvert "
+	"icmp6-neighborsolicit icmp6-nodeinformationquery "
+	"icmp6-nodeinformationresponse icmp6-packettoobig "
+	"icmp6-parameterproblem icmp6-redirect icmp6-routeradvert "
+	"icmp6-routerrenum icmp6-routersolicit icmp6-timeexceeded";
 
 static bool is_part(char c)
 {
@@ -47,13 +46,14 @@ static bool is_part(char c)
 
 static bool is_known(const char *at, size_t len)
 {
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-		if (strlen(known[i]) == len &&
-		    strncasecmp(known[i], at, len) == 0)
+	for (const char *word = glue_filter_words; *word;) {
+		size_t word_len = strcspn(word, " ");
+
+		if (word_len == len && strncasecmp(word, at, len) == 0)
 			return true;
-	/* other types of ICMP; libpcap knows which of them exist */
-	return len > 5 && strncmp(at, "icmp", 4) == 0 &&
-	       (at[4] == '-' || at[4] == '6');
+		word += word_len + (word[word_len] == ' ');
+	}
+	return false;
 }
 
 /* The groups of at most max_digits of these digits; 0 if there is more. */
@@ -126,6 +126,11 @@ size_t glue_filter_find_name(const char *text, const char **name)
 	while (*text) {
 		size_t len = 0;
 
+		/* A backslash makes a name of what follows, even of a word. */
+		if (*text == '\\' && !service) {
+			*name = text;
+			return 1 + strcspn(text + 1, " !()\t\n");
+		}
 		while (*text != '-' && is_part(text[len]))
 			len++;
 		if (len && !service && !is_known(text, len) &&

@@ -29,3 +29,6 @@ uint16_t glue_pcap_tx(struct glue_pcap *pcap, uint16_t port, uint16_t queue,
  * its first character; 0: there is none (pcap_filter.c).
  */
 size_t glue_filter_find_name(const char *text, const char **name);
+
+/* The words that it takes for libpcap's own, with blanks between. */
+extern const char glue_filter_words[];

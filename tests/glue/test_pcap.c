@@ -11,6 +11,8 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include <cmocka.h>
@@ -18,6 +20,8 @@
 #include "dpdk_glue/port_priv.h"
 
 static struct glue_port *port;
+static bool count_queries; /* and answer none */
+static unsigned n_queries;
 static char error[512];
 static char folder[] = "/tmp/coronet-pcap-XXXXXX";
 static char path[64];
@@ -27,6 +31,20 @@ struct thread_notes {
 	cpu_set_t cpus;
 	sigset_t blocked;
 };
+
+/* Replaces the C library's, for libpcap too. */
+__attribute__((visibility("default"))) int
+getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
+	    struct addrinfo **out)
+{
+	int (*next)(const char *, const char *, const struct addrinfo *,
+		    struct addrinfo **) = dlsym(RTLD_NEXT, "getaddrinfo");
+
+	if (!count_queries)
+		return next(node, service, hints, out);
+	n_queries++;
+	return EAI_NONAME;
+}
 
 static int first_cpu(void)
 {
@@ -225,6 +243,12 @@ static void test_host_names_in_filters_are_refused(void **state)
 		"net 9a.de",
 		"host 1.2.3.4.5",
 		"host 10-9",
+		"host icmp-probe.example.com",
+		"host icmp6-probe",
+		"host \\tcp",
+		"src host \\10.9.0.1",
+		"host \\*tcp",
+		"host vxlan",
 	};
 	struct glue_pcap pcap = {0};
 
@@ -238,6 +262,30 @@ static void test_host_names_in_filters_are_refused(void **state)
 				 -EINVAL);
 		assert_non_null(strstr(error, "not looked up"));
 	}
+}
+
+/* Even in place of a host, no word is a name to be queried. */
+static void test_words_of_filters_are_not_queried(void **state)
+{
+	char filter[80], words[2048], *next = words, *word;
+	struct bpf_program program;
+	pcap_t *dead = pcap_open_dead(DLT_EN10MB, 65535);
+
+	assert_non_null(dead);
+	snprintf(words, sizeof(words), "%s", glue_filter_words);
+	assert_string_equal(words, glue_filter_words);
+	count_queries = true;
+	while ((word = strsep(&next, " "))) {
+		snprintf(filter, sizeof(filter), "host %s", word);
+		if (pcap_compile(dead, &program, filter, 1, UINT32_MAX) == 0)
+			pcap_freecode(&program);
+		if (n_queries)
+			fail_msg("libpcap queries '%s'", word);
+	}
+	pcap_compile(dead, &program, "host nowhere", 1, UINT32_MAX);
+	count_queries = false;
+	assert_int_not_equal(n_queries, 0); /* the replacement works */
+	pcap_close(dead);
 }
 
 static void test_filters_on_tcp_flags(void **state)
@@ -485,6 +533,7 @@ int main(void)
 		cmocka_unit_test(test_both_directions_are_in_the_file),
 		cmocka_unit_test(test_filters_choose),
 		cmocka_unit_test(test_host_names_in_filters_are_refused),
+		cmocka_unit_test(test_words_of_filters_are_not_queried),
 		cmocka_unit_test(test_filters_on_tcp_flags),
 		cmocka_unit_test(test_packets_are_bounded),
 		cmocka_unit_test(test_bytes_are_bounded),
