@@ -204,11 +204,18 @@ static bool is_within_itself(const struct folder *folder, const struct stat *st)
 	return false;
 }
 
+/* Is it a shortage or a limit of this program, and not the name's fault? */
+static bool is_own_limit(int err)
+{
+	return err == -ENOMEM || err == -EMFILE || err == -ENFILE ||
+	       err == -EFBIG || err == -ENAMETOOLONG;
+}
+
 /*
  * Decides about a name that cannot be read. Returns 0, and leaves it out, if a
  * link leads out of the folder, nowhere or in a circle, if it is no file, if
- * this user or the disk does not let it be read, and if the name has just been
- * removed: none of these is a reason not to serve the others.
+ * this user or its file system does not let it be read, and if the name has
+ * just been removed: none of these is a reason not to serve the others.
  */
 static int leave_out(struct files *files, int root, const char *path, int err)
 {
@@ -219,9 +226,7 @@ static int leave_out(struct files *files, int root, const char *path, int err)
 			  sizeof(files->outside), path);
 		return 0;
 	}
-	if (err != -ENOENT && err != -ELOOP && err != -EACCES &&
-	    err != -EPERM && err != -ENXIO && err != -ENODEV && err != -EIO &&
-	    err != -ESTALE)
+	if (is_own_limit(err))
 		return err;
 	if ((err != -ENOENT && err != -ELOOP) ||
 	    (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -308,9 +313,20 @@ static int load_folder(struct files *files, int fd, const struct stat *st,
 	}
 	folder->dev = st->st_dev;
 	folder->ino = st->st_ino;
-	while (err == 0 && (entry = readdir(dir)))
+	for (;;) {
+		errno = 0;
+		entry = readdir(dir);
+		if (!entry)
+			break;
 		if (entry->d_name[0] != '.')
 			err = load_name(files, folder, entry->d_name);
+		if (err < 0)
+			break;
+	}
+	if (err == 0 && errno) /* the folder's other names are not known */
+		err = folder->path[0] ? leave_out(files, folder->root,
+						  folder->path, -errno)
+				      : -errno;
 	closedir(dir);
 	return err;
 }

@@ -1,6 +1,8 @@
 /*
  * Files that are served: those of a folder are loaded, those outside are not.
  */
+#include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -20,7 +22,9 @@
 #include "tests/apps/in_folder.h"
 
 static struct files files;
-static off_t bad_bytes; /* length of the files that the disk cannot read */
+static off_t bad_bytes;	 /* length of the files that the disk cannot read */
+static int bad_errno;	 /* what such a read fails with */
+static ino_t bad_folder; /* that the disk cannot list */
 
 /* In place of libc's. */
 ssize_t pread(int fd, void *buf, size_t len, off_t at)
@@ -28,10 +32,24 @@ ssize_t pread(int fd, void *buf, size_t len, off_t at)
 	struct stat st;
 
 	if (bad_bytes && fstat(fd, &st) == 0 && st.st_size == bad_bytes) {
-		errno = EIO;
+		errno = bad_errno;
 		return -1;
 	}
 	return syscall(SYS_pread64, fd, buf, len, at);
+}
+
+/* In place of libc's. */
+struct dirent *readdir(DIR *dir)
+{
+	struct dirent *(*next)(DIR * dir) = dlsym(RTLD_NEXT, "readdir");
+	struct stat st;
+
+	if (bad_folder && fstat(dirfd(dir), &st) == 0 &&
+	    st.st_ino == bad_folder) {
+		errno = EIO;
+		return NULL;
+	}
+	return next(dir);
 }
 
 static int make_folder(void **state)
@@ -143,14 +161,41 @@ static void test_unreadable_files_are_left_out(void **state)
 
 static void test_files_on_a_failing_disk_are_left_out(void **state)
 {
+	static const int errors[] = {EIO, ENOTCONN, EUCLEAN, ETIMEDOUT, ENOKEY};
+
 	write_file("site/bad.txt", "a bad sector");
-	bad_bytes = strlen("a bad sector");
+	for (unsigned i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		bad_bytes = strlen("a bad sector");
+		bad_errno = errors[i];
+		assert_int_equal(files_load(&files, in_folder("site"), NULL),
+				 0);
+		bad_bytes = 0;
+		assert_int_equal(files.n_broken, 1);
+		assert_string_equal(files.broken, "bad.txt");
+		expect("/note.txt", "note");
+		expect("/bad.txt", NULL);
+		files_free(&files);
+	}
+}
+
+/* One that lies in the root is left out; the root itself is refused. */
+static void test_folder_that_cannot_be_listed(void **state)
+{
+	struct stat st;
+
+	assert_int_equal(mkdir(in_folder("site/bad"), 0755), 0);
+	assert_int_equal(stat(in_folder("site/bad"), &st), 0);
+	bad_folder = st.st_ino;
 	assert_int_equal(files_load(&files, in_folder("site"), NULL), 0);
-	bad_bytes = 0;
 	assert_int_equal(files.n_broken, 1);
-	assert_string_equal(files.broken, "bad.txt");
+	assert_string_equal(files.broken, "bad/");
 	expect("/note.txt", "note");
-	expect("/bad.txt", NULL);
+	files_free(&files);
+	assert_int_equal(stat(in_folder("site"), &st), 0);
+	bad_folder = st.st_ino;
+	assert_int_equal(files_load(&files, in_folder("site"), NULL), -EIO);
+	bad_folder = 0;
+	assert_non_null(strstr(files.error, "Input/output error"));
 }
 
 static void test_root_itself_may_be_a_link(void **state)
@@ -454,6 +499,7 @@ int main(void)
 		T(test_link_to_nothing_is_left_out),
 		T(test_unreadable_files_are_left_out),
 		T(test_files_on_a_failing_disk_are_left_out),
+		T(test_folder_that_cannot_be_listed),
 		T(test_root_itself_may_be_a_link),
 		T(test_folders_within_the_folder),
 		T(test_paths_are_found_by_their_length),
