@@ -99,6 +99,18 @@ static int parse_check(const struct opt *opt, const char *value, void *base,
 		out->check = BACKEND_CHECK_TCP;
 		return 0;
 	}
+	if (strcmp(value, "udp") == 0) {
+		out->check = BACKEND_CHECK_UDP;
+		return 0;
+	}
+	if (strcmp(value, "dns") == 0) {
+		out->check = BACKEND_CHECK_DNS;
+		return 0;
+	}
+	if (strncmp(value, "udp:", 4) == 0) {
+		out->check = BACKEND_CHECK_UDP;
+		return unescape(value + 4, out->expect) ? 0 : -EINVAL;
+	}
 	if (strcmp(value, "none") == 0) {
 		out->check = BACKEND_CHECK_NONE;
 		return 0;
@@ -159,7 +171,8 @@ static const struct opt keys[] = {
 	{"backup", OPT_FLAG, AT(backup), .arg = NULL},
 	{"state", OPT_CHOICE, AT(state), .arg = STATES},
 	{"check", OPT_CUSTOM, .read = parse_check,
-	 .expected = "tcp, none, http:/PATH or expect:TEXT"},
+	 .expected =
+		 "tcp, http:/PATH, expect:TEXT, udp, udp:TEXT, dns or none"},
 	{"send", OPT_CUSTOM, .read = parse_send, .expected = "1 to 127 bytes"},
 	{"sni", OPT_CUSTOM, .read = parse_sni,
 	 .expected = "NAME, *.NAME or several with | between two"},
@@ -204,9 +217,10 @@ int backend_spec_parse(const char *text, struct backend_spec *out,
 		err = opt_set_key(keys, OPT_COUNT(keys), strsep(&next, ","),
 				  out, error);
 	if (err == 0 && out->send[0] && out->check != BACKEND_CHECK_HTTP &&
-	    out->check != BACKEND_CHECK_EXPECT)
-		err = opt_expect(error,
-				 "check=expect:TEXT together with send=");
+	    out->check != BACKEND_CHECK_EXPECT &&
+	    out->check != BACKEND_CHECK_UDP)
+		err = opt_expect(error, "check=expect:TEXT or check=udp "
+					"together with send=");
 	return err;
 }
 

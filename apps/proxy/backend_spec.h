@@ -23,10 +23,14 @@
 enum backend_state { BACKEND_READY, BACKEND_DRAIN, BACKEND_DOWN };
 
 enum backend_check {
-	BACKEND_CHECK_TCP,    /* the connection is made */
-	BACKEND_CHECK_HTTP,   /* GET `send` is answered 2xx or 3xx */
-	BACKEND_CHECK_EXPECT, /* `expect` comes within the first KiB */
-	BACKEND_CHECK_NONE    /* always up */
+	BACKEND_CHECK_DEFAULT, /* TCP, or UDP if all listeners are of UDP */
+	BACKEND_CHECK_TCP,     /* the connection is made */
+	BACKEND_CHECK_HTTP,    /* GET `send` is answered 2xx or 3xx */
+	BACKEND_CHECK_EXPECT,  /* `expect` comes within the first KiB */
+	BACKEND_CHECK_UDP,     /* ICMP refuses no datagram; one with `expect`,
+				  unless empty, is the answer */
+	BACKEND_CHECK_DNS,     /* a query for the root's servers is answered */
+	BACKEND_CHECK_NONE     /* always up */
 };
 
 struct backend_spec {

@@ -122,17 +122,22 @@ static int open_listener(struct proxy_shard *shard, const struct net_addr *addr)
 	return 0;
 }
 
-/* Finds address number i to listen on: false beyond the last. */
-static bool listen_addr(unsigned i, struct net_addr *out)
+/*
+ * Finds address number i to listen on, and whether it is for UDP: false beyond
+ * the last.
+ */
+static bool listen_addr(unsigned i, struct net_addr *out, bool *udp)
 {
 	const struct proxy_opts *opts = &proxy.first->opts;
 
+	*udp = false;
 	if (opts->port && i-- == 0) {
 		*out = net_addr_any(opts->port);
 		return true;
 	}
 	if (i >= opts->n_listens)
 		return false;
+	*udp = opts->listens_udp[i];
 	net_addr_parse(opts->listen_texts[i], -1, out);
 	return true;
 }
@@ -141,9 +146,11 @@ static int open_listeners(struct proxy_shard *shard)
 {
 	struct net_addr addr;
 	int err = 0;
+	bool udp;
 
-	for (unsigned i = 0; err == 0 && listen_addr(i, &addr); i++)
-		err = open_listener(shard, &addr);
+	for (unsigned i = 0; err == 0 && listen_addr(i, &addr, &udp); i++)
+		err = udp ? udp_listen(shard, &addr)
+			  : open_listener(shard, &addr);
 	return err;
 }
 
@@ -152,9 +159,10 @@ static void *log_listening(void *arg)
 {
 	char text[NET_ADDR_TEXT_MAX];
 	struct net_addr addr;
+	bool udp;
 
-	for (unsigned i = 0; listen_addr(i, &addr); i++)
-		printf("%s %s", i ? "," : "listening on",
+	for (unsigned i = 0; listen_addr(i, &addr, &udp); i++)
+		printf("%s %s%s", i ? "," : "listening on", udp ? "udp:" : "",
 		       net_addr_format(&addr, text, sizeof(text)));
 	printf("\n");
 	fflush(stdout);
@@ -220,6 +228,22 @@ static void log_steering(const struct proxy_counters *now)
 		(unsigned long long)now->bad_hello, (unsigned long long)lost);
 }
 
+/* Logs what concerns UDP, unless none of it has happened. */
+static void log_udp(const struct proxy_counters *now)
+{
+	if (!now->udp_begun && !now->udp_dropped)
+		return;
+	net_log("proxy: %llu UDP sessions; in all %llu begun, %llu datagrams "
+		"to backends, %llu from them, %llu dropped, %llu sessions "
+		"displaced",
+		(unsigned long long)now->udp_sessions,
+		(unsigned long long)now->udp_begun,
+		(unsigned long long)now->udp_to,
+		(unsigned long long)now->udp_from,
+		(unsigned long long)now->udp_dropped,
+		(unsigned long long)now->udp_displaced);
+}
+
 /* Logs the program's statistics, on the first shard. */
 static void *log_stats(void *arg)
 {
@@ -252,6 +276,7 @@ static void *log_stats(void *arg)
 			(unsigned long long)now.displaced,
 			(unsigned long long)stack.clients_refused);
 		log_steering(&now);
+		log_udp(&now);
 		was = now;
 	}
 	return NULL;
@@ -268,12 +293,13 @@ static unsigned sessions_left(void *arg)
 {
 	const struct proxy_shard *shard = arg;
 
-	return (unsigned)shard->counters.sessions;
+	return (unsigned)(shard->counters.sessions +
+			  shard->counters.udp_sessions);
 }
 
 static unsigned all_sessions_left(void)
 {
-	return proxy.limit.sessions;
+	return proxy.limit.sessions + (unsigned)proxy_total().udp_sessions;
 }
 
 static void close_listeners(void *arg)
@@ -281,6 +307,7 @@ static void close_listeners(void *arg)
 	struct net_listener *listeners[PROXY_MAX_LISTENS + 1];
 	struct proxy_shard *shard = arg;
 
+	udp_drain(shard);
 	for (unsigned i = 0; i < shard->n_listeners; i++)
 		listeners[i] = shard->listeners[i].net;
 	shutdown_close_listeners(&shard->shutdown, listeners,
@@ -429,7 +456,7 @@ static const struct argp_child children[] = {
 static const struct argp the_argp = {
 	.parser = parse_key,
 	.children = children,
-	.doc = "TCP proxy on coronet: DPDK, lwIP, two coroutines per "
+	.doc = "TCP and UDP proxy on coronet: DPDK, lwIP, two coroutines per "
 	       "connection.\vOn SIGHUP the program reads the files of --config "
 	       "again and applies "
 	       "the changes of backends and of most options. On SIGUSR1 it "
@@ -464,6 +491,7 @@ static void close_all(void)
 		struct proxy_shard *shard = &proxy.shards[i];
 
 		session_fini(shard);
+		udp_fini(shard);
 		health_fini(shard);
 		pending_fini(&shard->half_open);
 		queue_fini(&shard->queue);

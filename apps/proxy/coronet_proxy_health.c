@@ -1,10 +1,11 @@
 /*
  * The backends' health: one shard has a coroutine for each backend, which
  * connects at intervals and, if check= says so, sends a request and compares
- * the response.
+ * the response; or it sends a datagram.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
+#include <coronet/net_udp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@ struct check {
 	enum backend_check kind;
 	struct net_addr addr;
 	int send_proxy;
+	uint16_t id; /* of the last DNS query */
 	char host[BACKEND_AUTHORITY_MAX];
 	char send[BACKEND_TEXT_MAX], expect[BACKEND_TEXT_MAX];
 	char answer[ANSWER_MAX];
@@ -91,17 +93,77 @@ static int ask_backend(struct check *check, struct net_conn *conn)
 
 	if (err < 0)
 		return (int)err;
-	switch (check->kind) {
-	case BACKEND_CHECK_HTTP:
+	if (check->kind == BACKEND_CHECK_HTTP)
 		return ask_http(check, conn);
-	case BACKEND_CHECK_EXPECT:
+	if (check->kind == BACKEND_CHECK_EXPECT)
 		return ask_expected(check, conn);
-	case BACKEND_CHECK_TCP:
-	case BACKEND_CHECK_NONE:
-		break;
-	}
 	return 0;
 }
+
+/* ---- by UDP ---- */
+
+/* A query for the root's name servers (RFC 1035 4.1), whose ID is `id`. */
+static size_t write_query(const struct check *check, uint8_t *out)
+{
+	static const uint8_t rest[] = {0, 0, 0, 1, 0, 0, 0, 0,
+				       0, 0, 0, 0, 2, 0, 1};
+
+	out[0] = (uint8_t)(check->id >> 8);
+	out[1] = (uint8_t)check->id;
+	memcpy(out + 2, rest, sizeof(rest));
+	return 2 + sizeof(rest);
+}
+
+/* Is it what the check waits for? */
+static bool is_answer(const struct check *check, const uint8_t *got, size_t len)
+{
+	if (check->kind == BACKEND_CHECK_UDP)
+		return memmem(got, len, check->expect, strlen(check->expect));
+	return len >= 12 && got[0] == (uint8_t)(check->id >> 8) &&
+	       got[1] == (uint8_t)check->id && got[2] & 0x80;
+}
+
+/* Sends a datagram and waits for the answer, if there has to be one. */
+static int ask_datagram(struct check *check, struct net_udp *udp)
+{
+	uint8_t *answer = (uint8_t *)check->answer;
+	size_t len = strlen(check->send);
+	long n;
+
+	if (check->kind == BACKEND_CHECK_DNS)
+		len = write_query(check, answer);
+	else
+		memcpy(answer, check->send, len);
+	n = net_udp_send(udp, NULL, answer, len);
+	while (n >= 0) {
+		n = net_udp_recv(udp, answer, sizeof(check->answer), NULL);
+		if (n >= 0 && is_answer(check, answer, (size_t)n))
+			return 0;
+	}
+	/* Without an answer to wait for, only a refusal is a failure. */
+	if (n == -ETIMEDOUT && check->kind == BACKEND_CHECK_UDP &&
+	    !check->expect[0])
+		return 0;
+	return (int)n;
+}
+
+static int check_by_udp(struct check *check)
+{
+	const struct net_addr any = {.family = check->addr.family};
+	struct net_udp *udp;
+	int err = net_udp_open(check->shard->stack, &any, NULL, &udp);
+
+	if (err < 0)
+		return err;
+	check->id = (uint16_t)(check->id * 25173 + 13849);
+	err = net_udp_connect(udp, &check->addr);
+	if (err == 0)
+		err = ask_datagram(check, udp);
+	net_udp_close(udp);
+	return err;
+}
+
+/* ---- the check ---- */
 
 /* Runs the whole check within the time that is left for it. */
 static int check_backend(struct check *check, int64_t timeout_ns)
@@ -113,6 +175,12 @@ static int check_backend(struct check *check, int64_t timeout_ns)
 	int err;
 
 	coro_deadline_set(net_now_ns(stack) + timeout_ns);
+	if (check->kind == BACKEND_CHECK_UDP ||
+	    check->kind == BACKEND_CHECK_DNS) {
+		err = check_by_udp(check);
+		coro_deadline_set(CORO_FOREVER);
+		return err;
+	}
 	err = net_dial(stack, &check->addr, &dial, &conn);
 	if (err == 0) {
 		err = ask_backend(check, conn);

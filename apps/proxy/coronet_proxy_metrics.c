@@ -50,6 +50,28 @@ static void write_refusals(struct net_metrics *page,
 		net_metric_value(page, reasons[i].label, (double)reasons[i].n);
 }
 
+static void write_udp(struct net_metrics *page,
+		      const struct proxy_counters *total)
+{
+	write_one(page, "coronet_proxy_udp_sessions", NET_GAUGE,
+		  "UDP sessions now.", (double)total->udp_sessions);
+	write_one(page, "coronet_proxy_udp_sessions_total", NET_COUNTER,
+		  "UDP sessions begun.", (double)total->udp_begun);
+	write_one(page, "coronet_proxy_udp_displaced_total", NET_COUNTER,
+		  "UDP sessions that ended to make room for others.",
+		  (double)total->udp_displaced);
+	net_metric(page, "coronet_proxy_udp_datagrams_total", NET_COUNTER,
+		   "Datagrams sent on, by direction.");
+	net_metric_value(page, "direction=\"to_backend\"",
+			 (double)total->udp_to);
+	net_metric_value(page, "direction=\"from_backend\"",
+			 (double)total->udp_from);
+	write_one(page, "coronet_proxy_udp_dropped_total", NET_COUNTER,
+		  "Datagrams dropped: without a session, or without room to "
+		  "send them.",
+		  (double)total->udp_dropped);
+}
+
 static void write_program(struct net_metrics *page)
 {
 	const struct proxy_counters total = proxy_total();
@@ -68,6 +90,7 @@ static void write_program(struct net_metrics *page)
 	write_one(page, "coronet_proxy_queued_total", NET_COUNTER,
 		  "Sessions that have waited for a backend with room.",
 		  (double)total.queued);
+	write_udp(page, &total);
 	if (proxy.log)
 		write_one(page, "coronet_proxy_access_log_dropped_lines_total",
 			  NET_COUNTER, "Lines of the access log dropped.",

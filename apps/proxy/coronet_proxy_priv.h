@@ -9,6 +9,7 @@
  *   coronet_proxy_metrics.c metrics for Prometheus
  *   coronet_proxy_begin.c   a session until bytes flow in both directions
  *   coronet_proxy_session.c from there to its last byte
+ *   coronet_proxy_udp.c     sessions of UDP clients
  *
  * Both connections of a session belong to one shard. The state of a shard is in
  * its struct proxy_shard, which its thread alone uses, except where noted
@@ -40,6 +41,7 @@
 #include "apps/proxy/steer_opts.h"
 
 struct proxy_shard;
+struct udp_carrier;
 
 /* A listening address and the coroutine that accepts there. */
 struct proxy_listener {
@@ -64,6 +66,10 @@ struct proxy_counters {
 	uint64_t broken;    /* sessions that ended by a reset of one side */
 	uint64_t displaced; /* half-open clients that others displaced */
 	uint64_t bytes_to, bytes_from; /* backends */
+	uint64_t udp_sessions;	       /* now */
+	uint64_t udp_begun, udp_displaced;
+	uint64_t udp_to, udp_from; /* datagrams to and from backends */
+	uint64_t udp_dropped; /* datagrams: no session, or no room to send */
 };
 
 /* Parsed options; constant and reference-counted. */
@@ -88,6 +94,7 @@ struct proxy_shard {
 	struct check *checks;	       /* of backends' health */
 	struct session *free;	       /* memory kept for later sessions */
 	struct pending_list half_open; /* sessions with a partial beginning */
+	struct udp_carrier *udp;       /* NULL: no UDP listener */
 	struct shutdown shutdown;
 	struct limit_shard limit;
 	_Alignas(64) struct proxy_counters counters;
@@ -209,6 +216,20 @@ int health_start(struct proxy_shard *shard);
 
 /* Called when the stack has closed: frees checks that were interrupted. */
 void health_fini(struct proxy_shard *shard);
+
+/* ---- coronet_proxy_udp.c ---- */
+
+/*
+ * Opens a UDP listener of the shard, before it runs. Returns 0 or -errno; an
+ * address that cannot be used is reported on stderr.
+ */
+int udp_listen(struct proxy_shard *shard, const struct net_addr *addr);
+
+/* From now on no UDP session begins, and idle ones end within a second. */
+void udp_drain(struct proxy_shard *shard);
+
+/* Called when the stack has closed: frees what is left. */
+void udp_fini(struct proxy_shard *shard);
 
 /* ---- coronet_proxy_control.c, coronet_proxy_metrics.c ---- */
 

@@ -17,17 +17,24 @@ static int add_listen(const struct opt *opt, const char *text, void *base,
 {
 	struct proxy_opts *opts = base;
 	struct opt_endpoint end;
+	bool udp = strncmp(text, "udp:", 4) == 0;
 
+	if (udp && opts->plain)
+		return opt_expect(error, "coronet-proxy for UDP");
+	if (udp)
+		text += 4;
 	if (opt_parse_endpoint(text, &end) < 0)
 		return -EINVAL;
 	for (unsigned i = 0; i < opts->n_listens; i++)
-		if (memcmp(&opts->listens[i].addr, &end.addr,
+		if (udp == opts->listens_udp[i] &&
+		    memcmp(&opts->listens[i].addr, &end.addr,
 			   sizeof(end.addr)) == 0)
 			return opt_expect(error, "each address and port once");
 	if (opts->n_listens == PROXY_MAX_LISTENS)
 		return opt_expect(error, "at most %d of them, or --port",
 				  PROXY_MAX_LISTENS);
 	opts->listens[opts->n_listens] = end;
+	opts->listens_udp[opts->n_listens] = udp;
 	opts->listen_texts[opts->n_listens++] = text;
 	return 0;
 }
@@ -70,9 +77,11 @@ static int add_backend(const struct opt *opt, const char *text, void *base,
 /* ---- the table ---- */
 
 static const struct opt rows[] = {
-	{"listen", OPT_CUSTOM, .arg = "ADDRESS:PORT", .read = add_listen,
+	{"listen", OPT_CUSTOM, .arg = "[udp:]ADDRESS:PORT", .read = add_listen,
 	 .expected = "an address and a port", .example = "10.9.0.1:8080",
-	 .help = "Accept clients here (repeatable)", .fixed = true},
+	 .help = "Accept clients here (repeatable); with udp:, which only "
+		 "coronet-proxy takes, clients of UDP",
+	 .fixed = true},
 	{"port", OPT_NUMBER, AT(port), "PORT", NULL, 1, 65535,
 	 .example = PORT_TEXT,
 	 .help = "Accept clients at this port of every address "
@@ -132,15 +141,43 @@ static const struct opt rows[] = {
 	 .fixed = true},
 };
 
+/* The index of the first listener of a protocol, or -1. */
+static int find_listen(const struct proxy_opts *opts, bool udp)
+{
+	for (unsigned i = 0; i < opts->n_listens; i++)
+		if (opts->listens_udp[i] == udp)
+			return (int)i;
+	return -1;
+}
+
+/* Without check=, a backend is checked by TCP if any client uses it. */
+static void set_checks(struct proxy_opts *opts)
+{
+	bool udp = find_listen(opts, false) < 0 && opts->port == 0;
+
+	for (unsigned i = 0; i < opts->n_backends; i++)
+		if (opts->specs[i].check == BACKEND_CHECK_DEFAULT)
+			opts->specs[i].check =
+				udp ? BACKEND_CHECK_UDP : BACKEND_CHECK_TCP;
+}
+
 static int check_opts(void *base, struct opt_error *error)
 {
 	struct proxy_opts *opts = base;
+	int udp;
 
 	if (opts->n_backends == 0)
 		return opt_refuse(error, "--to", NULL, "a backend",
 				  "--to 10.9.0.2:80");
 	if (opts->n_listens == 0 && opts->port == 0)
 		opts->port = DEFAULT_PORT;
+	udp = find_listen(opts, true);
+	if (udp >= 0 && (opts->send_proxy || opts->accept_proxy))
+		return opt_fail(error,
+				"--listen udp:%s: expected neither "
+				"--send-proxy nor --accept-proxy with UDP",
+				opts->listen_texts[udp]);
+	set_checks(opts);
 	if (opts->max_source == 0)
 		opts->max_source = opts_source_limit(opts->max_clients);
 	if (opts->health_interval_ns && opts->health_interval_ns < S / 100)

@@ -21,6 +21,7 @@ enum proxy_over_limit { PROXY_OVER_WAIT, PROXY_OVER_RESET };
 struct proxy_opts {
 	struct opt_endpoint listens[PROXY_MAX_LISTENS];
 	const char *listen_texts[PROXY_MAX_LISTENS];
+	bool listens_udp[PROXY_MAX_LISTENS]; /* the text lacks its udp: */
 	unsigned n_listens;
 	uint16_t port; /* of every address; 0: only those of --listen */
 	struct opt_endpoint backends[BALANCE_MAX]; /* unless by name */

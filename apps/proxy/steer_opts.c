@@ -114,6 +114,17 @@ static const struct opt rows[] = {
 	{"unique-id", OPT_FLAG, AT(unique_id), NULL, NULL,
 	 .help = "Add a unique ID to PROXY v2 headers that are sent and to the "
 		 "access log"},
+	{"udp-timeout", OPT_SECONDS, AT(udp_timeout_ns), "SECONDS", "30",
+	 S / 10, OPT_DAY_NS,
+	 .help = "End a UDP session after this long without a datagram"},
+	{"udp-responses", OPT_NUMBER, AT(udp_responses), "N", "0", 0, 1000000,
+	 .help = "End a UDP session once its backend has answered each "
+		 "datagram with this many; 1 suits DNS (default {default}: "
+		 "only --udp-timeout ends it)"},
+	{"max-udp-sessions", OPT_NUMBER, AT(max_udp_sessions), "N", "65536", 1,
+	 1000000, .fixed = true,
+	 .help = "Maximum number of UDP sessions; beyond it the one that has "
+		 "been idle longest ends"},
 	{"access-log", OPT_CUSTOM, AT(access_log), "FILE|udp:ADDRESS:PORT",
 	 NULL, .read = read_log,
 	 .expected = "a file that can be written, or udp:ADDRESS:PORT",

@@ -30,7 +30,10 @@ struct steer_opts {
 	struct access_list proxy_from; /* senders of a PROXY header */
 	unsigned source_rate; /* connections a second of a source; 0: any */
 	bool unique_id;
-	const char *access_log; /* NULL: none */
+	int64_t udp_timeout_ns;
+	unsigned udp_responses;	   /* to a datagram; 0: unknown */
+	unsigned max_udp_sessions; /* of all shards */
+	const char *access_log;	   /* NULL: none */
 };
 
 void steer_opts_init(struct steer_opts *opts);
