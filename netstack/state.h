@@ -280,54 +280,6 @@ struct net_port {
 	struct net_room_list senders; /* of datagrams, until then */
 };
 
-/*
- * An ARP entry that is cached for a second so that output need not search for
- * it, with the headers of segments that the interface's address sends there.
- */
-struct net_neighbour {
-	int64_t expires_ns;
-	struct netif *netif;
-	uint32_t ip;	    /* network byte order; 0: empty */
-	uint8_t header[34]; /* Ethernet's and IPv4's */
-};
-static_assert(sizeof(struct net_neighbour) <= 64, "a cache line");
-
-#define NET_NEIGHBOURS 1024
-
-/* The path MTU of a destination: recovery/path.c. */
-struct net_path {
-	ip_addr_t ip;
-	uint16_t mtu;	 /* bytes of IP packet; 0: the entry is unused */
-	uint8_t cuts;	 /* times that it was lowered while it was known */
-	uint8_t guesses; /* times that it had to be guessed */
-	int64_t until_ns;
-};
-#define NET_PATHS 1024u
-
-/* Ports chosen by the stack. */
-#define NET_PORT_FIRST 16384u
-#define NET_PORT_COUNT (65536u - NET_PORT_FIRST)
-/*
- * The kernel's own ports begin here (ip(7)). A stack that shares an address
- * with the kernel does not use them.
- */
-#define NET_PORT_KERNEL 32768u
-
-/* Addresses between which net_dial() found no free port, until until_ns. */
-struct net_no_port {
-	ip_addr_t local, remote;
-	uint16_t remote_port;
-	int64_t until_ns;
-};
-#define NET_NO_PORT_SLOTS 16u
-
-/*
- * How many connections whose ID was shown have ended, by their hash. It
- * distinguishes connections that used the same addresses and ports in turn
- * (control/id.c).
- */
-#define NET_TURNS 1024u
-
 /* Packets to the stack's own addresses, to be received: link/loop.c. */
 #define NET_LOOP_PKTS 1024u
 struct net_loop {
@@ -336,21 +288,9 @@ struct net_loop {
 	bool receiving; /* the current packet comes from here */
 };
 
-/* The tables of a shard. */
-struct net_tables {
-	struct netif netifs[NET_IFADDRS];
-	struct net_ifaddr addrs[NET_IFADDRS];
-	struct net_route_entry routes[NET_ROUTES];
-	struct net_neighbour neighbours[NET_NEIGHBOURS];
-	struct net_path paths[NET_PATHS];
-	struct net_no_port no_port[NET_NO_PORT_SLOTS];
-	uint32_t turns[NET_TURNS];
-	struct pbuf *looped[NET_LOOP_PKTS];
-};
-
 /* One for each shard that is open. */
 struct net_stack {
-	struct net_tables *tables;     /* owned; pointers below point into it */
+	struct net_tables *tables;     /* owned; shard/stack.c */
 	const struct net_arena *arena; /* mem/slab.c */
 	struct coro_sched *sched;
 	struct net_port ports[NET_MAX_LINKS];
@@ -364,14 +304,12 @@ struct net_stack {
 			       the addresses is removed or loopback */
 	bool addr_returned; /* its connections may send again */
 	bool dad_off;	    /* address conflicts are not detected */
-	int64_t next_announce_ns; /* no announcement is due before */
 	struct net_route_entry *routes;
 	unsigned n_routes;
 	bool adaptive;
 	bool woken; /* the kernel ends a sleep when frames arrive */
 	unsigned shard, n_shards;
 	bool draining;
-	int64_t drain_until_ns;
 	int64_t now_ns;
 	int64_t next_tick_ns; /* when tcp_ticks moves on */
 	int64_t clock_ns;     /* now_ns of the previous round */
@@ -379,8 +317,6 @@ struct net_stack {
 	uint32_t now_us;      /* of this round, in units of 1,024 ns; wraps */
 	int64_t next_100ms_ns, next_1s_ns, next_stats_ns, stats_ns;
 	unsigned empty_rounds;
-	uint64_t lwip_ticks; /* calls of lwIP's timers for a connection */
-	uint8_t timer_ctr;   /* lwIP's count of timer calls; it marks pcbs */
 	unsigned mtu;
 
 	struct net_conn **buckets;
@@ -404,14 +340,11 @@ struct net_stack {
 	struct net_output output;
 	struct net_listener *listeners;
 	struct net_listener **listeners_hashed; /* conn/listeners.c; owned */
-	struct net_poller *pollers;   /* every net_poll() that waits */
-	struct net_conn_name **names; /* conn/names.c; NULL: none yet */
-	uint32_t names_mask;
-	struct net_traces *traces; /* conn/trace.c; NULL: no tracing */
-	struct net_no_port *no_port;
+	struct net_poller *pollers;    /* every net_poll() that waits */
+	const struct net_names *names; /* conn/names.c; NULL: none yet */
+	struct net_traces *traces;     /* conn/trace.c; NULL: no tracing */
 
-	uint32_t challenged_ms; /* tcp/check.c */
-	uint8_t ending;		/* enum net_end: why lwIP will free a pcb */
+	uint8_t ending; /* enum net_end: why lwIP will free a pcb */
 	/* about the segment that is being received */
 	uint32_t rx_hash; /* net_demux_hash() of it */
 	uint8_t rx_flags;
@@ -423,10 +356,8 @@ struct net_stack {
 
 	int64_t shed_until_ns; /* the latest of any listener */
 	struct net_stats stats;
-	uint64_t opened_kib; /* resident memory once the stack was open */
-	struct net_neighbour *neighbours;
-	struct net_path *paths;
-	bool paths_used; /* paths has had an entry */
+	struct net_neighbour *neighbours; /* NET_NEIGHBOURS of them */
+	bool paths_used; /* the table of recovery/path.c has had an entry */
 	bool predicts;	 /* tcp/predict.c */
 	bool pmtud_off;
 	bool timestamps_off;
@@ -439,8 +370,7 @@ struct net_stack {
 	 */
 	bool (*kernel_takes)(struct pbuf *p);
 	struct net_loop loop;
-	uint8_t cc;	    /* of new connections: recovery/cc.c */
-	unsigned n_sources; /* this shard's entries in the table of clients */
+	uint8_t cc;		  /* of new connections: recovery/cc.c */
 	struct net_conn *in_lwip; /* lwIP works on it; or NULL */
 	struct net_conn *broken;  /* its assertion failed; or NULL */
 };
@@ -478,13 +408,6 @@ static inline uint32_t net_now_ms(void)
 static inline unsigned net_part_of(unsigned all, unsigned n, unsigned shard)
 {
 	return all / n + (shard < all % n);
-}
-
-/* The number of ports that the stack may choose from. */
-static inline unsigned net_port_count(void)
-{
-	return net_here()->shares_ports ? NET_PORT_KERNEL - NET_PORT_FIRST
-					: NET_PORT_COUNT;
 }
 
 #define NET_TICK_NS (TCP_SLOW_INTERVAL * INT64_C(1000000))

@@ -38,6 +38,10 @@ struct source_key {
 	uint8_t family; /* 4 or 6; 0: none */
 };
 
+#undef net_client_entries
+NET_SHARD_VAR unsigned net_client_entries;
+#define net_client_entries NET_SHARD(net_client_entries)
+
 /* Counted for the segment that is being received; not held yet. */
 static NET_SHARD_VAR struct source_key admitted;
 #define admitted NET_SHARD(admitted)
@@ -222,7 +226,7 @@ static void uncount(const struct source_key *key, bool client)
 	unlock_bucket(bucket);
 	if (!s)
 		return;
-	net_here()->n_sources--;
+	net_client_entries--;
 	net_mem_free(s);
 }
 
@@ -280,7 +284,7 @@ static enum net_admission count_half_open(const struct source_key *key,
 				.key = *key,
 				.shard = (uint8_t)net_here()->shard};
 			*row = own;
-			net_here()->n_sources++;
+			net_client_entries++;
 		}
 	}
 	*counted = admission == NET_ADMIT && own;
@@ -474,14 +478,14 @@ static void remove_entries(struct source **at)
 		add_count(&port->taken, -(s->clients + s->half_open));
 		add_count(&port->clients, -s->clients);
 		*at = s->next;
-		net_here()->n_sources--;
+		net_client_entries--;
 	}
 }
 
 /* The entries' memory is in slabs, which are freed as a whole. */
 void net_clients_leave(void)
 {
-	for (unsigned i = 0; i < BUCKETS && net_here()->n_sources; i++) {
+	for (unsigned i = 0; i < BUCKETS && net_client_entries; i++) {
 		lock_bucket(i);
 		remove_entries(&table.buckets[i]);
 		unlock_bucket(i);

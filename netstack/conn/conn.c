@@ -9,6 +9,9 @@
 
 /* ---- life ---- */
 
+#undef net_turns
+NET_SHARD_VAR uint32_t net_turns[NET_TURNS];
+
 const struct net_conn_ext net_conn_no_ext = {.read_deadline = CORO_FOREVER,
 					     .write_deadline = CORO_FOREVER};
 

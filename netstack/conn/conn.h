@@ -11,6 +11,7 @@
 #include "netstack/conn/end.h"
 #include "netstack/conn/trace.h"
 #include "netstack/mem/mem.h"
+#include "netstack/shard_var.h"
 
 /* ---- conn.c ---- */
 /*
@@ -79,10 +80,20 @@ static inline void net_conn_notify(struct net_conn *conn)
 	conn->watch->fn(conn, conn->watch);
 }
 
+/*
+ * How many connections whose ID was shown have ended, by their hash. It
+ * distinguishes connections that used the same addresses and ports in turn
+ * (control/id.c).
+ */
+#define NET_TURNS 1024u
+extern NET_SHARD_VAR uint32_t net_turns[NET_TURNS]
+	__attribute__((visibility("hidden")));
+#define net_turns NET_SHARD(net_turns)
+
 /* The counter of NET_TURNS for connections with this net_demux_hash(). */
 static inline uint32_t *net_turn_of(uint32_t hash)
 {
-	return &net_here()->tables->turns[hash >> 22];
+	return &net_turns[hash >> 22];
 }
 static_assert(NET_TURNS == 1u << 10, "net_turn_of() keeps ten bits");
 
@@ -594,6 +605,12 @@ int net_clients_open(unsigned n_shards, unsigned max_conns);
 void net_clients_close(void);
 /* Removes the counts of this shard, when it closes. */
 void net_clients_leave(void);
+
+/* This shard's entries in the table of clients. */
+extern NET_SHARD_VAR unsigned net_client_entries
+	__attribute__((visibility("hidden")));
+#define net_client_entries NET_SHARD(net_client_entries)
+
 /* The limits in force, defaults filled in. */
 void net_listener_limits(const struct net_listener *listener,
 			 struct net_limits *out);

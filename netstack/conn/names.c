@@ -18,13 +18,20 @@ struct net_conn_name {
 };
 static_assert(sizeof(struct net_conn_name) == 64, "a cache line");
 
+/* A shard's table; another thread finds it by net_stack.names. */
+static NET_SHARD_VAR struct net_names {
+	struct net_conn_name **buckets; /* owned; NULL: none yet */
+	uint32_t mask;
+} own_names;
+#define own_names NET_SHARD(own_names)
+
 /* Hashes the pointer alone: a signal handler may pass any. */
-static struct net_conn_name **bucket_of(const struct net_stack *stack,
+static struct net_conn_name **bucket_of(const struct net_names *names,
 					const struct net_conn *conn)
 {
 	uint64_t mixed = ((uintptr_t)conn >> 6) * UINT64_C(0x9e3779b97f4a7c15);
 
-	return &stack->names[(uint32_t)(mixed >> 32) & stack->names_mask];
+	return &names->buckets[(uint32_t)(mixed >> 32) & names->mask];
 }
 
 static struct net_conn_name *find_name(const struct net_stack *stack,
@@ -34,7 +41,7 @@ static struct net_conn_name *find_name(const struct net_stack *stack,
 
 	if (!conn->announced || !stack->names)
 		return NULL;
-	name = *bucket_of(stack, conn);
+	name = *bucket_of(stack->names, conn);
 	while (name && name->conn != conn)
 		name = name->next;
 	return name;
@@ -54,7 +61,7 @@ void net_name_forget(struct net_conn *conn)
 
 	if (!net_here()->names)
 		return;
-	at = bucket_of(net_here(), conn);
+	at = bucket_of(net_here()->names, conn);
 	while (*at && (*at)->conn != conn)
 		at = &(*at)->next;
 	name = *at;
@@ -64,18 +71,27 @@ void net_name_forget(struct net_conn *conn)
 	net_mem_free(name);
 }
 
+/* Makes the table when the first connection gets a name. */
+static bool has_table(void)
+{
+	if (net_here()->names)
+		return true;
+	own_names.buckets =
+		net_mem_map_table(net_here()->max_conns, &own_names.mask);
+	if (!own_names.buckets)
+		return false;
+	net_here()->names = &own_names;
+	return true;
+}
+
 static struct net_conn_name *make_name(struct net_conn *conn)
 {
-	struct net_stack *stack = net_here();
 	struct net_conn_name *name, **bucket;
 
-	if (!stack->names)
-		stack->names =
-			net_mem_map_table(stack->max_conns, &stack->names_mask);
-	name = stack->names ? net_mem_malloc(sizeof(*name)) : NULL;
+	name = has_table() ? net_mem_malloc(sizeof(*name)) : NULL;
 	if (!name)
 		return NULL;
-	bucket = bucket_of(stack, conn);
+	bucket = bucket_of(&own_names, conn);
 	name->conn = conn;
 	name->next = *bucket;
 	name->text[0] = '\0';
@@ -120,11 +136,10 @@ const char *net_conn_name(const struct net_conn *conn)
 
 void net_names_fini(void)
 {
-	struct net_stack *stack = net_here();
-
-	if (stack->names)
-		net_mem_unmap_table(stack->names, stack->names_mask);
-	stack->names = NULL;
+	net_here()->names = NULL;
+	if (own_names.buckets)
+		net_mem_unmap_table(own_names.buckets, own_names.mask);
+	own_names.buckets = NULL;
 }
 
 /* ---- the connection that a coroutine serves ---- */

@@ -25,6 +25,10 @@
 
 enum { NA_OVERRIDE = 0x20 };
 
+/* No announcement is due before. */
+static NET_SHARD_VAR int64_t next_due_ns = CORO_FOREVER;
+#define next_due_ns NET_SHARD(next_due_ns)
+
 /* ---- frames ---- */
 
 /* Broadcasts an ARP request for an address. A probe has no sender's address. */
@@ -65,8 +69,7 @@ static void announce(struct net_ifaddr *addr, bool override)
 	addr->to_announce--;
 	addr->due_ns = net_here()->now_ns + INTERVAL_NS;
 	if (addr->to_announce)
-		net_here()->next_announce_ns =
-			LWIP_MIN(net_here()->next_announce_ns, addr->due_ns);
+		next_due_ns = LWIP_MIN(next_due_ns, addr->due_ns);
 }
 
 /* ---- when an address comes up ---- */
@@ -142,7 +145,7 @@ static void post_withdrawal(struct net_ifaddr *addr)
 		if (ip && net_post(addr->to_announce, withdraw_here, ip) == 0)
 			continue;
 		free(ip);
-		net_here()->next_announce_ns = net_here()->now_ns;
+		next_due_ns = net_here()->now_ns;
 		break;
 	}
 }
@@ -153,9 +156,9 @@ void net_announce_tick(void)
 {
 	int64_t now_ns = net_here()->now_ns;
 
-	if (now_ns < net_here()->next_announce_ns)
+	if (now_ns < next_due_ns)
 		return;
-	net_here()->next_announce_ns = CORO_FOREVER;
+	next_due_ns = CORO_FOREVER;
 	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
 		struct net_ifaddr *addr = &net_here()->addrs[i];
 
@@ -166,8 +169,7 @@ void net_announce_tick(void)
 		else if (addr->due_ns <= now_ns)
 			announce(addr, true);
 		else
-			net_here()->next_announce_ns = LWIP_MIN(
-				net_here()->next_announce_ns, addr->due_ns);
+			next_due_ns = LWIP_MIN(next_due_ns, addr->due_ns);
 	}
 }
 

@@ -138,5 +138,20 @@ static inline bool net_link_loops(void)
 }
 
 /* ---- neighbour.c ---- */
+
+/*
+ * An ARP entry that is cached for a second so that output need not search for
+ * it, with the headers of segments that the interface's address sends there.
+ */
+struct net_neighbour {
+	int64_t expires_ns;
+	struct netif *netif;
+	uint32_t ip;	    /* network byte order; 0: empty */
+	uint8_t header[34]; /* Ethernet's and IPv4's */
+};
+static_assert(sizeof(struct net_neighbour) <= 64, "a cache line");
+
+#define NET_NEIGHBOURS 1024
+
 /* Whether an address is the stack's, or its neighbour has been resolved. */
 bool net_neighbour_reachable(const ip_addr_t *ip);

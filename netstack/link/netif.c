@@ -27,7 +27,6 @@ int net_link_open(struct net_opts *opts)
 	net_loop_shards_open();
 	net_here()->pmtud_off = opts->pmtud_off;
 	net_here()->dad_off = opts->dad_off;
-	net_here()->next_announce_ns = CORO_FOREVER;
 	net_here()->predicts = !opts->predict_off;
 	net_here()->timestamps_off = opts->timestamps_off;
 	net_here()->ecn = (uint8_t)opts->ecn;

@@ -11,6 +11,8 @@
  */
 #include "netstack/recovery/recovery_priv.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lwip/prot/icmp.h"
@@ -47,7 +49,23 @@ static unsigned floor_of(const ip_addr_t *ip)
 	return IP_IS_V6(ip) ? FLOOR6 : FLOOR4;
 }
 
-/* ---- what is known of destinations ---- */
+/* ---- the table of destinations ---- */
+
+#undef net_paths
+NET_SHARD_VAR struct net_path *net_paths;
+#define net_paths NET_SHARD(net_paths)
+
+int net_path_init(void)
+{
+	net_paths = calloc(NET_PATHS, sizeof(*net_paths));
+	return net_paths ? 0 : -ENOMEM;
+}
+
+void net_path_fini(void)
+{
+	free(net_paths);
+	net_paths = NULL;
+}
 
 static struct net_path *set_of(const ip_addr_t *ip)
 {
@@ -63,7 +81,7 @@ static struct net_path *set_of(const ip_addr_t *ip)
 	}
 	a = (a ^ net_here()->hash_key[0]) * UINT64_C(0x9e3779b97f4a7c15);
 	a = (a ^ a >> 29 ^ b) * UINT64_C(0xbf58476d1ce4e5b9);
-	return &net_here()->paths[(a >> 40) % (NET_PATHS / WAYS) * WAYS];
+	return &net_paths[(a >> 40) % (NET_PATHS / WAYS) * WAYS];
 }
 
 static struct net_path *find_path(const ip_addr_t *ip)

@@ -307,6 +307,10 @@ unsigned net_recovery_fill_info(const struct net_conn *conn,
 
 /* ---- path.c ---- */
 
+/* Allocates this shard's table of path MTUs. Returns 0 or -ENOMEM. */
+int net_path_init(void);
+void net_path_fini(void);
+
 /* The path MTU of a destination in bytes; 0: unknown. */
 unsigned net_path_mtu(const ip_addr_t *ip);
 

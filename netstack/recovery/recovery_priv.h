@@ -345,6 +345,21 @@ void net_recovery_resume_cut(struct net_conn *conn);
 
 /* ---- path.c ---- */
 
+/* The path MTU of a destination. */
+struct net_path {
+	ip_addr_t ip;
+	uint16_t mtu;	 /* bytes of IP packet; 0: the entry is unused */
+	uint8_t cuts;	 /* times that it was lowered while it was known */
+	uint8_t guesses; /* times that it had to be guessed */
+	int64_t until_ns;
+};
+#define NET_PATHS 1024u
+
+/* The table; tests look into it. Owned. */
+extern NET_SHARD_VAR struct net_path *net_paths
+	__attribute__((visibility("hidden")));
+#define net_paths NET_SHARD(net_paths)
+
 /*
  * Called at a retransmission timeout, before anything is resent: lowers the MSS
  * if the path seems to drop long packets.

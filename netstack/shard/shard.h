@@ -49,7 +49,8 @@ void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns);
 void net_shards_say_stats(struct net_stack *stack);
 
 /* ---- stats.c ---- */
-void net_stats_start(struct net_stack *stack);
+/* Called once the shard is open: notes how much memory the process holds. */
+void net_stats_start(void);
 uint64_t net_resident_kib(void); /* hugepages included; reads a file */
 /*
  * Logs a line for all n shards together and, if n > 1, one for each. now: their

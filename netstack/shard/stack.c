@@ -22,6 +22,8 @@
 
 /* In the section that every shard has a copy of: see shard_var.h. */
 static NET_SHARD_VAR struct net_stack original;
+static NET_SHARD_VAR int64_t drain_until_ns;
+#define drain_until_ns NET_SHARD(drain_until_ns)
 extern char __start_net_shard[],
 	__stop_net_shard[] __attribute__((visibility("hidden")));
 
@@ -107,6 +109,15 @@ static int check_opts(struct net_opts *opts)
 	return 0;
 }
 
+/* The tables of a shard, to which pointers of struct net_stack point. */
+struct net_tables {
+	struct netif netifs[NET_IFADDRS];
+	struct net_ifaddr addrs[NET_IFADDRS];
+	struct net_route_entry routes[NET_ROUTES];
+	struct net_neighbour neighbours[NET_NEIGHBOURS];
+	struct pbuf *looped[NET_LOOP_PKTS];
+};
+
 static int make_tables(struct net_stack *stack)
 {
 	struct net_tables *tables = calloc(1, sizeof(*tables));
@@ -118,8 +129,6 @@ static int make_tables(struct net_stack *stack)
 	stack->addrs = tables->addrs;
 	stack->routes = tables->routes;
 	stack->neighbours = tables->neighbours;
-	stack->paths = tables->paths;
-	stack->no_port = tables->no_port;
 	stack->loop.ring = tables->looped;
 	return 0;
 }
@@ -269,6 +278,8 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	if (err == 0)
 		err = net_listeners_init();
 	if (err == 0)
+		err = net_path_init();
+	if (err == 0)
 		err = net_demux_init(stack->max_conns);
 	if (err < 0)
 		goto fini_tables;
@@ -299,7 +310,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	if (err < 0)
 		goto fini_mem;
 	net_idle_start(stack);
-	net_stats_start(stack);
+	net_stats_start();
 	net_stacks_opened();
 	return 0;
 
@@ -316,6 +327,7 @@ fini_output:
 fini_demux:
 	net_demux_fini();
 fini_tables:
+	net_path_fini();
 	net_listeners_fini();
 	net_random_fini();
 	coro_sched_close(stack->sched);
@@ -385,6 +397,7 @@ void net_shard_close(struct net_stack *stack)
 	net_listeners_fini();
 	net_output_fini();
 	net_demux_fini();
+	net_path_fini();
 	net_random_fini();
 	free_tables(stack);
 	leave_copy();
@@ -427,7 +440,7 @@ static void cancel_conn(struct net_conn *conn)
 static void start_drain(struct net_stack *stack)
 {
 	stack->draining = true;
-	stack->drain_until_ns = stack->now_ns + DRAIN_NS;
+	drain_until_ns = stack->now_ns + DRAIN_NS;
 	for (struct net_listener *l = stack->listeners; l; l = l->next)
 		net_listener_stop(l);
 	net_for_each_conn(cancel_conn);
@@ -439,7 +452,7 @@ static void start_drain(struct net_stack *stack)
 
 static bool drained(struct net_stack *stack)
 {
-	if (stack->now_ns >= stack->drain_until_ns)
+	if (stack->now_ns >= drain_until_ns)
 		return true;
 	if (coro_sched_ready(stack->sched))
 		return false;

@@ -3,6 +3,7 @@
  */
 #include "netstack/program/log.h"
 #include "netstack/shard/shard.h"
+#include "netstack/shard_var.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,6 +42,10 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 	}
 }
 
+/* What the process held once the shard was open. */
+static NET_SHARD_VAR uint64_t opened_kib;
+#define opened_kib NET_SHARD(opened_kib)
+
 struct memory {
 	uint64_t resident_kib, huge_kib;
 };
@@ -67,8 +72,7 @@ static struct memory read_memory(void)
  * resident. What a connection takes is what has come on top since the stack
  * opened.
  */
-static void format_memory(const struct net_stack *stack, unsigned conns,
-			  char *text, size_t room)
+static void format_memory(unsigned conns, char *text, size_t room)
 {
 	struct memory now = read_memory();
 	uint64_t all_kib = now.resident_kib + now.huge_kib;
@@ -77,9 +81,9 @@ static void format_memory(const struct net_stack *stack, unsigned conns,
 	if (now.huge_kib)
 		snprintf(huge, sizeof(huge), " and %.1f MiB of hugepages",
 			 (double)now.huge_kib / 1024);
-	if (conns >= 1000 && all_kib > stack->opened_kib)
+	if (conns >= 1000 && all_kib > opened_kib)
 		snprintf(each, sizeof(each), ", %.0f B a connection",
-			 (double)(all_kib - stack->opened_kib) * 1024 / conns);
+			 (double)(all_kib - opened_kib) * 1024 / conns);
 	snprintf(text, room, ", %.1f MiB resident%s%s",
 		 (double)now.resident_kib / 1024, huge, each);
 }
@@ -91,9 +95,9 @@ uint64_t net_resident_kib(void)
 	return now.resident_kib + now.huge_kib;
 }
 
-void net_stats_start(struct net_stack *stack)
+void net_stats_start(void)
 {
-	stack->opened_kib = net_resident_kib();
+	opened_kib = net_resident_kib();
 }
 
 /* ---- of all shards ---- */
@@ -135,7 +139,7 @@ static void log_totals(const struct net_stack *stack,
 {
 	char memory[160], vlan[48] = "", half[32] = "", kernel[128] = "";
 
-	format_memory(stack, now->conns, memory, sizeof(memory));
+	format_memory(now->conns, memory, sizeof(memory));
 	if (now->half_open)
 		snprintf(half, sizeof(half), ", %u half open", now->half_open);
 	if (now->rx_other_vlan)

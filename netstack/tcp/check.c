@@ -27,6 +27,10 @@ struct segment {
 	uint8_t flags;
 };
 
+/* When the last challenge ACK of any connection was sent. */
+static NET_SHARD_VAR uint32_t last_challenge_ms;
+#define last_challenge_ms NET_SHARD(last_challenge_ms)
+
 /* ---- header and options ---- */
 
 static bool option_ok(const uint8_t *opt, unsigned room)
@@ -144,14 +148,14 @@ static void answer_after(struct net_conn *conn, uint32_t pause_ms)
 	uint32_t now_ms = net_now_ms();
 
 	/* Without memory to count by connection, all get one a millisecond. */
-	if (!ext ? net_here()->challenged_ms == now_ms
+	if (!ext ? last_challenge_ms == now_ms
 		 : conn->challenged && now_ms - ext->challenged_ms < pause_ms)
 		return;
 	if (ext) {
 		conn->challenged = true;
 		ext->challenged_ms = now_ms;
 	}
-	net_here()->challenged_ms = now_ms;
+	last_challenge_ms = now_ms;
 	net_here()->stats.challenge_acks++;
 	tcp_send_empty_ack(&conn->pcb);
 	net_timer_check(conn); /* sends it when memory was short */

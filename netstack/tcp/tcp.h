@@ -492,6 +492,23 @@ enum net_cookie net_cookie_take(const struct pbuf *p,
 				struct net_conn **out);
 
 /* ---- ephemeral.c: a search for a free port ---- */
+
+/* Ports chosen by the stack. */
+#define NET_PORT_FIRST 16384u
+#define NET_PORT_COUNT (65536u - NET_PORT_FIRST)
+/*
+ * The kernel's own ports begin here (ip(7)). A stack that shares an address
+ * with the kernel does not use them.
+ */
+#define NET_PORT_KERNEL 32768u
+
+/* The number of ports that the stack may choose from. */
+static inline unsigned net_port_count(void)
+{
+	return net_here()->shares_ports ? NET_PORT_KERNEL - NET_PORT_FIRST
+					: NET_PORT_COUNT;
+}
+
 struct net_ephemeral {
 	uint32_t offset;
 	uint32_t *counter;
@@ -552,6 +569,12 @@ void net_too_big_input(const struct net_port *port,
 		       const struct glue_frame *frame);
 
 /* ---- timer.c ---- */
+
+/* Calls of lwIP's timers for a connection; tests read it. */
+extern NET_SHARD_VAR uint64_t net_lwip_ticks
+	__attribute__((visibility("hidden")));
+#define net_lwip_ticks NET_SHARD(net_lwip_ticks)
+
 void net_timer_init(struct net_conn *conn);
 /*
  * Whether the timer fires within NET_FINE_NS. It is then not moved: if it fires

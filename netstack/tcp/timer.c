@@ -18,6 +18,14 @@ static_assert(SYN_SHIFT_MAX < TCP_SYNMAXRTX, "lwIP does not give up");
 
 #define PAUSE_NS INT64_C(1000000000) /* a longer round was a pause */
 
+#undef net_lwip_ticks
+NET_SHARD_VAR uint64_t net_lwip_ticks;
+#define net_lwip_ticks NET_SHARD(net_lwip_ticks)
+
+/* lwIP's count of timer calls; it marks pcbs. */
+static NET_SHARD_VAR uint8_t timer_ctr;
+#define timer_ctr NET_SHARD(timer_ctr)
+
 /*
  * The clock of round trips and timeouts has 32 bits: after half an hour of
  * suspension the past would look like the future. A pause of the process would
@@ -278,7 +286,7 @@ static void fast_tick(struct net_conn *conn)
 	}
 	if (pcb->flags & TF_CLOSEPEND) {
 		tcp_clear_flags(pcb, TF_ACK_DELAY); /* not sent just now */
-		pcb->last_timer = net_here()->timer_ctr++;
+		pcb->last_timer = timer_ctr++;
 		tcp_fasttmr();
 	}
 }
@@ -291,7 +299,7 @@ static void slow_tick(struct tcp_pcb *pcb)
 
 	pcb->persist_on = 0;
 	tcp_ticks--; /* it counts up itself */
-	pcb->last_timer = net_here()->timer_ctr++;
+	pcb->last_timer = timer_ctr++;
 	tcp_slowtmr();
 	if (!tcp_active_pcbs || pcb->unacked || !pcb->unsent)
 		return;
@@ -341,7 +349,7 @@ static void run_tick(struct net_conn *conn)
 	uint8_t nrtx, keepalives;
 
 	conn->ticking = false;
-	net_here()->lwip_ticks++;
+	net_lwip_ticks++;
 	if (pcb->state != TIME_WAIT && fast_pending(pcb))
 		fast_tick(conn);
 	if (pcb->state != TIME_WAIT && held_back(conn))

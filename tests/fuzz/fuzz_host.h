@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "netstack/link/link_priv.h"
+#include "netstack/recovery/recovery_priv.h"
 #include "netstack/shard/shard.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
@@ -121,8 +122,8 @@ static void forget_neighbours(void)
 /* What the stack remembers of hosts must not reach the next input. */
 static void forget_hosts(void)
 {
-	memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
+	memset(net_paths, 0, NET_PATHS * sizeof(*net_paths));
 	memset(net_here()->neighbours, 0,
-	       sizeof(net_here()->tables->neighbours));
+	       NET_NEIGHBOURS * sizeof(*net_here()->neighbours));
 	memset(&net_asked, 0, sizeof(net_asked));
 }

@@ -57,7 +57,7 @@ void expect_gone(void)
 	assert_int_equal(stats.half_open, 0);
 	assert_int_equal(net_here()->n_conns, 0);
 	assert_int_equal(listener->pending, 0);
-	assert_int_equal(net_here()->n_sources, 0);
+	assert_int_equal(net_client_entries, 0);
 }
 
 void expect_half_open(void)
@@ -68,5 +68,5 @@ void expect_half_open(void)
 	assert_int_equal(stats.half_open, 1);
 	assert_int_equal(stats.conns, 0);
 	assert_int_equal(listener->pending, 1);
-	assert_int_equal(net_here()->n_sources, 1);
+	assert_int_equal(net_client_entries, 1);
 }

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/state.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 

@@ -556,7 +556,7 @@ static void establish_client(struct net_conn *conn, unsigned host)
 
 static void note_entries(struct shard *shard, unsigned arg)
 {
-	shard->seen = stack->n_sources;
+	shard->seen = net_client_entries;
 }
 
 static void race_clients(struct shard *shard, unsigned hosts)

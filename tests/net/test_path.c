@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/recovery/recovery.h"
+#include "netstack/recovery/recovery_priv.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/far.h"
@@ -61,7 +61,7 @@ static void test_too_small_mtu_is_raised_to_the_floor(void **state)
 	static const unsigned mtus[] = {40, 61, 68, 0xffffffff};
 
 	for (unsigned i = 0; i < 3; i++) {
-		memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
+		memset(net_paths, 0, NET_PATHS * sizeof(*net_paths));
 		far.v6 = true;
 		far.mtu = 1280;
 		far.says = mtus[i];
@@ -232,7 +232,7 @@ static void test_many_destinations_do_not_grow_the_cache(void **state)
 	far_download(1000);
 	assert_int_equal(net_path_mtu(&ip), 1300);
 	for (unsigned i = 0; i < NET_PATHS; i++)
-		known += net_here()->paths[i].mtu != 0;
+		known += net_paths[i].mtu != 0;
 	assert_int_equal(known, 1);
 }
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "netstack/mem/mem.h"
+#include "netstack/recovery/recovery_priv.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/far.h"
 
@@ -199,7 +200,7 @@ static void test_small_writes_follow_split_segments(void **state)
 static void test_short_memory_delays_and_loses_nothing(void **state)
 {
 	for (unsigned n = 1; n <= 24; n++) {
-		memset(net_here()->paths, 0, sizeof(net_here()->tables->paths));
+		memset(net_paths, 0, NET_PATHS * sizeof(*net_paths));
 		memset(&far.mtu, 0, sizeof(far.mtu));
 		serve(far_feed);
 		far_connect((uint16_t)(1000 + n), far_full_mss());

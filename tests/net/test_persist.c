@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "netstack/mem/mem.h"
+#include "netstack/tcp/tcp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -192,7 +192,7 @@ static void test_probes_back_off_without_lwip_ticks(void **state)
 
 	connect_to(send_and_wait, 10000, 2000);
 	shut_window();
-	ticks = net_here()->lwip_ticks;
+	ticks = net_lwip_ticks;
 	for (unsigned i = 0; i < 60; i++) {
 		pass_ms(10000);
 		while (peer_next(&s)) {
@@ -202,7 +202,7 @@ static void test_probes_back_off_without_lwip_ticks(void **state)
 	}
 	/* 120 ms doubled until it is a minute, then one a minute */
 	assert_in_range(probes, 15, 20);
-	assert_int_equal(net_here()->lwip_ticks, ticks);
+	assert_int_equal(net_lwip_ticks, ticks);
 }
 
 static void test_peer_that_answers_probes_is_kept(void **state)
@@ -406,9 +406,9 @@ static void test_fin_waits_for_a_window(void **state)
 	shut_window();
 	go = true; /* nothing is left to send but the FIN */
 	pass_ms(100);
-	ticks = net_here()->lwip_ticks;
+	ticks = net_lwip_ticks;
 	assert_int_equal(answer_for(180), 2 * MSS);
-	assert_int_equal(net_here()->lwip_ticks, ticks);
+	assert_int_equal(net_lwip_ticks, ticks);
 	assert_int_equal(net_here()->n_conns, 1);
 	peer.wnd = 1;
 	peer_send(&peer, PEER_ACK, NULL, 0);

@@ -277,7 +277,7 @@ static void test_only_traced_connections_leave_the_fast_path(void **state)
 	traced_first(1);
 	peer_connect(&p, 1000, 7, 99);
 	run_rounds(2);
-	net_here()->lwip_ticks = 0;
+	net_lwip_ticks = 0;
 	printed_events = net_trace_of(traced_conn)->n;
 	peer_send(&p, PEER_ACK | PEER_PSH, "a", 1);
 	p.rcv += peer_wait(1).len;
