@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that operators can see every counter: that each member of struct net_stats is a metric, and
-that docs/operate.md has each metric of the stack.
+"""Checks that operators can see every counter: that each member of struct net_stats is a metric, that
+docs/operate.md has each metric of the stack, and that coronet-ctl's columns of shards exist.
 Usage: check_counters.py SOURCE_ROOT
 """
 
@@ -12,6 +12,8 @@ STATS = re.compile(r"^struct net_stats \{\n(?P<body>.*?)^\};", re.M | re.S)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 MEMBERS = re.compile(r"(?:u?int64_t|unsigned|struct net_hist)\s+(?P<names>[^;]+);")
 METRIC = re.compile(r'"(coronet_\w+)"')
+COLUMNS = re.compile(r"shard_columns\[\] = \{\n(?P<rows>.*?)\};", re.S)
+KEY = re.compile(r'"(?P<key>\w+)", CTL_')
 
 
 def members(header):
@@ -23,13 +25,20 @@ def members(header):
 def main():
     """Returns the exit status."""
     root = pathlib.Path(sys.argv[1])
-    metrics = (root / "netstack/control/metrics.c").read_text()
+    table = (root / "netstack/control/counters.c").read_text()
+    metrics = table + (root / "netstack/control/metrics.c").read_text()
+    shards = (root / "netstack/control/tables.c").read_text()
+    columns = COLUMNS.search((root / "apps/ctl/coronet_ctl.c").read_text())["rows"]
     page = (root / "docs/operate.md").read_text()
     names = members((root / "netstack/include/coronet/net_stack.h").read_text())
     bad = False
     for name in names:
-        if not re.search(rf"\b{name}\b", metrics):
-            print(f"net_stats.{name}: no metric of netstack/control/metrics.c has it")
+        if not re.search(rf"\b(AT|ONE)\({name}\)", table):
+            print(f"net_stats.{name}: no metric of netstack/control/counters.c has it")
+            bad = True
+    for key in KEY.findall(columns):
+        if not re.search(rf"\bAT\({key}\), LISTED\b", table) and f'to, "{key}",' not in shards:
+            print(f"coronet-ctl shards: no shard reports {key!r}")
             bad = True
     for name in METRIC.findall(metrics):
         if not re.search(rf"\b{name}\b", page):

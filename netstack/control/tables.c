@@ -3,6 +3,7 @@
  * routes, and its counters.
  */
 #include "netstack/control/control_priv.h"
+#include "netstack/control/counters.h"
 
 #include "lwip/etharp.h"
 #include "lwip/ip.h"
@@ -149,36 +150,29 @@ static bool shard_step(void *data)
 	return true;
 }
 
+static void add_counters(cJSON *to, const struct net_metric_family *family,
+			 const struct net_stats *stats)
+{
+	for (unsigned i = 0; i < family->n; i++) {
+		const struct net_counter *c = &family->counters[i];
+
+		if (c->is_listed)
+			net_control_number(to, c->name,
+					   net_counter_value(stats, c));
+	}
+}
+
 static void add_shard(cJSON *array, unsigned shard, void *data)
 {
 	const struct shard_row *row = data;
-	const struct net_stats *s = &row->stats;
 	cJSON *to = cJSON_CreateObject();
 
 	net_control_number(to, "shard", shard);
-	net_control_number(to, "busy_ns", (uint64_t)s->busy_ns);
 	net_control_number(to, "clock_ns", (uint64_t)row->now_ns);
-	net_control_number(to, "rounds", s->rounds);
 	net_control_number(to, "coroutines", row->coros);
 	net_control_number(to, "ready", row->ready);
-	net_control_number(to, "conns", s->conns);
-	net_control_number(to, "half_open", s->half_open);
-	net_control_number(to, "time_wait", s->time_wait);
-	net_control_number(to, "closing", s->closing);
-	net_control_number(to, "accepted", s->accepted);
-	net_control_number(to, "dialed", s->dialed);
-	net_control_number(to, "reset", s->reset);
-	net_control_number(to, "timed_out", s->timed_out);
-	net_control_number(to, "rx_frames", s->rx_frames);
-	net_control_number(to, "tx_frames", s->tx_frames);
-	net_control_number(to, "rx_bytes", s->rx_bytes);
-	net_control_number(to, "tx_bytes", s->tx_bytes);
-	net_control_number(to, "handed_over", s->handed_over);
-	net_control_number(to, "taken_over", s->taken_over);
-	net_control_number(to, "resent_rto", s->resent_rto);
-	net_control_number(to, "resent_rack", s->resent_rack);
-	net_control_number(to, "resent_fast", s->resent_fast);
-	net_control_number(to, "resent_tlp", s->resent_tlp);
+	for (unsigned i = 0; i < net_n_metric_families; i++)
+		add_counters(to, &net_metric_families[i], &row->stats);
 	cJSON_AddItemToArray(array, to);
 }
 

@@ -1,6 +1,7 @@
 /*
- * Statistics: the counters, and the line that --stats prints.
+ * Statistics: the counters of shards, and the line that --stats prints.
  */
+#include "netstack/control/counters.h"
 #include "netstack/program/log.h"
 #include "netstack/shard/shard.h"
 #include "netstack/shard_var.h"
@@ -8,6 +9,33 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+static void add_words(void *to, const void *from, size_t bytes)
+{
+	const uint64_t *words = from;
+	uint64_t *sums = to;
+
+	for (size_t i = 0; i < bytes / sizeof(*words); i++)
+		sums[i] += words[i];
+}
+
+static void add_port_counter(struct net_stats *to,
+			     const struct glue_port_stats *port,
+			     const struct net_counter *counter)
+{
+	if (counter->port_at)
+		add_words((char *)to + counter->at,
+			  (const char *)port + counter->port_at - 1,
+			  sizeof(uint64_t));
+}
+
+static void add_port(struct net_stats *to, const struct glue_port_stats *port)
+{
+	for (unsigned i = 0; i < net_n_metric_families; i++)
+		for (unsigned k = 0; k < net_metric_families[i].n; k++)
+			add_port_counter(to, port,
+					 &net_metric_families[i].counters[k]);
+}
 
 void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 {
@@ -23,20 +51,7 @@ void net_stack_stats(struct net_stack *stack, struct net_stats *out)
 		struct glue_port_stats s;
 
 		glue_port_stats(stack->ports[i].glue, &s);
-		out->rx_frames += s.rx_frames;
-		out->rx_bytes += s.rx_bytes;
-		out->rx_bad_frame += s.rx_bad_frame;
-		out->rx_refused += s.rx_refused;
-		out->rx_other_vlan += s.rx_other_vlan;
-		out->rx_bad_csum += s.rx_bad_csum;
-		out->rx_missed += s.rx_missed;
-		out->handed_over += s.rx_handed_over;
-		out->rx_hand_over_full += s.rx_hand_over_full;
-		out->taken_over += s.rx_taken_over;
-		out->tx_frames += s.tx_frames;
-		out->tx_bytes += s.tx_bytes;
-		out->tx_dropped += s.tx_dropped;
-		out->tx_no_frame += s.tx_no_frame;
+		add_port(out, &s);
 		out->frames_free += glue_port_frames_free(stack->ports[i].glue);
 		out->frames += glue_port_frames(stack->ports[i].glue);
 	}
@@ -102,35 +117,32 @@ void net_stats_start(void)
 
 /* ---- of all shards ---- */
 
-#define COUNTERS (offsetof(struct net_stats, conns) / sizeof(uint64_t))
-static_assert(offsetof(struct net_stats, conns) % sizeof(uint64_t) == 0,
-	      "all before conns are counters of 64 bits");
-
-static void add_stats(struct net_stats *to, const struct net_stats *from)
+static void add_counter(struct net_stats *to, const struct net_stats *from,
+			const struct net_counter *counter)
 {
-	uint64_t *sums = (void *)to;
-	const uint64_t *counters = (const void *)from;
+	void *sum = (char *)to + counter->at;
+	const void *add = (const char *)from + counter->at;
 
-	for (size_t i = 0; i < COUNTERS; i++)
-		sums[i] += counters[i];
-	to->conns += from->conns;
-	to->half_open += from->half_open;
-	to->time_wait += from->time_wait;
-	to->closing += from->closing;
-	to->frames_free += from->frames_free;
-	to->frames += from->frames;
-	to->memory_bytes += from->memory_bytes;
-	to->memory_max_bytes += from->memory_max_bytes;
+	if (counter->bytes == sizeof(unsigned))
+		*(unsigned *)sum += *(const unsigned *)add;
+	else
+		add_words(sum, add, counter->bytes);
 }
 
-/* log_dropped is the program's, and each shard reports it. */
 void net_stats_sum(struct net_stats *out, const struct net_stats *shards,
 		   unsigned n)
 {
 	memset(out, 0, sizeof(*out));
-	for (unsigned i = 0; i < n; i++)
-		add_stats(out, &shards[i]);
-	out->log_dropped = shards[0].log_dropped;
+	for (unsigned i = 0; i < net_n_metric_families; i++) {
+		const struct net_metric_family *family =
+			&net_metric_families[i];
+		unsigned n_added = family->is_program ? 1 : n;
+
+		for (unsigned k = 0; k < family->n; k++)
+			for (unsigned shard = 0; shard < n_added; shard++)
+				add_counter(out, &shards[shard],
+					    &family->counters[k]);
+	}
 }
 
 static void log_totals(const struct net_stack *stack,

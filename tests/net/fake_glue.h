@@ -40,6 +40,9 @@ extern _Thread_local bool fake_frames_exhausted;
 /* The only port whose pool that concerns; NULL: all. */
 extern _Thread_local const struct glue_port *fake_exhausted_port;
 
+/* What glue_port_stats() reports. */
+extern _Thread_local struct glue_port_stats fake_port_stats;
+
 /* Whether the port has lost its carrier. */
 extern _Thread_local bool fake_no_carrier;
 
