@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "dpdk_glue/bytes.h"
 #include "dpdk_glue/glue.h"
 #include "dpdk_glue/hint.h"
 
@@ -56,11 +57,6 @@ enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4);
  * fragment.
  */
 void glue_check_other(struct glue_frame *f, struct glue_l4 *l4);
-
-static inline unsigned glue_get16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
 
 static inline enum glue_verdict
 glue_check_ip4(struct glue_frame *f, unsigned total, struct glue_l4 *l4)

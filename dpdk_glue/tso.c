@@ -3,9 +3,9 @@
  */
 #include "dpdk_glue/tso.h"
 
-#include <arpa/inet.h>
 #include <string.h>
 
+#include "dpdk_glue/bytes.h"
 #include "dpdk_glue/glue_csum.h"
 
 #define TCP_HEADER 20u
@@ -18,21 +18,6 @@ enum { IP4_LEN = 2, IP4_ID = 4, IP4_SUM = 10, IP4_ADDRS = 12 };
 enum { IP6_LEN = 4, IP6_ADDRS = 8, IP6_HEADER = 40 };
 enum { TCP_SEQ = 4, TCP_ACKNO = 8, TCP_OFF = 12, TCP_FLAGS = 13, TCP_WND = 14 };
 enum { TCP_SUM = 16, TCP_URGENT = 18 };
-
-static uint32_t read_be32(const uint8_t *at)
-{
-	uint32_t value;
-
-	memcpy(&value, at, 4);
-	return ntohl(value);
-}
-
-static void write_be16(uint8_t *at, uint32_t value)
-{
-	uint16_t v = htons((uint16_t)value);
-
-	memcpy(at, &v, 2);
-}
 
 static unsigned header_bytes(const uint8_t *tcp)
 {
@@ -55,7 +40,7 @@ bool glue_tso_begin(struct glue_tso *tso, uint8_t *headers, uint16_t l3_off,
 		.l4_off = l4_off,
 		.payload_off = (uint16_t)payload_off,
 		.mss = (uint16_t)(len - payload_off),
-		.next_seq = read_be32(tcp + TCP_SEQ) + len - payload_off,
+		.next_seq = glue_get32(tcp + TCP_SEQ) + len - payload_off,
 		.payload = len - payload_off,
 		.segs = 1,
 		.ip6 = ip6,
@@ -110,7 +95,7 @@ bool glue_tso_add(struct glue_tso *tso, const uint8_t *headers, uint16_t l3_off,
 	if (payload > tso->mss ||
 	    tso->payload_off - tso->l3_off + tso->payload + payload >
 		    GLUE_TSO_BYTES ||
-	    read_be32(tcp + TCP_SEQ) != tso->next_seq ||
+	    glue_get32(tcp + TCP_SEQ) != tso->next_seq ||
 	    memcmp(tso->headers, headers, l3_off) != 0 ||
 	    !same_ip(tso, headers + l3_off) || !same_tcp(tso, tcp))
 		return false;
@@ -130,11 +115,11 @@ void glue_tso_end(struct glue_tso *tso)
 	uint16_t sum;
 
 	if (tso->ip6) {
-		write_be16(ip + IP6_LEN, len - IP6_HEADER);
+		glue_put16(ip + IP6_LEN, len - IP6_HEADER);
 		sum = glue_sum_fold(
 			glue_sum_pseudo(ip + IP6_ADDRS, 16, PROTO_TCP, 0));
 	} else {
-		write_be16(ip + IP4_LEN, len);
+		glue_put16(ip + IP4_LEN, len);
 		memset(ip + IP4_SUM, 0, 2);
 		sum = glue_sum_fold(
 			glue_sum_pseudo(ip + IP4_ADDRS, 4, PROTO_TCP, 0));

@@ -56,7 +56,7 @@ int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms)
 /* ---- waiting ---- */
 
 /* Leaves out time in which the process did not run; wraps after 49 days. */
-static uint32_t now_ms(void)
+static uint32_t clock_ms(void)
 {
 	return (uint32_t)((net_here()->now_ns - net_here()->paused_ns) /
 			  1000000);
@@ -75,7 +75,7 @@ void net_user_timeout_begin(struct net_conn *conn)
 	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
 
 	if (timeout)
-		timeout->since_ms = now_ms();
+		timeout->since_ms = clock_ms();
 }
 
 /* Does data wait for the peer? */
@@ -94,7 +94,8 @@ static int64_t data_due_ns(const struct net_conn_user_timeout *timeout,
 
 	if (!is_waiting(pcb))
 		return CORO_FOREVER;
-	left_ms = (int32_t)(timeout->since_ms + timeout->timeout_ms - now_ms());
+	left_ms =
+		(int32_t)(timeout->since_ms + timeout->timeout_ms - clock_ms());
 	return net_here()->now_ns + left_ms * INT64_C(1000000);
 }
 

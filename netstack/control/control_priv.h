@@ -182,6 +182,7 @@ int net_scrape_move(const struct net_addr *at, const struct net_addr *before,
 int net_scrape_shut(unsigned *shard);
 
 /* ---- server.c ---- */
+int64_t net_control_now_ms(void); /* CLOCK_MONOTONIC */
 /*
  * net_http_answer() under the lock of the control thread's requests, so that
  * two threads never call functions that programs have added at the same time.

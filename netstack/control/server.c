@@ -84,7 +84,7 @@ static char *answer_alone(const char *request)
 	return text;
 }
 
-static int64_t now_ms(void)
+int64_t net_control_now_ms(void)
 {
 	struct timespec ts;
 
@@ -144,7 +144,7 @@ static struct client *take_client(int listener, struct client *clients)
 	client = slot_for(clients);
 	client->fd = fd;
 	client->number = ++server.clients;
-	client->last_ms = now_ms();
+	client->last_ms = net_control_now_ms();
 	client->until_ms = client->last_ms + NET_HTTP_MS;
 	return client;
 }
@@ -195,7 +195,7 @@ static void read_message(struct client *client)
 		drop_client(client);
 		return;
 	}
-	client->last_ms = now_ms();
+	client->last_ms = net_control_now_ms();
 	if (n > (ssize_t)NET_CONTROL_MAX_INPUT)
 		n = NET_CONTROL_MAX_INPUT; /* the name is in front */
 	client->in[n] = '\0';
@@ -242,7 +242,7 @@ static void send_page(struct client *client)
 	/* A RST for bytes that it may still send could destroy the answer. */
 	shutdown(client->fd, SHUT_WR);
 	client->ends = true;
-	client->until_ms = now_ms() + DRAIN_MS;
+	client->until_ms = net_control_now_ms() + DRAIN_MS;
 }
 
 static void read_request(struct client *client)
@@ -260,7 +260,7 @@ static void read_request(struct client *client)
 	}
 	if (client->ends)
 		return; /* and what it says is forgotten */
-	client->last_ms = now_ms();
+	client->last_ms = net_control_now_ms();
 	client->in_len += (size_t)n;
 	client->in[client->in_len] = '\0';
 	text = net_http_answer_alone(client->in, client->in_len, &len);
@@ -353,7 +353,7 @@ static void *run_server(void *arg)
 	static struct waits waits;
 
 	while (!atomic_load(&server.stop)) {
-		int64_t now = now_ms();
+		int64_t now = net_control_now_ms();
 		int timeout = sooner(expire(now), net_traces_expire(now));
 
 		fill_waits(&waits);

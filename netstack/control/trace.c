@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "lwip/prot/tcp.h"
 
@@ -49,14 +48,6 @@ static struct watch {
 } watches[NET_TRACE_WATCHES];
 
 _Thread_local uint64_t net_control_client;
-
-static int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
 
 static unsigned number_of(const struct watch *watch)
 {
@@ -267,7 +258,7 @@ static cJSON *start_trace(const char *params)
 			NET_TRACE_WATCHES);
 	*watch = (struct watch){.used = true,
 				.client = net_control_client,
-				.asked_ms = now_ms(),
+				.asked_ms = net_control_now_ms(),
 				.wanted = wanted};
 	watch->walk_shard = first_shard(watch);
 	if (!net_ask_shards())
@@ -656,7 +647,7 @@ static cJSON *report_trace(const char *params)
 			"this client watches no connection, or has not asked "
 			"for a minute; /coronet/trace.start,PEER starts a "
 			"trace");
-	watch->asked_ms = now_ms();
+	watch->asked_ms = net_control_now_ms();
 	to = cJSON_CreateObject();
 	events = cJSON_AddArrayToObject(to, "events");
 	first = first_shard(watch);

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "dpdk_glue/bytes.h"
+
 /* Offsets of the fixed fields (RFC 2131 2). */
 enum {
 	AT_OP = 0,
@@ -44,12 +46,6 @@ enum {
 #define LEAST_MTU 68u /* RFC 2132 5.1 */
 
 static const uint8_t cookie[4] = {99, 130, 83, 99};
-
-static uint32_t get32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
 
 /* An address keeps its byte order. */
 static uint32_t get_ip(const uint8_t *at)
@@ -160,7 +156,7 @@ static bool join_option(const struct areas *areas, uint8_t code,
 
 static int read_mask(const uint8_t *value, size_t len, struct net_dhcp_msg *out)
 {
-	uint32_t mask = len == 4 ? get32(value) : 0;
+	uint32_t mask = len == 4 ? glue_get32(value) : 0;
 
 	/* Its ones come before its zeros. */
 	if (!mask || (~mask & (~mask + 1)))
@@ -197,7 +193,7 @@ static int read_mtu(const uint8_t *value, size_t len, struct net_dhcp_msg *out)
 {
 	if (len != 2)
 		return -EBADMSG;
-	out->mtu = (uint16_t)(value[0] << 8 | value[1]);
+	out->mtu = (uint16_t)glue_get16(value);
 	return out->mtu < LEAST_MTU ? -EBADMSG : 0;
 }
 
@@ -205,7 +201,7 @@ static int read_seconds(const uint8_t *value, size_t len, uint32_t *out)
 {
 	if (len != 4)
 		return -EBADMSG;
-	*out = get32(value);
+	*out = glue_get32(value);
 	return *out ? 0 : -EBADMSG;
 }
 
@@ -301,7 +297,7 @@ int net_dhcp_read(const uint8_t *bytes, size_t len, struct net_dhcp_msg *out)
 	    bytes[AT_HLEN] != 6 || memcmp(bytes + AT_COOKIE, cookie, 4) != 0)
 		return -EBADMSG;
 	err = find_areas(bytes, len, &areas);
-	msg.xid = get32(bytes + AT_XID);
+	msg.xid = glue_get32(bytes + AT_XID);
 	msg.ip = get_ip(bytes + AT_YIADDR);
 	memcpy(msg.mac, bytes + AT_CHADDR, sizeof(msg.mac));
 	for (unsigned i = 0; i < N_READERS && err == 0; i++)
@@ -314,12 +310,6 @@ int net_dhcp_read(const uint8_t *bytes, size_t len, struct net_dhcp_msg *out)
 }
 
 /* ---- writing ---- */
-
-static void put32(uint8_t *at, uint32_t value)
-{
-	for (unsigned i = 0; i < 4; i++)
-		at[i] = (uint8_t)(value >> (24 - 8 * i));
-}
 
 static uint8_t *put_ip(uint8_t *at, uint8_t code, uint32_t ip)
 {
@@ -352,7 +342,7 @@ void net_dhcp_write(const struct net_dhcp_out *msg, uint8_t out[NET_DHCP_BYTES])
 	out[AT_OP] = BOOTREQUEST;
 	out[AT_HTYPE] = ETHERNET;
 	out[AT_HLEN] = 6;
-	put32(out + AT_XID, msg->xid);
+	glue_put32(out + AT_XID, msg->xid);
 	out[AT_SECS] = (uint8_t)(msg->secs >> 8);
 	out[AT_SECS + 1] = (uint8_t)msg->secs;
 	memcpy(out + AT_CIADDR, &msg->ciaddr, 4);

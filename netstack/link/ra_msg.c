@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "dpdk_glue/bytes.h"
+
 /* Offsets of the fixed fields (RFC 4861 4.2). */
 enum { AT_TYPE = 0, AT_CODE = 1, AT_FLAGS = 5, AT_LIFETIME = 6 };
 
@@ -16,12 +18,6 @@ enum { OPTION_PREFIX = 3, OPTION_SERVERS = 25 };
 #define SERVERS_LEAST 3u /* one server */
 
 enum { PREFIX_ON_LINK = 0x80, PREFIX_AUTONOMOUS = 0x40 };
-
-static uint32_t get32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
 
 /*
  * Neither a group nor link-local; nor from ::/64, which has the loopback, the
@@ -65,8 +61,8 @@ static void read_prefix(const uint8_t *option, struct net_ra_msg *out)
 		.bits = option[2],
 		.on_link = option[3] & PREFIX_ON_LINK,
 		.autonomous = option[3] & PREFIX_AUTONOMOUS,
-		.valid_s = get32(option + 4),
-		.preferred_s = get32(option + 8),
+		.valid_s = glue_get32(option + 4),
+		.preferred_s = glue_get32(option + 8),
 	};
 
 	if (prefix.bits > 128 || out->n_prefixes == NET_RA_PREFIXES)
@@ -94,7 +90,7 @@ static void read_servers(const uint8_t *option, struct net_ra_msg *out)
 		if (!is_global_unicast(at))
 			continue;
 		memcpy(server->ip, at, 16);
-		server->lifetime_s = get32(option + 4);
+		server->lifetime_s = glue_get32(option + 4);
 		out->n_servers++;
 	}
 }

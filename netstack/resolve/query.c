@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "dpdk_glue/bytes.h"
 #include "netstack/link/leased.h"
 #include "netstack/mem/mem.h"
 #include "netstack/program/program.h"
@@ -39,16 +40,6 @@ static void init_library(void)
 }
 
 /* ---- responses ---- */
-
-static unsigned read_be16(const uint8_t *at)
-{
-	return (unsigned)at[0] << 8 | at[1];
-}
-
-static int32_t read_be32(const uint8_t *at)
-{
-	return (int32_t)((uint32_t)read_be16(at) << 16 | read_be16(at + 2));
-}
 
 static int64_t clamp_ttl(int64_t ttl_s, int64_t max_s)
 {
@@ -83,7 +74,7 @@ static bool skip_record(struct reader *r, size_t *data)
 	if (!skip_name(r) || r->len - r->at < NS_RRFIXEDSZ)
 		return false;
 	*data = r->at + NS_RRFIXEDSZ;
-	r->at = *data + read_be16(r->bytes + *data - 2);
+	r->at = *data + glue_get16(r->bytes + *data - 2);
 	return r->at <= r->len;
 }
 
@@ -95,21 +86,21 @@ int64_t net_negative_ttl_s(const uint8_t *bytes, size_t len)
 
 	if (len < NS_HFIXEDSZ)
 		return 0;
-	for (unsigned i = read_be16(bytes + 4); i > 0; i--) {
+	for (unsigned i = glue_get16(bytes + 4); i > 0; i--) {
 		if (!skip_name(&r) || r.len - r.at < NS_QFIXEDSZ)
 			return 0;
 		r.at += NS_QFIXEDSZ;
 	}
-	answers = read_be16(bytes + 6);
-	all = answers + read_be16(bytes + 8);
+	answers = glue_get16(bytes + 6);
+	all = answers + glue_get16(bytes + 8);
 	for (unsigned i = 0; i < all && skip_record(&r, &data); i++) {
 		int64_t ttl, minimum;
 
-		if (i < answers || read_be16(bytes + data - 10) != ns_t_soa ||
+		if (i < answers || glue_get16(bytes + data - 10) != ns_t_soa ||
 		    r.at - data < SOA_BYTES_MIN)
 			continue;
-		ttl = read_be32(bytes + data - 6);
-		minimum = read_be32(bytes + r.at - 4);
+		ttl = (int32_t)glue_get32(bytes + data - 6);
+		minimum = (int32_t)glue_get32(bytes + r.at - 4);
 		return clamp_ttl(minimum < ttl ? minimum : ttl,
 				 NEGATIVE_TTL_MAX_S);
 	}

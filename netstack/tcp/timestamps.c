@@ -20,11 +20,7 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
-static uint32_t read_be32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
+#include "dpdk_glue/bytes.h"
 
 bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out)
 {
@@ -32,8 +28,8 @@ bool net_ts_read(const struct tcp_hdr *tcp, struct net_ts *out)
 
 	if (!opt)
 		return false;
-	*out = (struct net_ts){.value = read_be32(opt + 2),
-			       .echo = read_be32(opt + 6)};
+	*out = (struct net_ts){.value = glue_get32(opt + 2),
+			       .echo = glue_get32(opt + 6)};
 	return true;
 }
 

@@ -12,6 +12,8 @@
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/ip6.h"
 
+#include "dpdk_glue/bytes.h"
+
 #define QUOTE_AT 8u   /* the packet behind an ICMP header */
 #define LEAST4	 552u /* of an MTU that is guessed */
 
@@ -27,22 +29,11 @@ struct quote {
 	unsigned len; /* of its packet, as its header says */
 };
 
-static uint32_t read_be32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
-
-static uint16_t read_be16(const uint8_t *at)
-{
-	return (uint16_t)(at[0] << 8 | at[1]);
-}
-
 static void read_ports(const uint8_t *tcp, struct quote *out)
 {
-	out->local_port = read_be16(tcp);
-	out->remote_port = read_be16(tcp + 2);
-	out->seq = read_be32(tcp + 4);
+	out->local_port = (uint16_t)glue_get16(tcp);
+	out->remote_port = (uint16_t)glue_get16(tcp + 2);
+	out->seq = glue_get32(tcp + 4);
 }
 
 static bool read_quote4(const uint8_t *ip, unsigned room, struct quote *out)
@@ -50,14 +41,14 @@ static bool read_quote4(const uint8_t *ip, unsigned room, struct quote *out)
 	unsigned header = (ip[0] & 15) * 4u;
 
 	if (room < 20 || ip[0] >> 4 != 4 || header < 20 || room < header + 8 ||
-	    ip[9] != IP_PROTO_TCP || (read_be16(ip + 6) & IP_OFFMASK))
+	    ip[9] != IP_PROTO_TCP || (glue_get16(ip + 6) & IP_OFFMASK))
 		return false;
 	memset(out, 0, sizeof(*out));
 	memcpy(&ip_2_ip4(&out->local)->addr, ip + 12, 4);
 	memcpy(&ip_2_ip4(&out->remote)->addr, ip + 16, 4);
 	IP_SET_TYPE_VAL(out->local, IPADDR_TYPE_V4);
 	IP_SET_TYPE_VAL(out->remote, IPADDR_TYPE_V4);
-	out->len = read_be16(ip + 2);
+	out->len = glue_get16(ip + 2);
 	read_ports(ip + header, out);
 	return true;
 }
@@ -74,7 +65,7 @@ static bool read_quote6(const uint8_t *ip, unsigned room, struct netif *netif,
 	IP_SET_TYPE_VAL(out->remote, IPADDR_TYPE_V6);
 	ip6_addr_assign_zone(ip_2_ip6(&out->local), IP6_UNICAST, netif);
 	ip6_addr_assign_zone(ip_2_ip6(&out->remote), IP6_UNICAST, netif);
-	out->len = IP6_HLEN + read_be16(ip + 4);
+	out->len = IP6_HLEN + glue_get16(ip + 4);
 	read_ports(ip + IP6_HLEN, out);
 	return true;
 }
@@ -118,13 +109,13 @@ void net_too_big_input(const struct net_port *port,
 	if (room < QUOTE_AT || net_here()->pmtud_off)
 		return;
 	if (frame->flags & GLUE_FRAME_IP4) {
-		mtu = read_be16(icmp + 6);
+		mtu = glue_get16(icmp + 6);
 		if (read_quote4(icmp + QUOTE_AT, room - QUOTE_AT, &quote))
 			conn = conn_of(&quote);
 		if (conn && mtu == 0)
 			mtu = plateau_below(quote.len);
 	} else {
-		mtu = read_be32(icmp + 4);
+		mtu = glue_get32(icmp + 4);
 		if (read_quote6(icmp + QUOTE_AT, room - QUOTE_AT, port->netif0,
 				&quote))
 			conn = conn_of(&quote);

@@ -14,6 +14,8 @@
 #include "lwip/prot/ip4.h"
 #include "lwip/prot/ip6.h"
 
+#include "dpdk_glue/bytes.h"
+
 #define QUOTE_AT 8u   /* the packet behind an ICMP header */
 #define LEAST4	 552u /* tried for routers that name no MTU */
 
@@ -23,11 +25,6 @@ struct quote {
 	uint16_t local_port, remote_port;
 	unsigned len; /* of its packet, as its header says */
 };
-
-static uint16_t read_be16(const uint8_t *at)
-{
-	return (uint16_t)(at[0] << 8 | at[1]);
-}
 
 static bool quotes_udp4(const uint8_t *ip, unsigned room)
 {
@@ -44,14 +41,14 @@ static bool read_quote4(const uint8_t *ip, unsigned room, struct quote *out)
 	unsigned header = (ip[0] & 15) * 4u;
 
 	if (header < IP_HLEN || room < header + 4 ||
-	    (read_be16(ip + 6) & IP_OFFMASK))
+	    (glue_get16(ip + 6) & IP_OFFMASK))
 		return false;
 	memset(out, 0, sizeof(*out));
 	memcpy(&ip_2_ip4(&out->local)->addr, ip + 12, 4);
 	memcpy(&ip_2_ip4(&out->remote)->addr, ip + 16, 4);
-	out->len = read_be16(ip + 2);
-	out->local_port = read_be16(ip + header);
-	out->remote_port = read_be16(ip + header + 2);
+	out->len = glue_get16(ip + 2);
+	out->local_port = (uint16_t)glue_get16(ip + header);
+	out->remote_port = (uint16_t)glue_get16(ip + header + 2);
 	return true;
 }
 
@@ -70,9 +67,9 @@ static bool read_quote6(const uint8_t *ip, unsigned room, struct netif *netif,
 	memset(out, 0, sizeof(*out));
 	read_ip6(&out->local, ip + 8, netif);
 	read_ip6(&out->remote, ip + 24, netif);
-	out->len = IP6_HLEN + read_be16(ip + 4);
-	out->local_port = read_be16(ip + IP6_HLEN);
-	out->remote_port = read_be16(ip + IP6_HLEN + 2);
+	out->len = IP6_HLEN + glue_get16(ip + 4);
+	out->local_port = (uint16_t)glue_get16(ip + IP6_HLEN);
+	out->remote_port = (uint16_t)glue_get16(ip + IP6_HLEN + 2);
 	return true;
 }
 
@@ -116,7 +113,7 @@ static void input4(const uint8_t *icmp, unsigned room)
 	if (!read_quote4(icmp + QUOTE_AT, room - QUOTE_AT, &quote))
 		return;
 	if (icmp[1] == ICMP_DUR_FRAG)
-		take_too_big(&quote, read_be16(icmp + 6));
+		take_too_big(&quote, glue_get16(icmp + 6));
 	else
 		take_unreachable(&quote);
 }
@@ -128,8 +125,9 @@ static void input6(const uint8_t *icmp, unsigned room, struct netif *netif)
 	if (!read_quote6(icmp + QUOTE_AT, room - QUOTE_AT, netif, &quote))
 		return;
 	if (icmp[0] == ICMP6_TYPE_PTB) /* a huge MTU is no less wrong */
-		take_too_big(&quote, read_be16(icmp + 4) ? UINT16_MAX
-							 : read_be16(icmp + 6));
+		take_too_big(&quote, glue_get16(icmp + 4)
+					     ? UINT16_MAX
+					     : glue_get16(icmp + 6));
 	else
 		take_unreachable(&quote);
 }
