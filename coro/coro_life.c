@@ -68,7 +68,7 @@ const char *coro_name(const struct coro *co)
 
 /* ---- control blocks ---- */
 
-static cold struct coro *block_refill(struct coro_sched *s)
+cold static struct coro *block_refill(struct coro_sched *s)
 {
 	struct coro_chunk *c;
 
@@ -387,7 +387,7 @@ static struct coro_stack *shared_next(struct coro_sched *s)
 	return st;
 }
 
-static __attribute__((noinline)) int
+__attribute__((noinline)) static int
 attr_apply(struct coro_sched *s, const struct coro_attr *a, struct coro *co)
 {
 	struct coro_stack *st = NULL;

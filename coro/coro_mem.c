@@ -150,7 +150,7 @@ uint32_t coro_buf_round(uint32_t bytes)
 	return lines * 64;
 }
 
-static cold void *buf_refill(struct coro_sched *s, unsigned class,
+cold static void *buf_refill(struct coro_sched *s, unsigned class,
 			     uint32_t bytes)
 {
 	size_t n = REFILL_BYTES / bytes ? REFILL_BYTES / bytes : 1;

@@ -74,7 +74,7 @@ static void map_strike(struct coro_wheel *w, unsigned i)
 }
 
 /* Add a block and use its first entry. NULL: no memory. */
-static cold uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
+cold static uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
 {
 	struct coro_slot *slot = &s->wheel.slot[i];
 	struct coro_timer_block *b = s->wheel.free_blocks;
@@ -101,7 +101,7 @@ static cold uintptr_t *slot_grow(struct coro_sched *s, unsigned i)
 }
 
 /* Free the last block, whose last entry has gone. */
-static cold void slot_shrink(struct coro_wheel *w, unsigned i)
+cold static void slot_shrink(struct coro_wheel *w, unsigned i)
 {
 	struct coro_slot *slot = &w->slot[i];
 	struct coro_timer_block *b = block_of(slot->end - 1);
@@ -131,7 +131,7 @@ static void slot_reset(struct coro_wheel *w, unsigned i)
 }
 
 /* Without memory for a block, keep t in a list that every advance walks. */
-static cold void timer_spill(struct coro_wheel *w, struct coro_timer *t)
+cold static void timer_spill(struct coro_wheel *w, struct coro_timer *t)
 {
 	t->entry = (uintptr_t *)((uintptr_t)w->spilled | TAG);
 	w->spilled = t;
@@ -161,7 +161,7 @@ static bool unspill_from(struct coro_timer **list, const struct coro_timer *t)
 }
 
 /* Remove t by walking the list, as every advance does while it has timers. */
-static cold void unspill(struct coro_wheel *w, const struct coro_timer *t)
+cold static void unspill(struct coro_wheel *w, const struct coro_timer *t)
 {
 	if (!unspill_from(&w->spilled, t))
 		unspill_from(&w->respilled, t);
@@ -340,7 +340,7 @@ static bool wheel_next(const struct coro_wheel *w, unsigned *slot,
 }
 
 /* Put spilled timers back into the wheel, or fire them. */
-static cold void spill_turn(struct coro_sched *s, int64_t by)
+cold static void spill_turn(struct coro_sched *s, int64_t by)
 {
 	struct coro_wheel *w = &s->wheel;
 	struct coro_timer *t;

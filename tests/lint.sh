@@ -22,8 +22,11 @@ check_dialect() {
 		grep -vE ':[0-9]+:[[:space:]]*/?\*') &&
 		die "in a condition, write p or !p: $nulls"
 	hints=$(git grep -nE '__builtin_expect|__attribute__\(\(cold' -- 'netstack/*.[ch]' 'coro/*.[ch]' \
-		'dpdk_glue/*.h' ':!netstack/include' | grep -vE '#define (likely|unlikely|cold)') &&
+		'dpdk_glue/*.h' 'apps/*.[ch]' ':!netstack/include' |
+		grep -vE '#define (likely|unlikely|cold)') &&
 		die "write likely(), unlikely() or cold: $hints"
+	order=$(git grep -nE '\bstatic (inline )?(cold\b|__attribute__\(\(noinline)' -- '*.[ch]') &&
+		die "write cold before static: $order"
 	types=$(git grep -nwE '[us](8|16|32)_t' -- '*.[ch]') &&
 		die "write uint16_t where lwIP says u16_t: $types"
 	return 0

@@ -202,7 +202,7 @@ static inline bool load_stats_is_limited(const struct load_stats *stats)
  */
 static inline bool load_stats_tick(struct load_stats *stats, int64_t now_ns)
 {
-	if (__builtin_expect(now_ns < stats->wake_ns, 1))
+	if (now_ns < stats->wake_ns)
 		return true;
 	return load_stats_advance(stats, now_ns);
 }

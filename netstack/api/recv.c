@@ -36,10 +36,10 @@ static inline int wait_readable(struct net_conn *conn)
 }
 
 /*
- * Cold: the connection holds many views. A further one must not hold a frame,
- * and beyond a bound there is none.
+ * Called if the connection holds many views. A further one must not hold a
+ * frame, and beyond a bound there is none.
  */
-__attribute__((noinline)) static int spare_frame(struct net_conn *conn)
+cold static int spare_frame(struct net_conn *conn)
 {
 	struct pbuf *p = net_rxq_head(conn), *copy;
 

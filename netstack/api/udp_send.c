@@ -85,9 +85,9 @@ static int find_local(const struct net_udp *udp, const struct net_addr *local,
 	return 0;
 }
 
-/* Cold: to a group. */
-__attribute__((noinline)) static void
-set_group_fields(const struct net_udp *udp, struct net_udp_path *path)
+/* Sets the TTL and the source of a datagram to a group. */
+cold static void set_group_fields(const struct net_udp *udp,
+				  struct net_udp_path *path)
 {
 	unsigned family = IP_IS_V6_VAL(path->remote) ? 6 : 4;
 
@@ -114,8 +114,8 @@ static int find_path(const struct net_udp *udp, const struct net_addr *peer,
 
 /* ---- sending ---- */
 
-/* Cold: the neighbour is not known, or the source has to be found. */
-__attribute__((noinline)) static int send_slowly(struct out *out)
+/* Called if the neighbour is not known, or the source has to be found. */
+cold static int send_slowly(struct out *out)
 {
 	struct net_addr source = {0};
 	int err;
@@ -189,11 +189,10 @@ wait_for_room(struct net_udp *udp, struct net_port *port,
 }
 
 /*
- * Cold: a group's own members. No ICMP error is about a group (RFC 1122 3.2.2,
- * RFC 4443 2.4 e), so what was sent there is not noted.
+ * Passes a datagram to members of its group on this host. No ICMP error is
+ * about a group (RFC 1122 3.2.2, RFC 4443 2.4 e), so it is not noted.
  */
-__attribute__((noinline)) static void loop_group(const struct net_udp *udp,
-						 const struct out *out)
+cold static void loop_group(const struct net_udp *udp, const struct out *out)
 {
 	if (!udp->group_quiet)
 		net_link_loop_group(&out->path, out->iov, out->n, out->len);
@@ -207,9 +206,8 @@ static int try_once(struct out *out)
 	return unlikely(err == -EINPROGRESS) ? send_slowly(out) : err;
 }
 
-/* Cold: the port had no room. Frees *udp if it is closed meanwhile. */
-__attribute__((noinline)) static int send_later(struct net_udp *udp,
-						struct out *out)
+/* Called if the port had no room. Frees *udp if it is closed meanwhile. */
+cold static int send_later(struct net_udp *udp, struct out *out)
 {
 	struct net_udp_sender *sender = NULL;
 	int err;

@@ -90,12 +90,11 @@ static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 }
 
 /*
- * Cold: memory is short, or was. lwIP announces a window when it has opened by
- * a quarter of the first one, which a small one never does: announce that when
- * it has opened by half (RFC 1122 4.2.3.3).
+ * Called if memory is short, or was. lwIP announces a window when it has opened
+ * by a quarter of the first one, which a small one never does: announce that
+ * when it has opened by half (RFC 1122 4.2.3.3).
  */
-__attribute__((noinline)) static void open_carefully(struct net_conn *conn,
-						     uint32_t len)
+cold static void open_carefully(struct net_conn *conn, uint32_t len)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t edge;

@@ -88,7 +88,8 @@ static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
 	return block;
 }
 
-/* Cold: packs a small piece behind others; without memory it is left alone. */
+/* Out of line: packs a small piece behind others; without memory it is left
+ * alone. */
 __attribute__((noinline)) struct pbuf *net_rxq_pack(struct pbuf *tail,
 						    struct pbuf *p)
 {

@@ -54,8 +54,8 @@ void net_views_free(void)
 		}
 }
 
-/* Cold: every slot that was ever used is in use. */
-__attribute__((noinline)) bool net_view_new_slot(void)
+/* Called if every slot that was ever used is in use. */
+cold bool net_view_new_slot(void)
 {
 	if (touched == NET_VIEW_SLOTS)
 		return false;

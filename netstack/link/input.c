@@ -18,8 +18,8 @@
 #define PLAIN_TCP (GLUE_FRAME_TCP | GLUE_FRAME_CSUM_OK)
 
 /*
- * Cold: an address was removed, and its connections stay; or ::1 is an address
- * of the stack, and no frame may go there.
+ * Out of line: an address was removed, and its connections stay; or ::1 is an
+ * address of the stack, and no frame may go there.
  */
 __attribute__((noinline)) static bool owns_dest6(const struct net_port *port,
 						 const struct glue_frame *frame)

@@ -232,9 +232,9 @@ static void learn_neighbour(struct netif *netif, uint32_t ip,
 	net_link_header4(slot->header, netif, ip, mac->addr);
 }
 
-/* Cold: nothing was sent there for a second. */
-__attribute__((noinline)) static err_t
-ask_arp(struct netif *netif, struct pbuf *p, const ip4_addr_t *dest)
+/* Called if nothing was sent there for a second. */
+cold static err_t ask_arp(struct netif *netif, struct pbuf *p,
+			  const ip4_addr_t *dest)
 {
 	const ip4_addr_t *found;
 	struct eth_addr *mac;
@@ -398,11 +398,9 @@ static bool may_send6(const struct netif *netif, const ip6_addr_t *dest,
 	return false;
 }
 
-/* Cold: nothing was sent there for a second. Finds the neighbour. */
-__attribute__((noinline)) static err_t ask_nd(struct netif *netif,
-					      struct pbuf *p,
-					      const ip6_addr_t *dest,
-					      struct net_asked6 *slot)
+/* Called if nothing was sent there for a second: finds the neighbour. */
+cold static err_t ask_nd(struct netif *netif, struct pbuf *p,
+			 const ip6_addr_t *dest, struct net_asked6 *slot)
 {
 	struct net_hop hop;
 	ip_addr_t to;

@@ -317,8 +317,8 @@ static inline void *take_object(struct slab *slab)
 	return object;
 }
 
-/* Cold: the current chunk has no free object, or the limit is reached. */
-__attribute__((noinline)) static void *alloc_slowly(struct slab *slab)
+/* Called if the current chunk has no free object, or the limit is reached. */
+cold static void *alloc_slowly(struct slab *slab)
 {
 	if (fails_on_demand() || slab->used >= slab->limit ||
 	    !find_room(slab)) {

@@ -314,7 +314,7 @@ static bool window_is_used(struct net_recovery *rec, const struct tcp_pcb *pcb,
 	return was + 3u * pcb->mss >= rec->cwnd;
 }
 
-/* Cold: takes an ACK that is not simply the next one. */
+/* Out of line: takes an ACK that is not simply the next one. */
 __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 					       const struct tcp_hdr *hdr,
 					       unsigned optlen,
@@ -393,7 +393,8 @@ void net_recovery_advance(struct net_conn *conn, uint32_t una)
 	}
 }
 
-/* Cold: takes every ACK of a connection under repair, or that may begin one. */
+/* Out of line: takes every ACK of a connection under repair, or that may begin
+ * one. */
 __attribute__((noinline)) static void take_slowly(struct net_conn *conn,
 						  const struct tcp_hdr *hdr,
 						  unsigned optlen,

@@ -17,8 +17,8 @@ static enum cause current_cause(const struct net_conn *conn)
 	return conn->pcb.flags & TF_SACK ? RACK : FAST;
 }
 
-/* Cold: names the cause for a connection that is traced. */
-__attribute__((noinline)) static const char *cause_of(struct net_conn *conn)
+/* Names the cause for a connection that is traced. */
+cold static const char *cause_of(struct net_conn *conn)
 {
 	static const char *const names[] = {
 		[RTO] = "RTO", [RACK] = "RACK", [FAST] = "fast"};
@@ -263,7 +263,8 @@ void net_send_new(struct net_conn *conn)
 	settle_output(conn);
 }
 
-/* Cold: for a traced connection, or one whose path takes less than agreed. */
+/* Out of line: for a traced connection, or one whose path takes less than
+ * agreed. */
 __attribute__((noinline)) static void look_over(struct net_conn *conn)
 {
 	if (conn->pcb.flags & NET_TF_PATH)

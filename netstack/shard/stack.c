@@ -467,8 +467,8 @@ static void reset_if_broken(struct net_conn *conn)
 	net_conn_discard(conn, -ECONNABORTED, NET_END_BROKEN);
 }
 
-/* Cold: an assertion of lwIP has failed. */
-__attribute__((noinline)) static void reset_broken(struct net_stack *stack)
+/* Called if an assertion of lwIP has failed. */
+cold static void reset_broken(struct net_stack *stack)
 {
 	net_for_each_conn(reset_if_broken);
 	stack->broken = NULL; /* it was gone already */

@@ -25,7 +25,7 @@ static ssize_t recv_one(struct net_sock *sock, int whose, void *buf, size_t len,
 			  : net_read_done(net_sock_recv(sock, &iov, 1, flags)));
 }
 
-static __attribute__((noinline)) ssize_t read_further(int fd, void *buf,
+__attribute__((noinline)) static ssize_t read_further(int fd, void *buf,
 						      size_t len)
 {
 	struct net_sock *sock;
@@ -121,7 +121,7 @@ static ssize_t send_one(struct net_sock *sock, int whose, const void *buf,
 			  : net_done(net_sock_send(sock, &iov, 1, flags)));
 }
 
-static __attribute__((noinline)) ssize_t write_further(int fd, const void *buf,
+__attribute__((noinline)) static ssize_t write_further(int fd, const void *buf,
 						       size_t len)
 {
 	struct net_sock *sock;

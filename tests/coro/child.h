@@ -39,7 +39,7 @@ static inline int in_child(void (*fn)(void))
 }
 
 /* n frames of a kilobyte. */
-static __attribute__((noinline, unused)) int recurses(volatile int n)
+__attribute__((noinline, unused)) static int recurses(volatile int n)
 {
 	volatile char pad[1000];
 

@@ -177,7 +177,7 @@ static void test_suspending_a_cleanup_is_refused(void **state)
 
 /* ---- stacks that are measured ---- */
 
-static __attribute__((noinline)) int digs(volatile int n)
+__attribute__((noinline)) static int digs(volatile int n)
 {
 	volatile char pad[1000];
 

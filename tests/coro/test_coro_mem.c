@@ -7,7 +7,7 @@
 static int parked;
 
 /* Deep enough that its saved bytes take a buffer of their own. */
-static __attribute__((noinline)) int park_deep(void)
+__attribute__((noinline)) static int park_deep(void)
 {
 	volatile char deep[1024];
 	int err;

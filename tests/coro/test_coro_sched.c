@@ -430,7 +430,7 @@ static uint32_t next_random(uint32_t *seed)
 	return *seed >> 8;
 }
 
-static __attribute__((noinline)) unsigned deep(unsigned n, unsigned id)
+__attribute__((noinline)) static unsigned deep(unsigned n, unsigned id)
 {
 	volatile unsigned char pad[48];
 	unsigned sum;

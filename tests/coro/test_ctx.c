@@ -11,7 +11,7 @@
 
 static enum ctx_isa isa;
 
-static __attribute__((noinline)) void hold_bytes(size_t n, unsigned char mark)
+__attribute__((noinline)) static void hold_bytes(size_t n, unsigned char mark)
 {
 	volatile unsigned char *p = __builtin_alloca(n + 1);
 
