@@ -460,7 +460,7 @@ int coro_create(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
  * finds it in place. If another needs the stack before then, nothing has to be
  * saved.
  */
-static inline void settle(struct coro_sched *s, struct coro *co)
+static inline void settle_coro(struct coro_sched *s, struct coro *co)
 {
 	struct coro_stack *st = coro_stack_of(co);
 
@@ -482,7 +482,7 @@ int coro_spawn(struct coro_sched *s, const struct coro_attr *attr, coro_fn fn,
 	err = new_co(s, attr, fn, arg, 0, &co);
 	if (unlikely(err < 0))
 		return err;
-	settle(s, co);
+	settle_coro(s, co);
 	co->ctx.state = CORO_ST_QUEUED;
 	ring_push(s, co);
 	if (out) {

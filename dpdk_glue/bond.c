@@ -370,7 +370,7 @@ void glue_bond_stop(struct glue_device *device)
 	}
 }
 
-static void nothing(void *arg)
+static void do_nothing(void *arg)
 {
 	(void)arg;
 }
@@ -382,7 +382,7 @@ void glue_bond_close_taps(uint16_t id)
 	int n = rte_eth_bond_members_get(id, members, RTE_MAX_ETHPORTS);
 
 	if (n > 0) /* a timer of net_bonding may be reading their links */
-		glue_on_interrupt_thread(nothing, NULL);
+		glue_on_interrupt_thread(do_nothing, NULL);
 	for (int i = 0; i < n; i++) {
 		if (rte_eth_dev_info_get(members[i], &info) != 0 ||
 		    strcmp(info.driver_name, "net_tap") != 0)

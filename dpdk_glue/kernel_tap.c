@@ -26,7 +26,7 @@ static struct ifreq request_for(const char *name)
 	return ifr;
 }
 
-static const char *advice(int code)
+static const char *advice_for_errno(int code)
 {
 	switch (code) {
 	case EPERM:
@@ -57,7 +57,7 @@ static int attach(const char *name, char *err, size_t err_len)
 	if (fd >= 0)
 		close(fd);
 	return glue_fail(err, err_len, -code, "--exception tap:%s: %s; %s",
-			 name, strerror(code), advice(code));
+			 name, strerror(code), advice_for_errno(code));
 }
 
 /* ---- addresses, by rtnetlink: ioctl() gives an interface but one ---- */
@@ -189,7 +189,7 @@ int glue_kernel_tap_open(const struct glue_kernel_tap_conf *conf, int *fd,
 				 "--exception tap:%s: its MAC, MTU of %u and "
 				 "flags: %s; %s",
 				 conf->name, conf->mtu, strerror(-rc),
-				 advice(-rc));
+				 advice_for_errno(-rc));
 	}
 	rc = add_addrs(conf);
 	if (rc < 0) {

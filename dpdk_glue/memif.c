@@ -227,7 +227,7 @@ int glue_memif_start(const struct glue_device *device, char *err,
  * Runs on DPDK's interrupt thread, which handles memif's messages too: none of
  * them comes in between. A port that was not started again stays away.
  */
-static void restart(struct glue_device *device)
+static void restart_device(struct glue_device *device)
 {
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELAXED);
 	glue_sync_wait();
@@ -256,7 +256,7 @@ static void watch_peer(void *arg)
 	} else if ((!device->restarted_ns ||
 		    now_ns - device->restarted_ns > SHAKE_NS) &&
 		   !glue_socket_is_dead(device->server_path)) {
-		restart(device);
+		restart_device(device);
 		device->restarted_ns = now_ns;
 	}
 	rte_eal_alarm_set(WATCH_US, watch_peer, device);

@@ -85,7 +85,7 @@ static void take_fds(struct message *msg, struct msghdr *head)
 }
 
 /* Returns 0, -EAGAIN, or another -errno if the connection is broken. */
-static int receive(int fd, struct message *msg)
+static int receive_message(int fd, struct message *msg)
 {
 	union {
 		struct cmsghdr align;
@@ -171,7 +171,7 @@ static int connect_inner(const struct glue_relay *relay)
 }
 
 /* A client that finds the path connects at once: the socket listens by then. */
-static int publish(struct glue_relay *relay, int fd)
+static int publish_socket(struct glue_relay *relay, int fd)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct stat st;
@@ -201,7 +201,7 @@ static int bind_path(struct glue_relay *relay)
 
 	if (fd < 0)
 		return -errno;
-	err = publish(relay, fd);
+	err = publish_socket(relay, fd);
 	if (err < 0) {
 		close(fd);
 		return err;
@@ -381,7 +381,7 @@ static void take_init(struct glue_relay *relay,
 		      struct glue_relay_client *client)
 {
 	struct message msg;
-	int err = receive(client->outer, &msg);
+	int err = receive_message(client->outer, &msg);
 
 	if (err == -EAGAIN)
 		return;
@@ -405,7 +405,7 @@ static void take_init(struct glue_relay *relay,
 static void take_inner_greeting(struct glue_relay_client *client)
 {
 	struct message msg;
-	int err = receive(client->inner, &msg);
+	int err = receive_message(client->inner, &msg);
 
 	if (err == -EAGAIN)
 		return;
@@ -430,7 +430,8 @@ unsigned glue_relay_ask(const char *path, int timeout_ms)
 		return 0;
 	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
 	if (connect(greeted.fd, (struct sockaddr *)&addr, sizeof(addr)) < 0 ||
-	    poll(&greeted, 1, timeout_ms) <= 0 || receive(greeted.fd, &msg) < 0)
+	    poll(&greeted, 1, timeout_ms) <= 0 ||
+	    receive_message(greeted.fd, &msg) < 0)
 		goto close_socket;
 	close_fds(&msg);
 	msg.bytes[NAME_AT + NAME_LEN - 1] = '\0';
@@ -495,7 +496,7 @@ static void relay_outer(const struct glue_relay *relay,
 			struct glue_relay_client *client)
 {
 	struct message msg;
-	int err = receive(client->outer, &msg);
+	int err = receive_message(client->outer, &msg);
 
 	if (err == 0 && msg.bytes[0] == TYPE_DISCONNECT && msg.bytes[1] == 0) {
 		close_fds(&msg);
@@ -512,7 +513,7 @@ static void relay_outer(const struct glue_relay *relay,
 static void relay_inner(struct glue_relay_client *client)
 {
 	struct message msg;
-	int err = receive(client->inner, &msg);
+	int err = receive_message(client->inner, &msg);
 
 	if (err == 0)
 		err = pass_on(client->outer, &msg);
@@ -563,7 +564,7 @@ static void serve_inner(struct glue_relay_client *client)
 static void take_probe(struct glue_relay *relay)
 {
 	struct message msg;
-	int err = receive(relay->probe, &msg);
+	int err = receive_message(relay->probe, &msg);
 
 	if (err == -EAGAIN)
 		return;

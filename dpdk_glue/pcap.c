@@ -64,7 +64,8 @@ static struct {
 /* ---- on the polling threads ---- */
 
 /* Filters by a frame's first segment, which has all headers. */
-static bool wanted(const struct glue_pcap *pcap, const struct rte_mbuf *m)
+static bool filter_accepts(const struct glue_pcap *pcap,
+			   const struct rte_mbuf *m)
 {
 	const struct pcap_pkthdr header = {.caplen = m->data_len,
 					   .len = m->pkt_len};
@@ -80,7 +81,7 @@ static struct rte_mbuf *copy_of(struct glue_pcap *pcap, uint16_t port,
 {
 	struct rte_mbuf *copy = NULL;
 
-	if (!wanted(pcap, m))
+	if (!filter_accepts(pcap, m))
 		return NULL;
 	seen->interface = pcap->interfaces[port];
 	if (seen->interface != GLUE_PCAPNG_NO_INTERFACE)

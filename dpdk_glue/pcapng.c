@@ -36,7 +36,7 @@ struct block {
 	uint8_t room[64 + RTE_ETH_NAME_MAX_LEN];
 };
 
-static void append(struct block *block, const void *data, uint32_t len)
+static void append_bytes(struct block *block, const void *data, uint32_t len)
 {
 	assert(block->len + PADDED(len) <= sizeof(block->room));
 	memcpy(block->room + block->len, data, len);
@@ -49,8 +49,8 @@ static void append_option(struct block *block, uint16_t code, const void *value,
 {
 	const uint16_t head[] = {code, len};
 
-	append(block, head, sizeof(head));
-	append(block, value, len);
+	append_bytes(block, head, sizeof(head));
+	append_bytes(block, value, len);
 }
 
 /* The length stands at both ends of a block, behind its type and at its end. */
@@ -60,7 +60,7 @@ static ssize_t write_block(int fd, struct block *block)
 	ssize_t written;
 
 	memcpy(block->room + sizeof(uint32_t), &len, sizeof(len));
-	append(block, &len, sizeof(len));
+	append_bytes(block, &len, sizeof(len));
 	written = write(fd, block->room, block->len);
 	if (written < 0)
 		return -errno;
@@ -76,7 +76,7 @@ static ssize_t write_section(int fd)
 	} head = {SECTION, 0, BYTE_ORDER_MAGIC, 1, 0, {UINT32_MAX, UINT32_MAX}};
 	struct block block = {0};
 
-	append(&block, &head, sizeof(head));
+	append_bytes(&block, &head, sizeof(head));
 	append_option(&block, SHB_USERAPPL, "coronet", strlen("coronet"));
 	append_option(&block, 0, "", 0);
 	return write_block(fd, &block);
@@ -94,7 +94,7 @@ static ssize_t write_interface(int fd, uint32_t snap, uint16_t port)
 	struct rte_ether_addr mac;
 	struct block block = {0};
 
-	append(&block, &head, sizeof(head));
+	append_bytes(&block, &head, sizeof(head));
 	if (rte_eth_dev_get_name_by_port(port, name) == 0)
 		append_option(&block, IF_NAME, name, (uint16_t)strlen(name));
 	if (rte_eth_macaddr_get(port, &mac) == 0)

@@ -152,7 +152,7 @@ static bool is_over(const struct net_conn *conn, uint32_t bytes,
  * Bytes have been read. From the mark on, a number up to which all has been
  * read and a time, they are counted for a round trip.
  */
-static void measure(struct net_conn *conn)
+static void measure_reading(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t max = net_rcv_max(pcb), now_us = net_here()->now_us;
@@ -201,7 +201,7 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 		open_window(conn, len);
 		if (net_rcv_max(pcb) < net_here()->rmem_max &&
 		    (pcb->flags & TF_WND_SCALE))
-			measure(conn);
+			measure_reading(conn);
 	}
 	if (pcb->flags & TF_ACK_NOW)
 		net_conn_queue_output(conn);

@@ -104,7 +104,7 @@ static void unmark_traced(struct net_conn *conn)
 	conn->shard &= (uint8_t)~NET_SHARD_TRACED;
 }
 
-static void forget(struct net_trace *trace)
+static void forget_trace(struct net_trace *trace)
 {
 	struct net_traces *traces = net_here()->traces;
 
@@ -126,7 +126,7 @@ static void forget(struct net_trace *trace)
 }
 
 /* Frees the oldest ring whose connection has ended, for one that lives. */
-static bool recycle(bool extra)
+static bool recycle_trace(bool extra)
 {
 	struct net_traces *traces = net_here()->traces;
 	struct net_trace *trace = traces->n_ended ? traces->first : NULL;
@@ -139,7 +139,7 @@ static bool recycle(bool extra)
 		if (trace->watches & 1u << w)
 			traces->watches[w].missed +=
 				trace->n - trace->reported[w];
-	forget(trace);
+	forget_trace(trace);
 	return true;
 }
 
@@ -149,10 +149,10 @@ static bool may_have(bool extra)
 
 	return (extra ? traces->n_extra < NET_TRACE_EXTRA
 		      : traces->n_own < traces->most) ||
-	       recycle(extra);
+	       recycle_trace(extra);
 }
 
-static void describe(struct net_trace *trace, uint32_t hash)
+static void describe_trace(struct net_trace *trace, uint32_t hash)
 {
 	const struct net_conn *conn = trace->conn;
 	const struct tcp_pcb *pcb = &conn->pcb;
@@ -200,7 +200,7 @@ static struct net_trace *begin_trace(struct net_conn *conn, bool extra,
 	*traces->last = trace;
 	traces->last = &trace->next;
 	++*(extra ? &traces->n_extra : &traces->n_own);
-	describe(trace, hash);
+	describe_trace(trace, hash);
 	mark_traced(conn);
 	net_trace_add(conn, NET_TRACE_BEGIN, how);
 	return trace;
@@ -253,7 +253,7 @@ static bool is_awaited(const struct net_trace *trace)
 void net_trace_release(struct net_trace *trace)
 {
 	if (!trace->conn && !is_awaited(trace))
-		forget(trace);
+		forget_trace(trace);
 }
 
 void net_trace_gone(struct net_conn *conn)
@@ -275,7 +275,7 @@ void net_traces_close(void)
 	if (!traces)
 		return;
 	while (traces->first)
-		forget(traces->first);
+		forget_trace(traces->first);
 	net_mem_unmap_table(traces->buckets, traces->mask);
 	net_mem_free(traces);
 	net_here()->traces = NULL;
@@ -335,7 +335,7 @@ void net_trace_unwatch(unsigned w)
 		next = trace->next;
 		trace->watches &= (uint8_t) ~(1u << w);
 		if (trace->extra && !trace->watches)
-			forget(trace);
+			forget_trace(trace);
 		else
 			net_trace_release(trace);
 	}

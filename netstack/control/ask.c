@@ -57,7 +57,7 @@ void net_ask_put(struct net_ask *ask)
 	free(ask);
 }
 
-static void finish(struct net_ask *ask, int err)
+static void finish_ask(struct net_ask *ask, int err)
 {
 	ask->err = err;
 	sem_post(&ask->done);
@@ -72,12 +72,12 @@ static void take_step(void *arg)
 
 	atomic_fetch_add_explicit(&ask->slices, 1, memory_order_relaxed);
 	if (atomic_load(&ask->abandoned) || ask->step(ask->data)) {
-		finish(ask, 0);
+		finish_ask(ask, 0);
 		return;
 	}
 	err = net_post(net_here()->shard, take_step, ask);
 	if (err < 0)
-		finish(ask, err);
+		finish_ask(ask, err);
 }
 
 /* Waits; 0: it is done. A busy shard takes its time, slice by slice. */

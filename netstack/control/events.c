@@ -36,7 +36,7 @@ static void put_name(const char *name, char *out, size_t len)
 			*at = '\'';
 }
 
-static void describe(struct net_conn *conn, struct who *who)
+static void describe_conn(struct net_conn *conn, struct who *who)
 {
 	const char *name = net_name_in(net_here(), conn);
 	struct net_addr local, peer;
@@ -58,7 +58,7 @@ void net_event_say_opened(struct net_conn *conn, bool dialed)
 	LIMIT(limit);
 	struct who who;
 
-	describe(conn, &who);
+	describe_conn(conn, &who);
 	net_log_event(NET_LOG_INFO, &limit,
 		      "coronet.conn: event=opened local=%s peer=%s id=%s "
 		      "name=%s by=%s handler=%s",
@@ -92,7 +92,7 @@ void net_event_say_closed(struct net_conn *conn)
 
 	if (end == NET_END_UNACCEPTED || conn->connecting)
 		return;
-	describe(conn, &who);
+	describe_conn(conn, &who);
 	put_sums(conn, sums, sizeof(sums));
 	net_log_event(NET_LOG_INFO, &limit,
 		      "coronet.conn: event=closed local=%s peer=%s id=%s "
@@ -183,7 +183,7 @@ void net_event_say_rto(struct net_conn *conn)
 	LIMIT(limit);
 	struct who who;
 
-	describe(conn, &who);
+	describe_conn(conn, &who);
 	net_log_event(NET_LOG_DEBUG, &limit,
 		      "coronet.recovery: event=rto local=%s peer=%s id=%s "
 		      "name=%s in_a_row=%u unacked=%u",

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *answer(size_t *len, bool head, const char *status,
-		    const char *type, const char *body)
+static char *format_answer(size_t *len, bool head, const char *status,
+			   const char *type, const char *body)
 {
 	char *text;
 	int n = asprintf(&text,
@@ -35,9 +35,9 @@ static char *answer(size_t *len, bool head, const char *status,
 #define TEXT	"text/plain; charset=utf-8"
 #define METRICS "text/plain; version=0.0.4; charset=utf-8"
 
-static char *refuse(size_t *len, const char *status, const char *why)
+static char *format_refusal(size_t *len, const char *status, const char *why)
 {
-	return answer(len, false, status, TEXT, why);
+	return format_answer(len, false, status, TEXT, why);
 }
 
 static char *metrics(size_t *len, bool head)
@@ -45,9 +45,9 @@ static char *metrics(size_t *len, bool head)
 	char *page = net_metrics_page(), *text;
 
 	if (!page)
-		return refuse(len, "503 Service Unavailable",
-			      "no memory for the page\n");
-	text = answer(len, head, "200 OK", METRICS, page);
+		return format_refusal(len, "503 Service Unavailable",
+				      "no memory for the page\n");
+	text = format_answer(len, head, "200 OK", METRICS, page);
 	free(page);
 	return text;
 }
@@ -76,20 +76,21 @@ static char *answer_line(char *line, size_t *len)
 	bool head;
 
 	if (!path)
-		return refuse(len, "400 Bad Request",
-			      "expected a request of HTTP/1.1\n");
+		return format_refusal(len, "400 Bad Request",
+				      "expected a request of HTTP/1.1\n");
 	head = strcmp(method, "HEAD") == 0;
 	if (!head && strcmp(method, "GET") != 0)
-		return refuse(len, "405 Method Not Allowed",
-			      "expected GET or HEAD\n");
+		return format_refusal(len, "405 Method Not Allowed",
+				      "expected GET or HEAD\n");
 	if (strcmp(path, "/metrics") == 0)
 		return metrics(len, head);
 	if (strcmp(path, "/") == 0)
-		return answer(len, head, "200 OK", TEXT,
-			      "coronet " CORONET_VERSION
-			      ": metrics for Prometheus are at /metrics\n");
-	return answer(len, head, "404 Not Found", TEXT,
-		      "there is only /metrics\n");
+		return format_answer(
+			len, head, "200 OK", TEXT,
+			"coronet " CORONET_VERSION
+			": metrics for Prometheus are at /metrics\n");
+	return format_answer(len, head, "404 Not Found", TEXT,
+			     "there is only /metrics\n");
 }
 
 char *net_http_answer(const char *request, size_t request_len, size_t *len)
@@ -101,8 +102,9 @@ char *net_http_answer(const char *request, size_t request_len, size_t *len)
 	if (!end && request_len < NET_HTTP_MAX_INPUT)
 		return NULL;
 	if (!end || n >= sizeof(line))
-		return refuse(len, "431 Request Header Fields Too Large",
-			      "the request is too long\n");
+		return format_refusal(len,
+				      "431 Request Header Fields Too Large",
+				      "the request is too long\n");
 	memcpy(line, request, n);
 	line[n] = '\0';
 	return answer_line(line, len);

@@ -93,7 +93,7 @@ static void end_client(struct scrape *s)
 
 /* ---- a client ---- */
 
-static void *answer(void *arg)
+static void *answer_request(void *arg)
 {
 	struct scrape *s = arg;
 
@@ -125,7 +125,7 @@ static int serve_client(struct net_conn *conn, struct scrape *s,
 
 	remove_silent(s);
 	if (err == 0)
-		err = net_offload(answer, s, NULL, until_ns);
+		err = net_offload(answer_request, s, NULL, until_ns);
 	if (err < 0 || !s->out)
 		return err < 0 ? err : -ENOMEM;
 	n = net_send_all(conn, s->out, s->out_len);

@@ -112,7 +112,7 @@ static void enter_state(struct net_dhcp *client, enum net_dhcp_state state)
 }
 
 /* Begins to ask for an address, after a time. */
-static void restart(struct net_dhcp *client, int64_t wait_ns)
+static void restart_client(struct net_dhcp *client, int64_t wait_ns)
 {
 	enter_state(client, NET_DHCP_INIT);
 	client->due_ns = net_here()->now_ns + wait_ns;
@@ -146,7 +146,7 @@ static void withdraw_lease(struct net_dhcp *client, int err)
 	forget_lease(client);
 	client->lease.bound = false;
 	client->turn++;
-	restart(client, RENEW_MIN_NS);
+	restart_client(client, RENEW_MIN_NS);
 }
 
 static void apply_here(void *arg)
@@ -332,7 +332,7 @@ static void decline(struct net_dhcp *client)
 	client->began_ns = net_here()->now_ns;
 	send_message(client, NET_DHCP_DECLINE);
 	lose_lease(client, "conflict");
-	restart(client, DECLINED_NS);
+	restart_client(client, DECLINED_NS);
 }
 
 /* The link may lead to another network now. */
@@ -344,7 +344,7 @@ static void check_carrier(struct net_dhcp *client)
 		if (client->lease.bound)
 			reboot(client);
 		else
-			restart(client, 0);
+			restart_client(client, 0);
 	}
 	client->no_carrier = none;
 }
@@ -355,7 +355,7 @@ static void tick_client(struct net_dhcp *client)
 		decline(client);
 	if (client->lease.bound && net_here()->now_ns >= client->expires_ns) {
 		lose_lease(client, "expired");
-		restart(client, 0);
+		restart_client(client, 0);
 	}
 	check_carrier(client);
 	push_lease(client);
@@ -461,7 +461,7 @@ static void take_nak(struct net_dhcp *client)
 	else if (client->remembered)
 		forget_lease(client);
 	/* A second at least: a server that always refuses makes no flood. */
-	restart(client, NS_PER_S + random_ns(9 * NS_PER_S));
+	restart_client(client, NS_PER_S + random_ns(9 * NS_PER_S));
 }
 
 /* A message with the client's ID and MAC. */
@@ -493,7 +493,8 @@ static void take_message(struct net_dhcp *client,
 		take_nak(client);
 }
 
-static void receive(struct net_dhcp *client, const uint8_t *bytes, size_t len)
+static void receive_message(struct net_dhcp *client, const uint8_t *bytes,
+			    size_t len)
 {
 	struct net_dhcp_msg msg;
 
@@ -518,7 +519,8 @@ static void take_answer(void *arg)
 	struct answer *answer = arg;
 
 	if (clients[answer->link])
-		receive(clients[answer->link], answer->bytes, answer->len);
+		receive_message(clients[answer->link], answer->bytes,
+				answer->len);
 	free(answer);
 }
 
@@ -572,7 +574,7 @@ bool net_dhcp_input(struct net_port *port, const struct glue_frame *frame)
 	else if (net_here()->shard != 0)
 		post_answer(link, bytes, len);
 	else if (clients[link])
-		receive(clients[link], bytes, len);
+		receive_message(clients[link], bytes, len);
 	return true;
 }
 
@@ -613,7 +615,7 @@ static int open_client(unsigned link, const struct net_opts *opts)
 		return -ENOMEM;
 	}
 	/* RFC 2131 4.4.1: hosts that start together do not ask together. */
-	restart(client, random_ns(NS_PER_S));
+	restart_client(client, random_ns(NS_PER_S));
 	clients[link] = client;
 	return 0;
 }

@@ -162,8 +162,8 @@ void net_exception_use(unsigned link, struct net_exception *exception)
 
 /* ---- links ---- */
 
-static void describe(struct link *link, unsigned number,
-		     const struct net_opts *opts)
+static void describe_link(struct link *link, unsigned number,
+			  const struct net_opts *opts)
 {
 	struct about *about = &link->about;
 
@@ -188,7 +188,7 @@ int net_exception_open(unsigned link, struct net_opts *opts)
 	int err = 0;
 
 	if (net_here()->shard == 0) {
-		describe(&links.all[link], link, opts);
+		describe_link(&links.all[link], link, opts);
 		links.n = link + 1;
 		if (opts->exceptions[link])
 			err = net_exception_make(link, opts->exceptions[link],

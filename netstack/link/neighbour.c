@@ -212,7 +212,7 @@ static bool may_ask(uint32_t ip)
 	return true;
 }
 
-static void answered(uint32_t ip)
+static void mark_answered(uint32_t ip)
 {
 	struct net_asked4 *slots = asked_slots(ip);
 
@@ -251,7 +251,7 @@ cold static err_t ask_arp(struct netif *netif, struct pbuf *p,
 	if (net_route_find(net_port_of(netif), &to, &hop) < 0)
 		return ERR_RTE;
 	if (etharp_find_addr(netif, ip_2_ip4(&hop.ip), &mac, &found) >= 0) {
-		answered(ip_2_ip4(&hop.ip)->addr);
+		mark_answered(ip_2_ip4(&hop.ip)->addr);
 		learn_neighbour(netif, dest->addr, mac);
 	} else if (!may_ask(ip_2_ip4(&hop.ip)->addr)) {
 		return ERR_OK; /* lost, as on a wire */

@@ -50,7 +50,7 @@ static inline void describe_ip6(struct glue_frame *frame,
 	describe_l4(frame, IP6H_NEXTH(ip));
 }
 
-static inline void describe(struct glue_frame *frame)
+static inline void describe_frame(struct glue_frame *frame)
 {
 	const uint8_t *eth = frame->data;
 
@@ -128,7 +128,7 @@ err_t net_link_output(struct netif *netif, struct pbuf *p)
 
 	if (!frame)
 		return ERR_MEM;
-	describe(frame);
+	describe_frame(frame);
 	glue_tx(glue, frame);
 	return ERR_OK;
 }

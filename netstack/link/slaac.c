@@ -69,7 +69,7 @@ static void apply_here(void *arg)
 			net_slaac_refuse(client, &client->config.addrs[i]);
 }
 
-static void publish(struct net_slaac *client)
+static void publish_config(struct net_slaac *client)
 {
 	struct net_slaac_config now;
 
@@ -124,7 +124,7 @@ static void tick_client(struct net_slaac *client)
 	net_slaac_expire(client);
 	if (client->ask_ns == CORO_FOREVER && !net_slaac_has_router(client))
 		ask_again(client);
-	publish(client);
+	publish_config(client);
 	if (client->port->has_ip6 && !client->no_carrier &&
 	    net_here()->now_ns >= client->ask_ns)
 		solicit(client);

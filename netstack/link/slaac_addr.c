@@ -100,7 +100,8 @@ static void leave_group(const struct net_slaac *client,
 	addr->joined = false;
 }
 
-static void release(const struct net_slaac *client, struct net_slaac_addr *addr)
+static void release_addr(const struct net_slaac *client,
+			 struct net_slaac_addr *addr)
 {
 	leave_group(client, addr);
 	*addr = (struct net_slaac_addr){0};
@@ -120,8 +121,8 @@ static void form_address(const struct net_slaac *client,
 		addr->due_ns += net_slaac_delay_ns();
 }
 
-static void refuse(const struct net_slaac *client, struct net_slaac_addr *addr,
-		   const char *reason)
+static void refuse_addr(const struct net_slaac *client,
+			struct net_slaac_addr *addr, const char *reason)
 {
 	if (!addr->logged)
 		log_lost(client, addr, reason);
@@ -154,7 +155,7 @@ static void begin_probe(const struct net_slaac *client,
 			struct net_slaac_addr *addr)
 {
 	if (is_ours_already(client, addr)) {
-		refuse(client, addr, "in-use");
+		refuse_addr(client, addr, "in-use");
 		return;
 	}
 	if (net_here()->dad_off) {
@@ -202,7 +203,7 @@ void net_slaac_tick_addrs(struct net_slaac *client)
 		if (addr->valid_ns <= now_ns) {
 			if (addr->state == NET_SLAAC_USED)
 				log_lost(client, addr, "expired");
-			release(client, addr);
+			release_addr(client, addr);
 		} else if (addr->due_ns <= now_ns) {
 			advance_address(client, addr);
 		}
@@ -235,7 +236,7 @@ void net_slaac_refuse(struct net_slaac *client, const struct net_addr *addr)
 		if (client->addrs[i].state == NET_SLAAC_USED &&
 		    memcmp(client->addrs[i].ip, addr->ip, 16) == 0) {
 			leave_group(client, &client->addrs[i]);
-			refuse(client, &client->addrs[i], "no-room");
+			refuse_addr(client, &client->addrs[i], "no-room");
 		}
 }
 

@@ -181,7 +181,7 @@ static struct netif *route_find(const struct net_udp_path *path)
 	return own ? own->netif : NULL;
 }
 
-static void gather(uint8_t *to, const struct iovec *iov, unsigned n)
+static void gather_payload(uint8_t *to, const struct iovec *iov, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		if (iov[i].iov_len)
@@ -206,7 +206,7 @@ int net_link_route_udp(struct net_udp_path *path, const struct iovec *iov,
 	if (!p)
 		return -ENOMEM;
 	put_udp(p->payload, path, len);
-	gather((uint8_t *)p->payload + NET_UDP_HEADER, iov, n);
+	gather_payload((uint8_t *)p->payload + NET_UDP_HEADER, iov, n);
 	err = ip_output_if(p, &path->local, &path->remote, path->ttl, path->tos,
 			   IP_PROTO_UDP, netif);
 	pbuf_free(p);
@@ -253,6 +253,6 @@ void net_link_loop_group(const struct net_udp_path *path,
 	else
 		put_ip4((void *)to, path, len);
 	put_udp(to + header, path, len);
-	gather(to + header + NET_UDP_HEADER, iov, n);
+	gather_payload(to + header + NET_UDP_HEADER, iov, n);
 	net_loop_push(netif, p);
 }

@@ -49,8 +49,8 @@ struct config {
 };
 
 /* Stores an error as one line, whatever bytes of a file are in it. */
-static int vrefuse(struct net_opts *opts, const char *before,
-		   const char *format, va_list ap)
+static int vrefuse_config(struct net_opts *opts, const char *before,
+			  const char *format, va_list ap)
 {
 	int n = snprintf(opts->error, sizeof(opts->error), "%s", before);
 
@@ -63,14 +63,14 @@ static int vrefuse(struct net_opts *opts, const char *before,
 	return -EINVAL;
 }
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct net_opts *opts,
-							const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int
+refuse_config(struct net_opts *opts, const char *format, ...)
 {
 	va_list ap;
 	int err;
 
 	va_start(ap, format);
-	err = vrefuse(opts, "", format, ap);
+	err = vrefuse_config(opts, "", format, ap);
 	va_end(ap);
 	return err;
 }
@@ -92,8 +92,8 @@ refuse_line(const struct config *config, const char *format, ...)
 	int err;
 
 	va_start(ap, format);
-	err = vrefuse(config->opts, format_place(&config->place, place), format,
-		      ap);
+	err = vrefuse_config(config->opts, format_place(&config->place, place),
+			     format, ap);
 	va_end(ap);
 	return err;
 }
@@ -322,7 +322,8 @@ static int read_config(struct words *words, struct net_opts *opts,
 	int err = 0;
 
 	if (!file || !line) {
-		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
+		err = refuse_config(opts, "--config '%s': %s", path,
+				    strerror(errno));
 		goto done;
 	}
 	while (err == 0 && next_line(file, line, &len)) {
@@ -335,7 +336,8 @@ static int read_config(struct words *words, struct net_opts *opts,
 			err = read_line(&config, line);
 	}
 	if (err == 0 && ferror(file)) /* a folder, for one, opens well */
-		err = refuse(opts, "--config '%s': %s", path, strerror(errno));
+		err = refuse_config(opts, "--config '%s': %s", path,
+				    strerror(errno));
 done:
 	free(line);
 	if (file)
@@ -387,9 +389,9 @@ static int gather_words(struct words *words, const struct argp *argp, int argc,
 		if (path)
 			err = read_config(words, opts, argp, path);
 		else if (push_word(words, argv[i]) < 0)
-			err = refuse(opts,
-				     "more than %d words on the command line",
-				     MAX_WORDS);
+			err = refuse_config(
+				opts, "more than %d words on the command line",
+				MAX_WORDS);
 	}
 	return err;
 }

@@ -199,7 +199,7 @@ static bool log_blocked(const struct loop *loop, const struct coro *co,
 	return true;
 }
 
-static void report(struct loop *loop, int64_t now_ns, int64_t cpu_ns)
+static void report_loop(struct loop *loop, int64_t now_ns, int64_t cpu_ns)
 {
 	const struct coro *co = coro_sched_running(loop->stack->sched);
 	struct turn *turn = &loop->turn;
@@ -236,7 +236,7 @@ static void check_loop(struct loop *loop)
 	turn->looks++;
 	turn->asleep += running && loop_sleeps(loop);
 	if (running && now_ns - turn->since_ns >= turn->report_ns)
-		report(loop, now_ns, cpu_ns);
+		report_loop(loop, now_ns, cpu_ns);
 	atomic_fetch_add(&dog.looks, 1);
 }
 
@@ -334,7 +334,7 @@ int net_watchdog_start(struct net_stack *stack, unsigned limit_ms)
 }
 
 /* Removes a stack's loop; false: it was not watched. */
-static bool forget(const struct net_stack *stack)
+static bool forget_loop(const struct net_stack *stack)
 {
 	unsigned i = 0;
 
@@ -351,7 +351,7 @@ void net_watchdog_stop(const struct net_stack *stack)
 	bool last;
 
 	pthread_mutex_lock(&dog.lock);
-	last = forget(stack) && dog.n == 0;
+	last = forget_loop(stack) && dog.n == 0;
 	pthread_mutex_unlock(&dog.lock);
 	if (!last)
 		return;

@@ -41,7 +41,7 @@ static void arm_timer(struct tcp_pcb *pcb, unsigned doublings)
 		net_now_us() + net_rtt_backed_off_us(conn, doublings);
 }
 
-static bool wanted(const struct tcp_pcb *pcb)
+static bool needs_persist(const struct tcp_pcb *pcb)
 {
 	return pcb->unsent && !pcb->unacked && pcb->state >= ESTABLISHED &&
 	       pcb->state < TIME_WAIT &&
@@ -52,7 +52,7 @@ int64_t net_persist_due_ns(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (!wanted(pcb)) {
+	if (!needs_persist(pcb)) {
 		pcb->persist_steps = 0;
 		return CORO_FOREVER;
 	}
@@ -154,7 +154,7 @@ bool net_persist_timeout(struct net_conn *conn)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	if (!wanted(pcb) || conn->in_output || pcb->persist_steps == 0 ||
+	if (!needs_persist(pcb) || conn->in_output || pcb->persist_steps == 0 ||
 	    net_us_after(pcb->persist_due_us, net_now_us()))
 		return false;
 	if (pcb->persist_probe >= TCP_MAXRTX ||

@@ -122,9 +122,10 @@ const struct net_rate_mark *net_rate_mark_at(const struct net_rate *rate,
 	return low ? nth_mark(rate, low - 1) : NULL;
 }
 
-static void measure(const struct net_conn *conn, const struct net_rate *rate,
-		    const struct net_rate_mark *mark, uint32_t newest_us,
-		    struct net_rate_sample *out)
+static void measure_delivery(const struct net_conn *conn,
+			     const struct net_rate *rate,
+			     const struct net_rate_mark *mark,
+			     uint32_t newest_us, struct net_rate_sample *out)
 {
 	uint32_t send_us = newest_us - mark->first_us;
 	uint32_t ack_us = net_now_us() - mark->delivered_us;
@@ -163,6 +164,6 @@ void net_rate_sample(struct net_conn *conn, const struct net_ack *ack,
 	mark = net_rate_mark_at(rate, ack->newest_us);
 	if (!mark)
 		return;
-	measure(conn, rate, mark, ack->newest_us, out);
+	measure_delivery(conn, rate, mark, ack->newest_us, out);
 	rate->first_us = ack->newest_us;
 }

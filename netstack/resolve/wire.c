@@ -178,9 +178,9 @@ static ares_ssize_t receive_datagram(struct net_udp *udp, void *buf, size_t len,
 	return set_errno(EAGAIN);
 }
 
-static ares_ssize_t receive(ares_socket_t fd, void *buf, size_t len, int flags,
-			    struct sockaddr *sa, ares_socklen_t *sa_len,
-			    void *data)
+static ares_ssize_t receive_bytes(ares_socket_t fd, void *buf, size_t len,
+				  int flags, struct sockaddr *sa,
+				  ares_socklen_t *sa_len, void *data)
 {
 	struct net_dns_socket *s = socket_of(data, fd);
 	long n;
@@ -227,7 +227,7 @@ const struct ares_socket_functions net_dns_functions = {
 	.asocket = open_socket,
 	.aclose = close_socket,
 	.aconnect = connect_socket,
-	.arecvfrom = receive,
+	.arecvfrom = receive_bytes,
 	.asendv = send_vectors,
 };
 

@@ -204,7 +204,7 @@ static void log_stats(struct net_stack *stack)
 	counted.was_ns = counted.asked_ns;
 }
 
-static void answered(void *arg)
+static void count_answer(void *arg)
 {
 	if (--counted.unanswered == 0 && phase_now() == PHASE_RUN)
 		log_stats(net_here());
@@ -215,7 +215,7 @@ static void count_here(void *arg)
 	struct net_stack *stack = net_here();
 
 	net_stack_stats(stack, &counted.now[stack->shard]);
-	net_post(0, answered, NULL);
+	net_post(0, count_answer, NULL);
 }
 
 void net_shards_say_stats(struct net_stack *stack)
@@ -308,7 +308,7 @@ static void close_others(void)
 	program.n = 1;
 }
 
-static unsigned wanted(const struct net_opts *opts)
+static unsigned requested_shards(const struct net_opts *opts)
 {
 	if (opts->shards)
 		return opts->shards;
@@ -317,14 +317,14 @@ static unsigned wanted(const struct net_opts *opts)
 
 static int check_shards(struct net_opts *opts)
 {
-	if (wanted(opts) > opts->max_shards) {
+	if (requested_shards(opts) > opts->max_shards) {
 		snprintf(opts->error, sizeof(opts->error),
 			 "%u shards (--lcores, --shards): this program runs on "
 			 "%u; start it with --lcore N",
-			 wanted(opts), opts->max_shards);
+			 requested_shards(opts), opts->max_shards);
 		return -EINVAL;
 	}
-	if (opts->n_lcores && wanted(opts) > opts->n_lcores) {
+	if (opts->n_lcores && requested_shards(opts) > opts->n_lcores) {
 		snprintf(opts->error, sizeof(opts->error),
 			 "--shards %u: --lcores names %u CPU%s, but each shard "
 			 "needs a CPU of its own; name more CPUs, or none",
@@ -358,7 +358,7 @@ static int start_capture(struct net_opts *opts)
 
 int net_stack_open(struct net_opts *opts, struct net_stack **out)
 {
-	unsigned n = wanted(opts);
+	unsigned n = requested_shards(opts);
 	struct net_stack *stack;
 	int err;
 

@@ -86,7 +86,7 @@ static struct {
 	_Atomic unsigned n_waking; /* threads that are waking the loop */
 } baton;
 
-static void nothing(void *arg)
+static void do_nothing(void *arg)
 {
 }
 
@@ -101,7 +101,7 @@ static void wake_loop(void)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancels);
 	atomic_fetch_add(&baton.n_waking, 1);
 	if (!atomic_load(&baton.closing))
-		coro_post(net_whole.sched, nothing, NULL);
+		coro_post(net_whole.sched, do_nothing, NULL);
 	atomic_fetch_sub(&baton.n_waking, 1);
 	pthread_setcancelstate(cancels, NULL);
 }

@@ -517,7 +517,7 @@ static void on_kernels(struct coro_fd_watch *watch, int events)
 	net_waitq_wake(&set->waitq);
 }
 
-static void release(void *arg)
+static void release_set(void *arg)
 {
 	struct net_epoll *set = arg;
 
@@ -560,20 +560,20 @@ long net_epoll_await(struct net_epoll *set, int epfd,
 	if (ready == 0)
 		ready = set->fds ? collect_events(set, epfd, events, max)
 				 : -EBADF;
-	release(set);
+	release_set(set);
 	net_batch(ready);
 	if (ready || ns == 0)
 		return ready;
 	if (!net_may_wait())
 		return -EPERM;
-	ready = net_cleanup_push(release, set);
+	ready = net_cleanup_push(release_set, set);
 	if (ready < 0)
 		return ready;
 	set->uses++;
 	net_unrestartable(true);
 	ready = sleep_through(set, epfd, events, max, net_deadline_in(ns));
 	net_unrestartable(false);
-	net_cleanup_run(release, set);
+	net_cleanup_run(release_set, set);
 	net_batch(ready);
 	errno = saved;
 	return ready;

@@ -32,7 +32,7 @@ struct call {
 /* Value of revents while the kernel has to be asked: no event has all bits. */
 #define KERNELS ((short)-1)
 
-static short wanted(const struct pollfd *p, unsigned events)
+static short wanted_events(const struct pollfd *p, unsigned events)
 {
 	return (short)(events & ((unsigned short)p->events | POLLERR | POLLHUP |
 				 POLLNVAL));
@@ -109,8 +109,9 @@ static long collect_events(struct pollfd *fds, size_t n)
 			continue;
 		}
 		fds[i].revents =
-			whose < 0 ? POLLNVAL
-				  : wanted(&fds[i], net_sock_events(sock));
+			whose < 0
+				? POLLNVAL
+				: wanted_events(&fds[i], net_sock_events(sock));
 		ours += fds[i].revents != 0;
 	}
 	if (kernels)

@@ -30,7 +30,7 @@ static const struct {
 	{"redis-server", "use '--daemonize no'"},
 };
 
-static const char *advice(void)
+static const char *advice_for_program(void)
 {
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (strcmp(the.name, known[i].name) == 0)
@@ -47,7 +47,7 @@ static bool shows_nothing(const char *call)
 	       strcmp(call, "ioctl") == 0;
 }
 
-static void refuse(const char *call)
+static void refuse_call(const char *call)
 {
 	char line[512];
 	int saved = errno;
@@ -59,7 +59,7 @@ static void refuse(const char *call)
 		       "coronet-run: %s: %s() in child process %d: only the "
 		       "process that coronet-run started has sockets of the "
 		       "stack; %s\n",
-		       the.name, call, (int)getpid(), advice());
+		       the.name, call, (int)getpid(), advice_for_program());
 	net_real()->write(STDERR_FILENO, line, (size_t)len);
 	errno = saved;
 }
@@ -71,6 +71,6 @@ int net_run_children_begin(void)
 	if (the.said == MAP_FAILED)
 		return -ENOMEM;
 	prctl(PR_GET_NAME, the.name);
-	net_whole.refuse_child = refuse;
+	net_whole.refuse_child = refuse_call;
 	return 0;
 }

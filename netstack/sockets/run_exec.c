@@ -32,7 +32,7 @@ static bool replaces_program(void)
 	       !getenv("CORONET_RUN_CHILDREN"); /* it will have a stack, too */
 }
 
-static void report(const char *path)
+static void report_exec(const char *path)
 {
 	char line[512];
 	int len;
@@ -50,7 +50,7 @@ static void note_file(int folder, const char *path)
 	int saved = errno;
 
 	if (replaces_program() && faccessat(folder, path, X_OK, 0) == 0)
-		report(path);
+		report_exec(path);
 	errno = saved;
 }
 
@@ -64,7 +64,7 @@ static void note_descriptor(int fd)
 	len = readlink(link, path, sizeof(path) - 1);
 	if (len > 0 && replaces_program() && access(link, X_OK) == 0) {
 		path[len] = 0;
-		report(path);
+		report_exec(path);
 	}
 	errno = saved;
 }
@@ -97,7 +97,7 @@ static void note_program(const char *file)
 	if (strchr(file, '/'))
 		note_file(AT_FDCWD, file);
 	else if (*file && replaces_program() && is_in_path(file))
-		report(file);
+		report_exec(file);
 	errno = saved;
 }
 

@@ -354,7 +354,7 @@ int net_fd_forget(int fd, const char *call)
 	return 0;
 }
 
-static long forget(long fd)
+static long forget_fd(long fd)
 {
 	return net_fd_forget((int)fd, "");
 }
@@ -374,7 +374,7 @@ int net_fd_fresh(int fd)
 	if (likely(!owner))
 		return fd;
 	if (net_fd_needs_baton(fd))
-		NET_WITH_BATON(forget, fd);
+		NET_WITH_BATON(forget_fd, fd);
 	else if (net_is_child() || owner == net_sockets_here())
 		net_fd_forget(fd, "");
 	else /* only its owner may close the socket, and cannot know */

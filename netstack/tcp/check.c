@@ -161,7 +161,7 @@ static void answer_after(struct net_conn *conn, uint32_t pause_ms)
 	net_timer_check(conn); /* sends it when memory was short */
 }
 
-static void challenge(struct net_conn *conn)
+static void challenge_peer(struct net_conn *conn)
 {
 	answer_after(conn, CHALLENGE_MS);
 }
@@ -213,7 +213,7 @@ static bool check_time_wait(struct net_conn *conn, const struct segment *s)
 	if (s->flags & TCP_RST)
 		return false;
 	if (s->flags & TCP_SYN)
-		challenge(conn);
+		challenge_peer(conn);
 	return (s->flags & (TCP_SYN | TCP_ACK)) == TCP_ACK;
 }
 
@@ -255,7 +255,7 @@ static bool check_rst(struct net_conn *conn, const struct segment *s)
 	if (ahead == 0)
 		return true;
 	if (ahead < conn->pcb.rcv_wnd)
-		challenge(conn);
+		challenge_peer(conn);
 	return false;
 }
 
@@ -265,7 +265,7 @@ static bool check_syn(struct net_conn *conn, const struct segment *s)
 	if (conn->pcb.state == SYN_RCVD && !(s->flags & TCP_ACK) &&
 	    s->seq == conn->pcb.rcv_nxt - 1)
 		return true;
-	challenge(conn);
+	challenge_peer(conn);
 	return false;
 }
 
@@ -298,13 +298,13 @@ static bool check_synchronised(struct net_conn *conn, const struct segment *s)
 		} else if (is_probe(pcb, s)) {
 			answer_after(conn, PROBE_MS);
 		} else {
-			challenge(conn);
+			challenge_peer(conn);
 		}
 		return false;
 	}
 	if (pcb->state == SYN_RCVD || ack_ok(pcb, s->ack))
 		return true; /* in SYN_RCVD lwIP resets a wrong one */
-	challenge(conn);
+	challenge_peer(conn);
 	return false;
 }
 
@@ -326,7 +326,7 @@ static bool check_timestamp(struct net_conn *conn, const struct tcp_hdr *tcp,
 		answer_again(conn, s);
 		net_timer_check(conn);
 	} else {
-		challenge(conn);
+		challenge_peer(conn);
 	}
 	return false;
 }

@@ -140,7 +140,7 @@ static void free_first(void)
 }
 
 /* Ends the oldest record early. */
-static void recycle(void)
+static void recycle_record(void)
 {
 	if (first_record()->local_index & LIVE) {
 		net_here()->stats.time_wait_recycled++;
@@ -157,7 +157,7 @@ static struct net_wait_block *make_block(void)
 	if (block || !oldest)
 		return block;
 	for (unsigned n = oldest->end - oldest->first; n; n--)
-		recycle();
+		recycle_record();
 	return net_mem_malloc(sizeof(*block));
 }
 
@@ -184,7 +184,7 @@ static struct net_wait *take_slot(void)
 }
 
 /* Appends a record; without memory it has ended. */
-static void append(const struct net_wait *what)
+static void append_record(const struct net_wait *what)
 {
 	struct net_wait *wait = take_slot(), **bucket;
 
@@ -237,7 +237,7 @@ static void handle_due(struct coro_timer *timer)
 		free_first();
 		if ((again.local_index & LIVE) && !is_over(&again)) {
 			again.local_index &= (uint16_t)~AGAIN;
-			append(&again);
+			append_record(&again);
 		}
 	}
 	arm_timer();
@@ -300,7 +300,7 @@ static void record(const struct net_conn *conn)
 	wait.local_index |= LIVE | (pcb->flags & NET_TF_TS ? STAMPED : 0);
 	set_slot(&wait, challenge_slot() - 1);
 	net_remote_pack(&pcb->remote_ip, wait.remote, &wait.zone);
-	append(&wait);
+	append_record(&wait);
 }
 
 /* Does nobody hold it, and has its ACK left? */
@@ -321,7 +321,7 @@ bool net_time_wait_check(struct net_conn *conn)
 	if (!is_silent(conn))
 		return false;
 	while (all->n >= net_here()->max_conns)
-		recycle();
+		recycle_record();
 	record(conn);
 	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 	arm_timer();
@@ -342,7 +342,7 @@ static bool renews(const struct net_wait *wait, const struct tcp_hdr *tcp)
 	return net_handshake_renews(tcp, &past);
 }
 
-static void answer(const struct net_wait *wait)
+static void answer_from_record(const struct net_wait *wait)
 {
 	ip_addr_t remote = remote_of(wait);
 	struct net_reply reply = {
@@ -370,7 +370,7 @@ static void answer(const struct net_wait *wait)
 }
 
 /* RFC 5961 section 7. */
-static void challenge(struct net_wait *wait)
+static void challenge_peer(struct net_wait *wait)
 {
 	unsigned slot = challenge_slot();
 
@@ -378,7 +378,7 @@ static void challenge(struct net_wait *wait)
 		return;
 	set_slot(wait, slot);
 	net_here()->stats.challenge_acks++;
-	answer(wait);
+	answer_from_record(wait);
 }
 
 /*
@@ -397,9 +397,9 @@ static bool check_timestamp(struct net_wait *wait, const struct tcp_hdr *tcp,
 	if ((int32_t)(ts.value - wait->ts_recent) >= 0)
 		return true;
 	if (longer)
-		answer(wait);
+		answer_from_record(wait);
 	else
-		challenge(wait);
+		challenge_peer(wait);
 	return false;
 }
 
@@ -428,7 +428,7 @@ __attribute__((noinline)) static bool input_to_record(const struct pbuf *p)
 	if ((flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_ACK) {
 		net_here()->stats.rx_unacceptable++;
 		if ((flags & (TCP_SYN | TCP_RST)) == TCP_SYN)
-			challenge(wait);
+			challenge_peer(wait);
 		return true;
 	}
 	if (!check_timestamp(wait, tcp, longer)) {
@@ -440,7 +440,7 @@ __attribute__((noinline)) static bool input_to_record(const struct pbuf *p)
 		wait->local_index |= AGAIN;
 	}
 	if (longer)
-		answer(wait);
+		answer_from_record(wait);
 	return true;
 }
 
