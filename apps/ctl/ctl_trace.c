@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "apps/common/sys.h"
 #include "apps/ctl/coronet_ctl_priv.h"
 #include "apps/ctl/ctl_print.h"
 
@@ -32,14 +33,6 @@ static void end_by_signals(void)
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
 static const char *get_text(const cJSON *event, const char *key)
@@ -246,7 +239,7 @@ static int read_limit(const struct ctl *ctl, const char *name,
 	return 0;
 }
 
-static int follow(struct ctl *ctl, struct follow *f, int64_t until_ms)
+static int follow(struct ctl *ctl, struct follow *f, int64_t until_ns)
 {
 	static const struct timespec pause = {.tv_nsec = LOOK_NS};
 
@@ -260,7 +253,7 @@ static int follow(struct ctl *ctl, struct follow *f, int64_t until_ms)
 		goes_on = print_all(ctl, page, f);
 		print_summary(page, f);
 		cJSON_Delete(page);
-		if (!goes_on || now_ms() >= until_ms)
+		if (!goes_on || sys_now_ns() >= until_ns)
 			break;
 		if (!more)
 			nanosleep(&pause, NULL);
@@ -291,5 +284,6 @@ int ctl_run_trace(struct ctl *ctl, const struct command *command)
 	if (status)
 		return status;
 	return follow(ctl, &f,
-		      seconds ? now_ms() + (int64_t)seconds * 1000 : INT64_MAX);
+		      seconds ? sys_now_ns() + (int64_t)seconds * 1000000000
+			      : INT64_MAX);
 }
