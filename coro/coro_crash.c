@@ -23,7 +23,7 @@
 #define ALTSTACK_BYTES 65536
 #define FIRST_WORDS    64 /* of a stack, where its body keeps its argument */
 
-/* ---- which coroutine, and whose ---- */
+/* ---- descriptions of coroutines ---- */
 
 void coro_sched_recognize(struct coro_sched *s, coro_recognize_fn fn)
 {

@@ -83,7 +83,7 @@ static void inbox_push(struct coro_sched *s, struct coro_wake *w)
 	/* Either we see it asleep, or it sees the inbox before it sleeps. */
 	if (atomic_load(&s->asleep) &&
 	    write(s->event_fd, &(uint64_t){1}, 8) < 0) {
-		/* full: it will wake all the same */
+		/* full: it will wake nevertheless */
 	}
 	errno = saved;
 }

@@ -406,7 +406,7 @@ void coro_stack_define(struct coro_stack *st, const char *end);
 void coro_stack_measure(struct coro_sched *s, struct coro *co);
 
 size_t coro_stack_private_size(const struct coro_stack *st);
-/* Whether addr is in the guard below the stack. */
+/* Returns whether addr is in the guard below the stack. */
 bool coro_stack_guards(const struct coro_stack *st, const char *addr);
 
 /* ---- coro_timer.c ---- */
@@ -441,7 +441,7 @@ long coro_resize(struct ctx *ctx, uint32_t len, struct ctx *from,
 		 struct ctx *to);
 /* Ends co's wait, if any, with this code, and queues co to run. */
 void coro_ready_with(struct coro_sched *s, struct coro *co, long code);
-/* Whether the running coroutine may block: 0, -EPERM or -ECANCELED. */
+/* Returns 0 if the running coroutine may block, else -EPERM or -ECANCELED. */
 int coro_may_block(struct coro *co);
 /*
  * Blocks the running coroutine until coro_ready_with(), whose code it returns,
@@ -542,7 +542,10 @@ struct coro_pair coro_switch_slow(struct coro_sched *s, struct coro *from,
 struct coro_pair coro_switch_eh(struct coro_sched *s, struct coro *from,
 				struct coro *to, long value, long err);
 
-/* Whether the running coroutine is in a C++ catch block, or unwinds to one. */
+/*
+ * Returns whether the running coroutine is in a C++ catch block, or unwinds to
+ * one.
+ */
 static inline bool coro_in_catch(const struct coro_sched *s)
 {
 	return s->eh->caught || s->eh->uncaught != 0;

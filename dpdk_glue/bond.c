@@ -59,7 +59,7 @@ struct bond {
 
 static struct bond bonds[GLUE_MAX_LINKS];
 
-/* ---- making one ---- */
+/* ---- creating a bond ---- */
 
 /*
  * net_bonding waits for link interrupts of drivers that set this flag. Those of
@@ -157,7 +157,7 @@ bool glue_bond_has_tap(unsigned index)
 	return false;
 }
 
-/* ---- its life ---- */
+/* ---- choosing the sender ---- */
 
 /* Asks the kernel whether an interface is up and has a carrier. */
 static bool iface_is_up(const char *name)

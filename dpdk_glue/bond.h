@@ -24,8 +24,8 @@ int glue_bond_make(unsigned index, const char *name,
 unsigned glue_bond_queues(unsigned index, unsigned wanted);
 
 /*
- * Whether a member is a TAP: the kernel's interface then has the bond's MAC, so
- * that the stack needs another one.
+ * Returns whether a member is a TAP: the kernel's interface then has the bond's
+ * MAC, so that the stack needs another one.
  */
 bool glue_bond_has_tap(unsigned index);
 

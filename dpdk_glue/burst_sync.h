@@ -28,7 +28,9 @@ unsigned *glue_sync_count(unsigned shard);
 /* Sets whether the calling thread polls ports. */
 void glue_sync_polls(bool on);
 
-/* Whether this process may wait for a burst: membarrier(2) is allowed. */
+/*
+ * Returns whether this process may wait for a burst: membarrier(2) is allowed.
+ */
 bool glue_sync_works(void);
 
 /*

@@ -414,7 +414,7 @@ enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4)
 	return GLUE_REFUSED;
 }
 
-/* ---- what is refused, and another stack may take ---- */
+/* ---- frames that are refused, for another stack ---- */
 
 /* Does the first fragment of a segment begin at l4_off, with its ports? */
 static bool begins_segment4(const struct glue_frame *f)

@@ -565,7 +565,7 @@ int glue_thread_enter(unsigned shard, char *err, size_t err_len)
 	/* get an lcore number, and with it a cache in every pool of frames */
 	if (rte_thread_register() < 0)
 		return glue_fail(err, err_len, -ENOMEM,
-				 "shard %u: DPDK has no place for another "
+				 "shard %u: DPDK cannot register another "
 				 "thread: %s",
 				 shard, rte_strerror(rte_errno));
 	glue_sync_start();

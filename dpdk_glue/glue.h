@@ -178,7 +178,7 @@ void glue_thread_take_over(unsigned number);
 /* Frees what EAL holds. Ports must be closed before. */
 void glue_eal_stop(void);
 
-/* Whether EAL runs on hugepages. */
+/* Returns whether EAL runs on hugepages. */
 bool glue_eal_huge(void);
 
 enum glue_frame_flags {
@@ -251,13 +251,13 @@ void glue_port_keep_refused(struct glue_port *port, bool keeps);
 /* The port's MAC: six bytes, borrowed, valid until the port closes. */
 const uint8_t *glue_port_mac(const struct glue_port *port);
 
-/* Whether the link is up. Not for the hot path. */
+/* Returns whether the link is up. Not for the hot path. */
 bool glue_port_link_up(struct glue_port *port);
 
 /*
- * Whether the link had a carrier when that was last checked, which happens
- * several times a second; true for kinds of links whose carrier is not watched
- * (all but pci, port and bond). Cheap.
+ * Returns whether the link had a carrier when that was last checked, which
+ * happens several times a second; true for kinds of links whose carrier is not
+ * watched (all but pci, port and bond). Cheap.
  */
 bool glue_port_has_carrier(const struct glue_port *port);
 
@@ -268,7 +268,7 @@ bool glue_port_has_carrier(const struct glue_port *port);
 unsigned glue_port_wake_fds(const struct glue_port *port, int *fds,
 			    unsigned max);
 
-/* Whether the port cuts TSO frames into segments itself. */
+/* Returns whether the port cuts TSO frames into segments itself. */
 bool glue_port_tso(const struct glue_port *port);
 
 /*
@@ -276,7 +276,10 @@ bool glue_port_tso(const struct glue_port *port);
  */
 unsigned glue_port_queues(const struct glue_port *port);
 
-/* Whether the device spreads flows itself, by the rule of glue_flow_shard(). */
+/*
+ * Returns whether the device spreads flows itself, by the rule of
+ * glue_flow_shard().
+ */
 bool glue_port_rss(const struct glue_port *port);
 
 /*
@@ -285,7 +288,7 @@ bool glue_port_rss(const struct glue_port *port);
  */
 uint64_t glue_port_untrusted(const struct glue_port *port);
 
-/* Whether the port computes and checks TCP/IP checksums itself. */
+/* Returns whether the port computes and checks TCP/IP checksums itself. */
 bool glue_port_hw_csum(const struct glue_port *port);
 
 /*
@@ -329,8 +332,8 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len);
 
 /*
- * Whether the port has fallen so far behind that glue_tx_alloc() returns NULL.
- * Sends what the port accepts first.
+ * Returns whether the port has fallen so far behind that glue_tx_alloc()
+ * returns NULL. Sends what the port accepts first.
  */
 bool glue_tx_busy(struct glue_port *port);
 
@@ -345,8 +348,8 @@ struct glue_lender {
 };
 
 /*
- * Whether frames of this port may refer to any memory: the port copies frames
- * with the CPU when it sends them.
+ * Returns whether frames of this port may refer to any memory: the port copies
+ * frames with the CPU when it sends them.
  */
 bool glue_port_lends(const struct glue_port *port);
 
@@ -372,7 +375,7 @@ void glue_tx(struct glue_port *port, struct glue_frame *frame);
  */
 unsigned glue_tx_flush(struct glue_port *port);
 
-/* Whether frames are queued that the port has not taken yet. */
+/* Returns whether frames are queued that the port has not taken yet. */
 bool glue_tx_pending(const struct glue_port *port);
 
 /* Frees the queued frames without sending them. */

@@ -26,8 +26,9 @@ enum glue_sum_method { GLUE_SUM_WORDS, GLUE_SUM_SSE2, GLUE_SUM_AVX2 };
 
 typedef uint64_t (*glue_sum_fn)(uint64_t sum, const uint8_t *data, size_t len);
 
-/* Whether this CPU has an implementation; and glue_sum_add() that uses it. */
+/* Returns whether this CPU can use an implementation. */
 bool glue_sum_can(enum glue_sum_method method);
+/* Like glue_sum_add(), by this implementation. */
 uint64_t glue_sum_with(enum glue_sum_method method, uint64_t sum,
 		       const void *data, size_t len);
 

@@ -12,8 +12,8 @@
 #define GLUE_PORT_NAME_MAX 63
 
 /*
- * Whether DPDK has the link's port, or its members' ports, once it has started;
- * ports of other kinds are added after that.
+ * Returns whether DPDK has the link's port, or its members' ports, once it has
+ * started; ports of other kinds are added after that.
  */
 static inline bool glue_link_is_port(const struct glue_link *link)
 {
@@ -141,7 +141,10 @@ void glue_capture_start(struct glue_captured *log);
 /* Restores stdout and stderr; log->text is what was written. */
 void glue_capture_end(struct glue_captured *log);
 
-/* Whether log->text says that DPDK cannot use the card at a PCI address. */
+/*
+ * Returns whether log->text says that DPDK cannot use the card at a PCI
+ * address.
+ */
 bool glue_capture_has(const struct glue_captured *log, const char *address);
 
 /* Copies the line of log->text that explains a failure best. */

@@ -278,7 +278,7 @@ void glue_memif_unwatch(struct glue_device *device)
 		rte_eal_alarm_cancel(watch_peer, device);
 }
 
-/* ---- both ---- */
+/* ---- closing ---- */
 
 static void close_here(void *arg)
 {

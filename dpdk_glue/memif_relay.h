@@ -85,7 +85,7 @@ struct glue_relay {
  * such as -EACCES.
  */
 int glue_socket_probe(const char *path);
-/* Whether no process listens at the path. */
+/* Returns whether no process listens at the path. */
 bool glue_socket_is_dead(const char *path);
 /*
  * The result of glue_socket_probe() once a process listens or GLUE_SERVER_MS

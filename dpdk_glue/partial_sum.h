@@ -8,8 +8,8 @@
 #include "dpdk_glue/check.h"
 
 /*
- * Whether a frame that passed glue_check() has a partial sum, and a correct one
- * in its IPv4 header. l4: as glue_check() has set it.
+ * Returns whether a frame that passed glue_check() has a partial sum, and a
+ * correct one in its IPv4 header. l4: as glue_check() has set it.
  */
 bool glue_has_partial_sum(const struct glue_frame *frame,
 			  const struct glue_l4 *l4);

@@ -356,7 +356,7 @@ int glue_pci_check(const char *root, const char *address, unsigned mem_mib,
 	return 0;
 }
 
-/* ---- after DPDK has looked for it ---- */
+/* ---- errors ---- */
 
 /* Debian packages each driver by itself: these are for the cards of a maker. */
 static const struct maker {

@@ -33,7 +33,7 @@ void glue_pci_read(const char *root, const char *address,
 
 enum glue_pci_use glue_pci_driver_use(const char *driver);
 
-/* Whether an IOMMU is in use. */
+/* Returns whether an IOMMU is in use. */
 bool glue_pci_has_iommu(const char *root);
 
 /*
@@ -70,7 +70,9 @@ int glue_pci_check_uio_user(const char *root,
 int glue_pci_refuse_user(const struct glue_pci_device *device, const char *path,
 			 char *err, size_t err_len);
 
-/* Whether this process has a capability, one of the first 32 (CAP_...). */
+/*
+ * Returns whether this process has a capability, one of the first 32 (CAP_...).
+ */
 bool glue_pci_has_capability(unsigned capability);
 
 /*

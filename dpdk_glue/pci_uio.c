@@ -21,7 +21,7 @@
 
 #include "dpdk_glue/glue_priv.h"
 
-/* Whether a process has a file open; only root sees every process. */
+/* Returns whether a process has a file open; only root sees every process. */
 static bool has_open(const char *root, const char *pid, const char *file)
 {
 	char path[PATH_MAX], target[64];

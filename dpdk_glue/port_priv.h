@@ -109,7 +109,7 @@ struct glue_port {
 	struct rte_mbuf *pending[TX_PENDING];
 };
 
-/* Whether this shard has a queue pair that may be polled now. */
+/* Returns whether this shard has a queue pair that may be polled now. */
 static inline bool glue_port_active(const struct glue_port *port)
 {
 	return port->shard <
@@ -227,13 +227,14 @@ int glue_device_get(unsigned index, const struct glue_port_conf *conf,
 		    struct glue_device **out, char *err, size_t err_len);
 void glue_device_put(struct glue_device *device);
 
-/* Whether only one port of the device is open. */
+/* Returns whether only one port of the device is open. */
 bool glue_device_is_last(struct glue_device *device);
 
 /*
- * Whether the device has a carrier; *speed_mbps: its speed, 0 if unknown. For a
- * watched device these are the results of the last check; otherwise it queries
- * the driver. Called after glue_device_enter() (link_watch.c).
+ * Returns whether the device has a carrier; *speed_mbps: its speed, 0 if
+ * unknown. For a watched device these are the results of the last check;
+ * otherwise it queries the driver. Called after glue_device_enter()
+ * (link_watch.c).
  */
 bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 

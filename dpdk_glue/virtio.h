@@ -21,8 +21,8 @@ int glue_virtio_log_begin(void);
 void glue_virtio_log_end(int level);
 
 /*
- * Whether the captured log of a port's start shows net_virtio on packed rings
- * with indirect descriptors. If it does not show whether the latter were
+ * Returns whether the captured log of a port's start shows net_virtio on packed
+ * rings with indirect descriptors. If it does not show whether the latter were
  * negotiated, assumes that they were: hosts offer them by default.
  */
 bool glue_virtio_stalls(const char *log);

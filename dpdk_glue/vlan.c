@@ -75,7 +75,7 @@ bool glue_vlan_add(struct rte_mbuf *m, struct glue_frame *f, uint16_t vid)
 	return true;
 }
 
-/* ---- what the port does about them ---- */
+/* ---- the port's MTU and offloads ---- */
 
 /* What a tag adds to the port's MTU: nothing for software ports and for NICs
  * that accept longer frames. */

@@ -28,6 +28,9 @@ void hangup_catch(void);
 void hangup_follow(void);
 void hangup_unfollow(void);
 
-/* Whether SIGHUP has come since the last hangup_take(), which resets that. */
+/*
+ * Returns whether SIGHUP has come since the last hangup_take(), which resets
+ * that.
+ */
 bool hangup_came(void);
 bool hangup_take(void);

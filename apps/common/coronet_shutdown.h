@@ -46,7 +46,7 @@ struct shutdown {
 int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
 		   struct net_stack *stack, void *shard);
 
-/* Whether the shard has begun to drain. */
+/* Returns whether the shard has begun to drain. */
 static inline bool shutdown_begun(const struct shutdown *s)
 {
 	return s->begun;

@@ -8,10 +8,10 @@
 #define HOST_BYTES 254 /* of a name: RFC 1035 2.3.4, NUL included */
 
 /*
- * Whether text is a host's name: labels of letters, digits and hyphens (RFC
- * 1123 2.1), and of underscores, as net_resolve() takes them; with or without a
- * dot at the end. A name whose last label has no letter would be a malformed
- * address.
+ * Returns whether text is a host's name: labels of letters, digits and hyphens
+ * (RFC 1123 2.1), and of underscores, as net_resolve() takes them; with or
+ * without a dot at the end. A name whose last label has no letter would be a
+ * malformed address.
  */
 bool host_is_name(const char *text);
 

@@ -31,7 +31,7 @@ enum {
 	OPT_SECONDS
 };
 
-/* ---- what is listed ---- */
+/* ---- columns of lists ---- */
 
 static const struct ctl_column conn_columns[] = {
 	{"STATE", "state", CTL_TEXT, -12},

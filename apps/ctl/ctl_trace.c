@@ -50,7 +50,7 @@ static double number(const cJSON *event, const char *key)
 	return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
 
-/* ---- one line ---- */
+/* ---- printing an event ---- */
 
 /* The time of day, as tcpdump and tshark -t ad show it. */
 static void print_time(double us)
@@ -182,7 +182,10 @@ static bool print_all(const struct ctl *ctl, const cJSON *page,
 	return fflush(stdout) == 0 && f->left > 0;
 }
 
-/* Prints, for a person, what is no event. */
+/*
+ * Prints, on stderr, how many events were missed and how many connections are
+ * not traced.
+ */
 static void print_summary(const cJSON *page, struct follow *f)
 {
 	if (number(page, "missed") > 0)

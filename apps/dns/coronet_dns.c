@@ -151,7 +151,7 @@ static void *await_hangups(void *arg)
 	return NULL;
 }
 
-/* ---- the end ---- */
+/* ---- draining ---- */
 
 static bool takes_clients(void *shard)
 {

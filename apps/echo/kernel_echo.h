@@ -43,7 +43,7 @@ struct kernel_echo {
 /* datagram_echo.c */
 extern const struct kernel_echo datagram_echo;
 
-/* Whether accept() failed for lack of files or memory: a pause may help. */
+/* True if accept() failed for lack of files or memory: a pause may help. */
 #define KERNEL_ECHO_NO_FILES(err)                                              \
 	((err) == EMFILE || (err) == ENFILE || (err) == ENOBUFS ||             \
 	 (err) == ENOMEM)

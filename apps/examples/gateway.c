@@ -30,7 +30,7 @@
 
 static unsigned now, most, served; /* clients */
 
-/* ---- what clients ask for ---- */
+/* ---- requests of clients ---- */
 
 static void ask_redis(char *args, char *answer)
 {

@@ -44,7 +44,7 @@ static struct httpd_counters sum_counters(void)
 	return sum;
 }
 
-/* ---- the end ---- */
+/* ---- draining ---- */
 
 static bool takes_clients(void *shard)
 {
@@ -88,10 +88,10 @@ static void *log_stats(void *arg)
 		net_program_stats(&stacks); /* or those of last time */
 		now = sum_counters();
 		now_ns = net_now_ns(shard->stack);
-		net_log("httpd: %llu clients, +%llu, %llu with half a request, "
-			"%.0f requests/s; in all %llu requests refused, %llu "
-			"displaced, %llu clients gave up on, %llu SYNs over "
-			"the limit",
+		net_log("httpd: %llu clients, +%llu, %llu partial requests, "
+			"%.0f requests/s; in total %llu requests refused, %llu "
+			"displaced, %llu clients lost during a response, %llu "
+			"SYNs over the limit",
 			(unsigned long long)now.open,
 			(unsigned long long)(now.clients - was.clients),
 			(unsigned long long)now.half_open,

@@ -51,8 +51,8 @@ static void write_metrics(struct net_metrics *page, void *arg)
 		  "Requests displaced because too many were incomplete.",
 		  sum.displaced);
 	write_one(page, "coronet_httpd_stalled_clients_total", NET_COUNTER,
-		  "Clients reset because they acknowledged nothing for "
-		  "--send-timeout.",
+		  "Clients that reset the connection, or acknowledged nothing "
+		  "for --send-timeout, during a response.",
 		  sum.gave_up);
 }
 

@@ -47,7 +47,7 @@ struct httpd_counters {
 	uint64_t clients, requests;
 	uint64_t refused;   /* requests that were malformed or late */
 	uint64_t displaced; /* partial requests that others displaced */
-	uint64_t gave_up;   /* clients that read nothing for too long */
+	uint64_t gave_up;   /* clients: a response could not be sent */
 	uint64_t answers[HTTPD_STATUSES]; /* by httpd_status() */
 };
 

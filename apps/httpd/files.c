@@ -331,7 +331,7 @@ static int load_folder(struct files *files, int fd, const struct stat *st,
 	return err;
 }
 
-/* ---- what is known when all are there ---- */
+/* ---- the finished table ---- */
 
 static void format_fields(const struct file *file, struct file_body *body)
 {

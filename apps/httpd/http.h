@@ -100,8 +100,8 @@ bool http_next_line(const char *head, enum http_field field,
 		    struct http_text *text);
 
 /*
- * Whether a head, which may be partial or malformed, has the method HEAD: its
- * response has no body, even if it is an error (RFC 9110 9.3.2).
+ * Returns whether a head, which may be partial or malformed, has the method
+ * HEAD: its response has no body, even if it is an error (RFC 9110 9.3.2).
  */
 bool http_asks_for_head(const char *data, size_t len);
 

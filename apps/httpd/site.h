@@ -74,7 +74,7 @@ void site_set_shards(struct site_loader *loader, unsigned shards);
  * never blocks.
  */
 unsigned site_ask(struct site_loader *loader);
-/* Whether the check of this number, or a later one, has ended. */
+/* Returns whether the check of this number, or a later one, has ended. */
 bool site_has_looked(const struct site_loader *loader, unsigned look);
 /* Returns the next site, to be passed to each shard, or NULL. One thread. */
 struct site *site_take_next(struct site_loader *loader);

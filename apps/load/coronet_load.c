@@ -505,7 +505,7 @@ static const struct opt rows[] = {
 	{"udp", OPT_FLAG, OPT_AT(struct load, udp),
 	 .help = "Send UDP datagrams, one at a time from each of --conns "
 		 "sockets; a datagram without an answer within --timeout "
-		 "counts as an error"},
+		 "counts as a timeout"},
 };
 
 OPT_SET(udp_opts, rows, 0x3000, NULL)

@@ -75,7 +75,10 @@ struct load {
 
 extern struct load load;
 
-/* Whether the run goes on; once it is over, connections end because of that. */
+/*
+ * Returns whether the run goes on; once it is over, connections end because of
+ * that.
+ */
 static inline bool load_running(const struct load_shard *shard)
 {
 	return shard->stats.phase != LOAD_DONE &&

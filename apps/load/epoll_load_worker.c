@@ -22,7 +22,7 @@
 #define WAKE_LATE_NS   60000 /* what the kernel may take to wake us */
 #define LINE	       64u   /* bytes of a cache line */
 
-/* ---- what the conductor learns ---- */
+/* ---- reports to the conductor ---- */
 
 /* The worker that sees the last slot tried notifies the conductor. */
 static void report_settled(struct worker *worker)
@@ -85,7 +85,7 @@ void worker_gather(struct worker *worker)
 		; /* a signal came */
 }
 
-/* ---- its slots ---- */
+/* ---- slots of a worker ---- */
 
 static bool may_connect(const struct worker *worker)
 {

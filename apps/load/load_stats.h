@@ -178,9 +178,9 @@ enum load_limit {
 };
 
 /*
- * Whether the generator itself was the bottleneck, and the symptom: the server
- * may be faster than measured, and the latencies include the generator's own
- * delays.
+ * Returns whether the generator itself was the bottleneck, and the symptom: the
+ * server may be faster than measured, and the latencies include the generator's
+ * own delays.
  */
 enum load_limit load_stats_limit(const struct load_stats *stats);
 

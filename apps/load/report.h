@@ -30,7 +30,7 @@ void load_progress_end(struct load_stats *stats);
  */
 int load_report(const struct load_stats *stats);
 
-/* Whether rates and latencies are withheld. */
+/* Returns whether rates and latencies are withheld. */
 bool load_report_is_refused(const struct load_stats *stats);
 
 /* Writes the reason, as part of a sentence, to `out`. */

@@ -42,7 +42,8 @@ void access_list_ready(struct access_list *list);
 void access_list_fini(struct access_list *list);
 
 /*
- * Whether an address is allowed; ip: 4 or 16 bytes. An empty list allows all.
+ * Returns whether an address is allowed; ip: 4 or 16 bytes. An empty list
+ * allows all.
  */
 bool access_list_allows(const struct access_list *list, uint8_t family,
 			const void *ip);

@@ -73,7 +73,7 @@ void queue_pass(struct queue_waiter *waiter);
 /* Removes a waiter from the list, and wakes the next one. */
 void queue_leave(struct queue_shard *shard, struct queue_waiter *waiter);
 
-/* Whether a session that wants these backends would overtake a waiter. */
+/* Would a session that wants these backends overtake a waiter? */
 static inline bool queue_is_before(const struct queue_shard *shard,
 				   uint64_t allowed)
 {

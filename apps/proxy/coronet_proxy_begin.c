@@ -490,7 +490,7 @@ static int connect_backend(struct session *s)
 	return err;
 }
 
-/* ---- what the backend gets first ---- */
+/* ---- the first bytes for the backend ---- */
 
 /* Writes the session's unique ID: its length, 0 if it has none. */
 static size_t format_id(const struct session *s, char *out, size_t len)

@@ -181,11 +181,11 @@ void session_fini(struct proxy_shard *shard);
  */
 int session_begin(struct session *s);
 
-/* Whether a client is admitted; if not, *end is the end of its session. */
+/* Returns true, or false and in *end the reason if a client is refused. */
 bool proxy_admits(struct proxy_shard *shard, const struct proxy_addrs *addrs,
 		  enum access_end *end);
 
-/* Whether a client has to begin with a PROXY header. */
+/* Returns whether a client has to begin with a PROXY header. */
 bool proxy_expects_header(const struct proxy_shard *shard,
 			  const struct proxy_addrs *addrs);
 
@@ -283,7 +283,7 @@ void config_unref(struct proxy_config *config); /* NULL is ignored */
  */
 bool config_current(struct proxy_config **config, struct pool **pool);
 
-/* Whether the stack can dial an address, and it is not the stack's own. */
+/* Returns whether the stack can dial an address that is not its own. */
 bool config_dialable(const struct net_addr *addr);
 /* Converts an address, without its port; family 0: of another family. */
 void config_read_sockaddr(const struct sockaddr *from, struct net_addr *out);

@@ -454,7 +454,7 @@ void backend_release(struct backend *backend)
 	atomic_fetch_sub(&backend->active, 1);
 }
 
-/* ---- what was found ---- */
+/* ---- results of connection attempts ---- */
 
 void pool_connected(const struct pool *pool, unsigned index)
 {
@@ -502,7 +502,7 @@ bool pool_report(const struct pool *pool, unsigned index, bool well,
 	return true;
 }
 
-/* ---- what is counted for operators ---- */
+/* ---- counters ---- */
 
 const double backend_bounds_s[BACKEND_BOUNDS] = {
 	0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,

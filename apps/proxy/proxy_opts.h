@@ -46,7 +46,7 @@ struct proxy_opts {
 
 void proxy_opts_init(struct proxy_opts *opts);
 
-/* Whether clients are accepted at this port of every address. */
+/* Returns whether clients are accepted at this port of every address. */
 bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);
 
 /* Input: a struct proxy_opts that proxy_opts_init() has filled. */

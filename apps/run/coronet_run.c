@@ -88,7 +88,7 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* ---- where the program's own words begin ---- */
+/* ---- finding the program among the arguments ---- */
 
 static bool is_prefix(const char *name, const char *word, size_t len)
 {
@@ -127,7 +127,7 @@ static int find_program(const struct argp *argp, int argc, char **argv)
 	return i;
 }
 
-/* ---- what can be preloaded ---- */
+/* ---- checks of the program ---- */
 
 /* Finds a program as execvp() does. */
 static const char *path_of(const char *program, char *path)

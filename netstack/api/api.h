@@ -62,7 +62,10 @@ static inline void net_send_queued_some(struct net_conn *conn)
 
 /* Called without memory: returns 0 if an ACK may free some, else -ENOMEM. */
 long net_send_refused(struct net_conn *conn);
-/* Whether the oldest unacknowledged data lies in frames of an empty pool. */
+/*
+ * Returns whether the oldest unacknowledged data lies in frames of an empty
+ * pool.
+ */
 bool net_send_lends_frames(const struct net_conn *conn);
 
 /* ---- close.c ---- */
@@ -128,7 +131,7 @@ int net_udp_waited(struct net_udp *udp, int err);
 int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote);
 
 /* ---- listen.c ---- */
-/* Whether an address is the stack's, or means all of them. */
+/* Returns whether an address is the stack's, or means all of them. */
 bool net_addr_is_own(const struct net_addr *addr);
 /* Like net_addr_to_lwip(), with the zone of a link-local address. */
 void net_addr_read(const struct net_addr *addr, ip_addr_t *ip);

@@ -1,5 +1,5 @@
 /*
- * Connecting.
+ * Opens connections: net_dial(), its source address and its port.
  */
 #include "netstack/api/api.h"
 #include "netstack/program/events.h"

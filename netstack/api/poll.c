@@ -33,7 +33,7 @@ static void on_channel(struct coro_chan_watch *watch)
 	net_poller_wake(node->poller);
 }
 
-/* ---- what is ready ---- */
+/* ---- readiness ---- */
 
 /* Returns the events that are wanted, and others if that is cheaper. */
 static unsigned conn_events(const struct net_conn *conn, unsigned wanted)

@@ -182,7 +182,7 @@ int net_udp_connect(struct net_udp *udp, const struct net_addr *peer)
 	return 0;
 }
 
-/* ---- the rest ---- */
+/* ---- options, errors, addresses, statistics ---- */
 
 void net_udp_set_read_deadline(struct net_udp *udp, int64_t deadline_ns)
 {

@@ -1,5 +1,5 @@
 /*
- * UDP: receiving.
+ * Receives datagrams: net_udp_recv(), net_udp_recv_batch(), net_udp_peek().
  */
 #include "netstack/api/api.h"
 #include "netstack/program/log.h"

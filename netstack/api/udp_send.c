@@ -29,7 +29,7 @@ static unsigned room_to(const ip_addr_t *remote)
 	return mtu - (IP_IS_V6(remote) ? HEADERS6 : HEADERS4);
 }
 
-/* ---- where it goes ---- */
+/* ---- routing ---- */
 
 /* any: another peer than the one it is connected to, as well. */
 static int find_peer(const struct net_udp *udp, const struct net_addr *peer,

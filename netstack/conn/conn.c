@@ -133,7 +133,7 @@ void net_conn_kill(struct net_conn *conn, int err)
 	net_conn_wake_all(conn);
 }
 
-/* ---- its timer ---- */
+/* ---- the timer of a connection ---- */
 
 void net_timer_by(struct net_conn *conn, int64_t due_ns)
 {

@@ -34,7 +34,10 @@ net_conn_user_timeout(const struct net_conn *conn)
 /* ---- user_timeout.c ---- */
 /* Sets the user timeout; timeout_ms 0: none. Returns 0 or -ENOMEM. */
 int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms);
-/* Whether a user timeout is set. It replaces the limit of keepalive probes. */
+/*
+ * Returns whether a user timeout is set. It replaces the limit of keepalive
+ * probes.
+ */
 bool net_user_timeout_is_set(const struct net_conn *conn);
 /*
  * Starts the user timeout, if there is one: from now on the connection waits
@@ -100,7 +103,7 @@ static_assert(NET_TURNS == 1u << 10, "net_turn_of() keeps ten bits");
 /* ---- output_queue.c ---- */
 int net_output_init(unsigned max_conns); /* 0 or -ENOMEM */
 void net_output_fini(void);
-/* Whether the queue has room for one more connection. */
+/* Returns whether the queue has room for one more connection. */
 bool net_output_has_room(void);
 /*
  * Queues the connection for this round's output phase, or for the next in which
@@ -239,7 +242,7 @@ struct pbuf *net_rxq_pack(struct pbuf *tail, struct pbuf *p);
 /* net_rxq_append() for the general case. Owns p. */
 void net_rxq_append_slowly(struct net_conn *conn, struct pbuf *p);
 
-/* Whether a segment may stay in its frame (or is in none). */
+/* Returns whether a segment may stay in its frame (or is in none). */
 static inline bool net_rxq_has_room(const struct pbuf *p)
 {
 	const struct net_port *port;
@@ -333,9 +336,10 @@ long net_conn_recved(struct net_conn *conn, unsigned len);
 /* Doubles the window if many bytes are held out of order: `bytes` of them. */
 void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes);
 /*
- * Whether the peer can send no whole segment until something is read. A reader
- * calls this before it waits for more than the unread bytes: if the window has
- * room that the peer does not know of, an ACK is queued that announces it.
+ * Returns whether the peer can send no whole segment until something is read. A
+ * reader calls this before it waits for more than the unread bytes: if the
+ * window has room that the peer does not know of, an ACK is queued that
+ * announces it.
  */
 bool net_rcv_wnd_is_full(struct net_conn *conn);
 

@@ -16,7 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* ---- setting it ---- */
+/* ---- setting the user timeout ---- */
 
 /* Replaces the connection's ext, which is freed. */
 static struct net_conn_user_timeout *make_timeout(struct net_conn *conn)

@@ -75,7 +75,7 @@ cold struct pbuf *net_view_misused(void)
 	return NULL;
 }
 
-/* ---- what was forgotten ---- */
+/* ---- views that were never released ---- */
 
 cold void net_views_reclaim(struct net_conn *conn)
 {

@@ -215,7 +215,7 @@ static cJSON *show_help(const char *params)
 	return to;
 }
 
-/* ---- what programs add ---- */
+/* ---- commands of programs ---- */
 
 int net_control_add(const char *name, const char *help, net_control_fn fn,
 		    void *arg)

@@ -162,7 +162,7 @@ char *net_http_answer(const char *request, size_t request_len, size_t *len);
 
 /* ---- scrape.c: the page on the stack's own network ---- */
 void net_scrape_begin(const struct net_opts *opts);
-/* Whether an address is the stack's. */
+/* Returns whether an address is the stack's. */
 bool net_scrape_is_own(const struct net_addr *at);
 /*
  * Listens at opts->metrics on every shard, before they run. Returns 0, or an

@@ -96,7 +96,7 @@ void net_metric_histogram(struct net_metrics *page, const char *labels,
 		sum, page->name, open, labels, close, all);
 }
 
-/* ---- what shards count ---- */
+/* ---- counters and gauges of shards ---- */
 
 struct shard_sample {
 	struct net_stats stats;

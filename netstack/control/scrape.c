@@ -56,7 +56,7 @@ bool net_scrape_is_own(const struct net_addr *at)
 	return false;
 }
 
-/* ---- places ---- */
+/* ---- slots for clients ---- */
 
 static void remove_silent(struct scrape *s)
 {

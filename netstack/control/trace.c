@@ -54,7 +54,7 @@ static unsigned number_of(const struct watch *watch)
 	return (unsigned)(watch - watches);
 }
 
-/* ---- which connections ---- */
+/* ---- choosing connections ---- */
 
 static bool is_wanted(const void *filter, const struct net_conn *conn)
 {
@@ -284,7 +284,7 @@ static cJSON *stop_trace(const char *params)
 	return cJSON_CreateObject();
 }
 
-/* ---- what has happened: on the shard's thread ---- */
+/* ---- reading events, on the shard's thread ---- */
 
 struct ring {
 	char id[NET_ID_TEXT_MAX];

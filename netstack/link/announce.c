@@ -150,7 +150,7 @@ static void post_withdrawal(struct net_ifaddr *addr)
 	}
 }
 
-/* ---- what is due ---- */
+/* ---- announcements that are due ---- */
 
 void net_announce_tick(void)
 {

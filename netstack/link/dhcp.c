@@ -172,7 +172,7 @@ static void publish_lease(struct net_dhcp *client)
 	push_lease(client);
 }
 
-/* ---- what is sent ---- */
+/* ---- output ---- */
 
 static void send_message(struct net_dhcp *client, enum net_dhcp_type type)
 {
@@ -310,7 +310,9 @@ static void advance_client(struct net_dhcp *client)
 	}
 }
 
-/* Whether another host has answered for the address: link/announce.c. */
+/*
+ * Returns whether another host has answered for the address: link/announce.c.
+ */
 static bool is_duplicate(const struct net_dhcp *client)
 {
 	for (unsigned i = 0; i < net_here()->n_addrs; i++) {
@@ -370,7 +372,7 @@ void net_dhcp_tick(void)
 			tick_client(clients[i]);
 }
 
-/* ---- what servers answer ---- */
+/* ---- input ---- */
 
 static void take_offer(struct net_dhcp *client, const struct net_dhcp_msg *msg)
 {
@@ -418,7 +420,7 @@ static bool differ(const struct net_lease *a, const struct net_lease *b)
 	       memcmp(a->servers, b->servers, sizeof(a->servers)) != 0;
 }
 
-/* Whether an acknowledgement is one that the client can use. */
+/* Returns whether an acknowledgement is one that the client can use. */
 static bool read_ack(const struct net_dhcp *client,
 		     const struct net_dhcp_msg *msg, struct net_lease *out)
 {

@@ -20,7 +20,7 @@
 #define PIECES_MAX 64u
 #define READ_MAX   (GLUE_MTU_MAX + 18u) /* with Ethernet's header and a tag */
 
-/* ---- which frame goes where ---- */
+/* ---- choosing the receiver ---- */
 
 /* Reads an address of a packet. */
 static void read_ip(const struct net_port *port, bool ip4, const uint8_t *bytes,

@@ -7,8 +7,8 @@
 #include "netstack/state.h"
 
 /*
- * Whether an entry of net_opts.addrs stands for addresses that the network
- * assigns: 0.0.0.0/0 for that of DHCP, ::/0 for those of SLAAC.
+ * Returns whether an entry of net_opts.addrs stands for addresses that the
+ * network assigns: 0.0.0.0/0 for that of DHCP, ::/0 for those of SLAAC.
  */
 static inline bool net_addr_is_leased(const struct net_addr *addr)
 {

@@ -29,7 +29,7 @@ int net_exception_fd(const struct net_port *port);
 
 /* ---- output.c ---- */
 void net_link_tx(void); /* flushes the frames queued on all ports */
-/* Whether frames of every port may refer to the program's memory. */
+/* Returns whether frames of every port may refer to the program's memory. */
 bool net_link_takes_extbufs(void);
 
 /* ---- udp.c ---- */
@@ -128,10 +128,11 @@ const struct net_ifaddr *net_ifaddr_named(const ip_addr_t *ip);
  */
 struct netif *net_netif_of4(const struct net_port *port, uint32_t ip);
 /*
- * Whether ip is an address of the stack, on any link: packets to it are looped.
+ * Returns whether ip is an address of the stack, on any link: packets to it are
+ * looped.
  */
 bool net_link_owns(const struct netif *netif, const ip_addr_t *ip);
-/* Whether looped packets wait to be received. */
+/* Returns whether looped packets wait to be received. */
 static inline bool net_link_loops(void)
 {
 	return net_here()->loop.head != net_here()->loop.tail;
@@ -153,5 +154,8 @@ static_assert(sizeof(struct net_neighbour) <= 64, "a cache line");
 
 #define NET_NEIGHBOURS 1024
 
-/* Whether an address is the stack's, or its neighbour has been resolved. */
+/*
+ * Returns whether an address is the stack's, or its neighbour has been
+ * resolved.
+ */
 bool net_neighbour_reachable(const ip_addr_t *ip);

@@ -101,15 +101,18 @@ void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
  * opts->error set.
  */
 int net_routes_open(struct net_opts *opts);
-/* Whether an address is on a link: in one of its networks or on-link routes. */
+/*
+ * Returns whether an address is on a link: in one of its networks or on-link
+ * routes.
+ */
 bool net_route_on_link(const struct net_port *port, const ip_addr_t *ip);
 
 /* ---- loop.c ---- */
-/* Whether an address is this interface's. */
+/* Returns whether an address is this interface's. */
 bool net_netif_owns6(const struct netif *netif, const ip6_addr_t *ip);
 /*
- * Whether an address is the stack's (IPv4: in network byte order). A link-local
- * one must be this interface's.
+ * Returns whether an address is the stack's (IPv4: in network byte order). A
+ * link-local one must be this interface's.
  */
 bool net_loop_owns4(uint32_t ip);
 bool net_loop_owns6(const struct netif *netif, const ip6_addr_t *ip);
@@ -201,12 +204,12 @@ static inline bool net_slaac_has(const struct net_port *port)
 
 /* ---- group.c ---- */
 /*
- * Whether lwIP may see a query or report of IGMP or MLD, which dpdk_glue has
- * checked; if not, the caller frees the frame.
+ * Returns whether lwIP may see a query or report of IGMP or MLD, which
+ * dpdk_glue has checked; if not, the caller frees the frame.
  */
 bool net_group_message(const struct net_port *port,
 		       const struct glue_frame *frame);
-/* Whether a packet goes to a group; ip: its header. */
+/* Returns whether a packet goes to a group; ip: its header. */
 bool net_group_is_dest(const uint8_t *ip);
 
 /* ---- exception_set.c ---- */

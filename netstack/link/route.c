@@ -222,7 +222,10 @@ const struct net_ifaddr *net_ifaddr_named(const ip_addr_t *ip)
 	return NULL;
 }
 
-/* Whether a route says that an address outside the networks is on a link. */
+/*
+ * Returns whether a route says that an address outside the networks is on a
+ * link.
+ */
 static bool is_routed_on_link(const struct net_port *port, const ip_addr_t *ip)
 {
 	for (unsigned i = 0; i < net_here()->n_routes; i++) {
@@ -268,8 +271,9 @@ static bool has_ip4(const struct net_port *port)
 }
 
 /*
- * Whether a gateway of the options is on a link whose networks do not have it,
- * as those of clouds: of IPv4, since routers of IPv6 have link-local addresses.
+ * Returns whether a gateway of the options is on a link whose networks do not
+ * have it, as those of clouds: of IPv4, since routers of IPv6 have link-local
+ * addresses.
  */
 static bool is_beside_networks(const struct net_port *port,
 			       const ip_addr_t *via)
@@ -325,7 +329,10 @@ static int refuse_route(const struct net_route_opts *route,
 	return -EINVAL;
 }
 
-/* Whether a link of the route may get an address of its gateway's version. */
+/*
+ * Returns whether a link of the route may get an address of its gateway's
+ * version.
+ */
 static bool may_lease(const struct net_route_opts *route,
 		      const struct net_opts *opts)
 {
@@ -350,7 +357,7 @@ static int check_route(const struct net_route_opts *route,
 	net_addr_to_lwip(&route->source, &source);
 	if (route->link > opts->n_links)
 		return refuse_route(route, opts, &route->via,
-				    "there are fewer links than dev says");
+				    "dev exceeds the number of links");
 	if (is_link_local(&via) && !route->link && opts->n_links > 1)
 		return refuse_route(route, opts, &route->via,
 				    "a link-local gateway may be on any link: "
@@ -370,8 +377,9 @@ static int check_route(const struct net_route_opts *route,
 			       "link nevertheless, add dev LINK)");
 	own = route->source.family ? net_ifaddr_of(&source) : near;
 	if (!own || net_port_of(own->netif) != net_port_of(near->netif))
-		return refuse_route(route, opts, &route->source,
-				    "src is no --addr of the gateway's link");
+		return refuse_route(
+			route, opts, &route->source,
+			"src is not an --addr of the gateway's link");
 	return 0;
 }
 

@@ -54,7 +54,7 @@ const char *net_slaac_format(const uint8_t ip[16], char text[NET_ADDR_TEXT_MAX])
 	return net_ip_format(&addr, text);
 }
 
-/* ---- what the shards get ---- */
+/* ---- publishing to shards ---- */
 
 static void apply_here(void *arg)
 {

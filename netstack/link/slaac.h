@@ -113,8 +113,8 @@ void net_slaac_probe_again(struct net_slaac *client);
 /* Called when the stack has no room for an address. */
 void net_slaac_refuse(struct net_slaac *client, const struct net_addr *addr);
 /*
- * Whether the client is probing an address. claimed: another host, with this
- * MAC, has it, so it is a duplicate.
+ * Returns whether the client is probing an address. claimed: another host, with
+ * this MAC, has it, so it is a duplicate.
  */
 bool net_slaac_meets(struct net_slaac *client, const uint8_t ip[16],
 		     const uint8_t mac[6], bool claimed);

@@ -210,7 +210,7 @@ void net_slaac_tick_addrs(struct net_slaac *client)
 	}
 }
 
-/* ---- what happens to addresses ---- */
+/* ---- new and duplicate addresses ---- */
 
 void net_slaac_open_addr(struct net_slaac *client)
 {

@@ -133,7 +133,7 @@ void net_slaac_expire(struct net_slaac *client)
 	expire_entries(client->servers, NET_SLAAC_SERVERS);
 }
 
-/* ---- what is in use ---- */
+/* ---- the configuration in use ---- */
 
 static void put_addr(struct net_addr *to, const uint8_t ip[16], uint8_t bits)
 {
@@ -141,7 +141,7 @@ static void put_addr(struct net_addr *to, const uint8_t ip[16], uint8_t bits)
 	memcpy(to->ip, ip, 16);
 }
 
-/* Whether the first 64 bits of an address are a prefix on the link. */
+/* Returns whether the first 64 bits of an address are a prefix on the link. */
 static bool is_on_link(const struct net_slaac *client, const uint8_t ip[16])
 {
 	for (unsigned i = 0; i < NET_SLAAC_PREFIXES; i++)
@@ -169,7 +169,7 @@ static void describe_addrs(const struct net_slaac *client,
 	}
 }
 
-/* Whether a prefix is the network of an address already. */
+/* Returns whether a prefix is the network of an address already. */
 static bool has_addr(const struct net_slaac_config *config,
 		     const struct net_slaac_entry *prefix)
 {

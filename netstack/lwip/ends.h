@@ -20,7 +20,7 @@ struct tcp_seg *net_unsent_leave(struct tcp_pcb *pcb, struct tcp_seg *seg);
 struct tcp_seg *net_unsent_acked(struct tcp_pcb *pcb, struct tcp_seg *rest);
 
 /*
- * Whether an address is in the network of the stack's address `own`, of any
- * prefix length; lwIP assumes 64 bits (link/route.c).
+ * Returns whether an address is in the network of the stack's address `own`, of
+ * any prefix length; lwIP assumes 64 bits (link/route.c).
  */
 int net_nd_in_network(const ip6_addr_t *ip, const ip6_addr_t *own);

@@ -57,8 +57,8 @@ bool net_mem_trim(void);
 void net_mem_pool_init(unsigned type, uint32_t size, uint32_t limit);
 void *net_mem_pool_alloc(unsigned type);
 /*
- * Whether mem is the address of a connection object of a shard, allocated or
- * free. Any thread may call this.
+ * Returns whether mem is the address of a connection object of a shard,
+ * allocated or free. Any thread may call this.
  */
 bool net_mem_is_conn(const struct net_stack *stack, const void *mem);
 
@@ -68,7 +68,7 @@ void net_budget_set(uint64_t bytes);
 /* Bytes that are charged to the budget, and the size of the budget. */
 uint64_t net_budget_used(void);
 uint64_t net_budget_whole(void);
-/* Whether less than an eighth of the budget is left in whole chunks. */
+/* Returns whether less than an eighth of the budget is left in whole chunks. */
 bool net_budget_is_short(void);
 /* Bytes of coroutines, which are charged to the budget like the slabs. */
 uint64_t net_budget_elsewhere(void);
@@ -80,7 +80,7 @@ void net_budget_changed(void);
 
 /* ---- frames as pbufs ---- */
 
-/* Whether a received pbuf still lies in the frame it came in. */
+/* Returns whether a received pbuf still lies in the frame it came in. */
 static inline bool net_is_frame(const struct pbuf *p)
 {
 	return p->flags & PBUF_FLAG_IS_CUSTOM;
@@ -96,7 +96,7 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 		const uint64_t *)(const void *)frame)[NET_PORT_WORD];
 }
 
-/* Whether a received pbuf holds a frame of a pool that is empty. */
+/* Returns whether a received pbuf holds a frame of a pool that is empty. */
 static inline bool net_is_scarce_frame(const struct pbuf *p)
 {
 	return net_is_frame(p) && net_frame_port(p)->is_exhausted;
@@ -168,9 +168,9 @@ void net_extbuf_set_writing(struct net_extbuf *ext);
 void net_extbuf_pbuf_made(void *mem);
 void net_extbuf_pbuf_freed(void *mem);
 /*
- * Whether everything behind the first pbuf of p can be sent without a copy.
- * net_extbuf_attach() appends it to a frame, and returns false if the pool is
- * empty.
+ * Returns whether everything behind the first pbuf of p can be sent without a
+ * copy. net_extbuf_attach() appends it to a frame, and returns false if the
+ * pool is empty.
  */
 bool net_extbuf_only(const struct pbuf *p);
 bool net_extbuf_attach(struct glue_port *port, struct glue_frame *frame,

@@ -384,7 +384,7 @@ void *net_mem_at(uint32_t ref)
 	       (ref & ((1u << LINE_BITS) - 1)) * LINE_BYTES;
 }
 
-/* ---- how much there is ---- */
+/* ---- sizes, limits, the allocator of lwIP ---- */
 
 unsigned net_mem_size(const void *mem)
 {

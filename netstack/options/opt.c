@@ -72,7 +72,7 @@ int opt_refuse(struct opt_error *error, const char *option, const char *value,
 			(int)sizeof(error->text) / 2, value, expected, example);
 }
 
-/* ---- what is valid ---- */
+/* ---- descriptions of valid values ---- */
 
 /* A bound as a user would write it. */
 static const char *format_bound(enum opt_kind kind, uint64_t value, char *text)

@@ -135,8 +135,8 @@ int opt_parse_address(const char *text, uint16_t port,
 /* "10.9.0.1:7777" or "[fd00::1]:7777", port 1 to 65535. No names. */
 int opt_parse_endpoint(const char *text, struct opt_endpoint *out);
 /*
- * Whether an address belongs to one host, to which a peer can connect: not in
- * 0.0.0.0/8, not a multicast group, not a broadcast address.
+ * Returns whether an address belongs to one host, to which a peer can connect:
+ * not in 0.0.0.0/8, not a multicast group, not a broadcast address.
  */
 bool opt_is_host(const struct opt_endpoint *end);
 /*

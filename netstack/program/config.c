@@ -413,7 +413,7 @@ int net_parse_args(const struct argp *argp, int argc, char **argv,
 	return -argp_parse(argp, the_words.n, the_words.list, 0, NULL, input);
 }
 
-/* ---- once more ---- */
+/* ---- reading options again ---- */
 
 /* Finds an option that begins so; getopt(3) has refused ambiguous ones. */
 static const struct argp_option *find_begun(const struct argp *argp,

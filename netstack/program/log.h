@@ -40,7 +40,7 @@ enum net_component {
 extern uint8_t net_log_levels[NET_COMPONENTS]
 	__attribute__((visibility("hidden")));
 
-/* Whether lines of this level are logged. Any thread. */
+/* Returns whether lines of this level are logged. Any thread. */
 static inline bool net_log_on(enum net_component component,
 			      enum net_log_level level)
 {

@@ -115,7 +115,7 @@ static void copy_levels(void)
 				 __ATOMIC_RELAXED);
 }
 
-/* ---- what an operator writes ---- */
+/* ---- parsing levels ---- */
 
 #define EXPECTED                                                               \
 	"expected [COMPONENT=]LEVEL, as in coronet.conn=info or "              \

@@ -23,9 +23,12 @@ void net_log_sink_close(void);
  * file.
  */
 void net_log_sink_settle(void);
-/* Whether such a request is pending. Any thread. */
+/* Returns whether such a request is pending. Any thread. */
 bool net_log_sink_is_due(void);
-/* Whether a line written now would wait for the file's reader. Any thread. */
+/*
+ * Returns whether a line written now would wait for the file's reader. Any
+ * thread.
+ */
 bool net_log_sink_is_full(void);
 /*
  * Writes a line (or raw bytes) in one write(2) if possible. Returns false if at
@@ -33,7 +36,7 @@ bool net_log_sink_is_full(void);
  */
 bool net_log_sink_write(enum net_log_level level, int64_t wall_ns,
 			const char *text, size_t len);
-/* Whether lines get the time at which they were logged. Any thread. */
+/* Returns whether lines get the time at which they were logged. Any thread. */
 bool net_log_sink_is_stamped(void);
 /* Wakes the writer, if there is one. From a signal handler, too. */
 void net_log_wake(void);

@@ -320,7 +320,7 @@ static void reopen_all(void)
 	atomic_store(&sink.done, asked);
 }
 
-/* ---- the writer's ---- */
+/* ---- calls of the writing thread ---- */
 
 bool net_log_sink_is_due(void)
 {

@@ -7,9 +7,9 @@
 #include "netstack/state.h"
 
 /* ---- route_option.c ---- */
-/* Whether an address is in 127.0.0.0/8, or ::1. */
+/* Returns whether an address is in 127.0.0.0/8, or ::1. */
 bool net_addr_is_loopback(const struct net_addr *addr);
-/* Whether a host can have an address: not zero, a group or loopback. */
+/* Returns whether a host can have an address: not zero, a group or loopback. */
 bool net_addr_is_host(const struct net_addr *addr);
 
 /* ---- diagnose.c ---- */
@@ -51,7 +51,7 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
-/* Whether a connection is another thread's, or traced. */
+/* True if a connection is another thread's, or traced. */
 #define NET_CONN_IS_FOREIGN_OR_TRACED(conn)                                    \
 	unlikely(!net_here()->sched ||                                         \
 		 ((conn) && (conn)->shard != net_here()->shard))

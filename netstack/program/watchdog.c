@@ -105,7 +105,7 @@ static bool loop_sleeps(const struct loop *loop)
 	return state && (state[2] == 'S' || state[2] == 'D');
 }
 
-/* ---- where it is ---- */
+/* ---- capturing the call stack ---- */
 
 /* Runs on the loop's thread. */
 static void on_signal(int signo, siginfo_t *info, void *context)
@@ -160,7 +160,7 @@ static uintptr_t capture(const struct loop *loop)
 	return err == 0 && dog.who[0] ? pc : 0;
 }
 
-/* ---- looking ---- */
+/* ---- checks of the loops ---- */
 
 static bool log_computing(const struct loop *loop, int64_t held_ns)
 {

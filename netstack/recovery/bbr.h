@@ -180,9 +180,9 @@ double net_bbr_inflight(const struct net_bbr *bbr, double bw);
 double net_bbr_max_inflight(const struct net_bbr *bbr);
 double net_bbr_with_headroom(const struct net_bbr *bbr);
 /*
- * Whether `lost` bytes of `of` indicate congestion: more than 2 %, and not a
- * few losses that may be chance. Without SACK any loss does.
+ * Returns whether `lost` bytes of `of` indicate congestion: more than 2 %, and
+ * not a few losses that may be chance. Without SACK any loss does.
  */
 bool net_bbr_is_too_much(const struct net_bbr *bbr, double lost, double of);
-/* Whether the current sample shows such a loss. */
+/* Returns whether the current sample shows such a loss. */
 bool net_bbr_too_high(const struct net_bbr *bbr);

@@ -222,8 +222,8 @@ static bool lost_too_much(struct net_bbr *bbr)
 
 /*
  * After a round that has lost too much without probing, lowers the bounds
- * towards what arrives. The draft takes any loss for too much. What arrives of
- * a paced rate is less than that by what is lost, so a path that loses 1 % by
+ * towards the delivered rate. In the draft, any loss is too much. The delivered
+ * rate is lower than the paced rate by the loss, so a path that loses 1 % by
  * chance would lower the rate by 1 or 2 % each round, for the sixty rounds
  * until the next probe.
  */
@@ -247,7 +247,7 @@ static void adapt_lower_bounds(struct net_bbr *bbr, double cwnd)
 		LWIP_MAX(bbr->inflight_latest, BBR_BETA * inflight);
 }
 
-/* ---- all of it ---- */
+/* ---- updating the whole model ---- */
 
 void net_bbr_model_before(struct net_bbr *bbr, double cwnd)
 {

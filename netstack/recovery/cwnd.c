@@ -144,12 +144,12 @@ void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd)
 	pcb->cwnd = cwnd + LWIP_MIN(acked, 8u * pcb->mss);
 }
 
-/* ---- after an idle spell ---- */
+/* ---- after an idle period ---- */
 
 /*
- * RFC 5681 4.1 has the initial window. Here, as in Linux, the window halves
- * with each timeout's time that has passed, down to that one, and slow start
- * leads back to three quarters of what it was.
+ * After an idle period RFC 5681 4.1 restarts from the initial window. Here, as
+ * in Linux, the window halves for each RTO that has passed, down to the initial
+ * window, and slow start leads back to three quarters of the former window.
  */
 static uint32_t decayed(struct tcp_pcb *pcb, uint32_t cwnd, uint32_t timeouts)
 {
@@ -189,10 +189,10 @@ void net_recovery_restart(struct net_conn *conn)
 
 /*
  * The send buffer follows the congestion window, as a kernel's does: two of
- * them, so that one can be written while the other is under way. BBR has three,
- * since its window counts only what is under way: after a segment that is lost
+ * them, so that one can be written while the other is in flight. BBR has three,
+ * since its window counts only what is in flight: after a segment that is lost
  * twice, up to two windows of later data wait for it here. lwIP's snd_buf is
- * the room that is left.
+ * the remaining room.
  */
 void net_cwnd_grow_buffer(struct net_conn *conn, uint32_t cwnd)
 {

@@ -59,7 +59,7 @@ void net_ecn_answered(struct tcp_pcb *pcb, const struct tcp_hdr *hdr)
 	}
 }
 
-/* ---- what leaves ---- */
+/* ---- outgoing marks ---- */
 
 /*
  * 6.1.1.1: a SYN that is sent again does not ask again, since a box on the path
@@ -111,7 +111,7 @@ void net_ecn_resend(struct tcp_pcb *pcb, struct tcp_hdr *hdr)
 		hdr->_hdrlen_rsvd_flags |= ECHO;
 }
 
-/* ---- what comes, 6.1.3 ---- */
+/* ---- incoming marks, 6.1.3 ---- */
 
 /*
  * All segments echo a mark until CWR comes. The window of the host that sends
@@ -134,7 +134,7 @@ void net_ecn_input(struct net_conn *conn, const struct tcp_hdr *hdr, bool data,
 	}
 }
 
-/* ---- what is done about it, 6.1.2 ---- */
+/* ---- reaction, 6.1.2 ---- */
 
 void net_ecn_cut(struct net_conn *conn)
 {
@@ -173,7 +173,7 @@ void net_ecn_ack(struct net_conn *conn, const struct net_ack *ack)
 	if (rec->ecn_waits || rec->state != NET_RECOVERY_OPEN)
 		return;
 	if (ack->acked == 0 && ack->una == conn->pcb.snd_nxt)
-		return; /* nothing is under way */
+		return; /* nothing is in flight */
 	rec->event_us = net_now_us();
 	rec->harmed = true;
 	rec->cc->on_ecn(conn);

@@ -71,9 +71,9 @@ static double burst_bytes(const struct net_conn *conn, double rate)
 }
 
 /*
- * What may leave at once while data is under way and nothing is lost. Only
- * segments that waited for the pace make up for a wake-up that was late; those
- * that waited for an ACK do not.
+ * Bytes that may leave at once while data is in flight and nothing is lost.
+ * Only segments that waited for the pace make up for a wake-up that was late;
+ * those that waited for an ACK do not.
  */
 static double burst_now(const struct net_conn *conn, double rate)
 {

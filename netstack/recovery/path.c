@@ -30,7 +30,7 @@
 #define GUESS_NS   INT64_C(60000000000)	 /* for a guess */
 #define WAYS	   4u
 #define BLACK_HOLE 3u  /* timeouts in a row, RFC 1122 4.2.3.5's R1 */
-#define LEAST_STEP 64u /* bytes: a guess that changes less is none */
+#define LEAST_STEP 64u /* bytes by which a guess must lower the MTU */
 
 /* What is tried if no router reports an MTU, one after the other. */
 static const uint16_t guesses[] = {4352, 1500, 1280, 576};
@@ -49,7 +49,7 @@ static unsigned floor_of(const ip_addr_t *ip)
 	return IP_IS_V6(ip) ? FLOOR6 : FLOOR4;
 }
 
-/* ---- the table of destinations ---- */
+/* ---- cache of destinations ---- */
 
 #undef net_paths
 NET_SHARD_VAR struct net_path *net_paths;
@@ -173,9 +173,9 @@ static void set_mss(struct net_conn *conn, unsigned mss)
 	}
 	pcb->mss = (uint16_t)mss;
 	/*
-	 * Room behind the last byte reckons with the old MSS. lwIP would keep
-	 * what is beyond the new one, and fill it behind whatever comes next,
-	 * which may be memory that is lent.
+	 * The room behind the last byte was computed with the old MSS. lwIP
+	 * would keep the room beyond the new MSS, and fill it after a later
+	 * segment, whose memory may be lent.
 	 */
 	pcb->unsent_oversize = 0;
 }
@@ -256,7 +256,7 @@ void net_path_too_big(struct net_conn *conn, unsigned mtu)
 	}
 }
 
-/* ---- when routers say nothing ---- */
+/* ---- black holes: routers that report no MTU ---- */
 
 /* The largest guess well below an MTU; 0: there is no smaller one. */
 static unsigned guess_below(const ip_addr_t *ip, unsigned mtu)

@@ -100,19 +100,19 @@ static bool send_what_fits(struct net_conn *conn, uint32_t room)
 
 	cut_head(pcb, room);
 	need = net_seg_begin(pcb->unsent) - pcb->lastack + pcb->unsent->len;
-	if (pcb->cwnd < need) /* nothing is under way, one segment may be */
+	if (pcb->cwnd < need) /* nothing is in flight, so one segment may be */
 		pcb->cwnd = need;
 	net_conn_output_now(conn);
 	return pcb->unacked || conn->in_output;
 }
 
 /*
- * Whether a timeout of what is under way is the last. A user timeout replaces
- * the number of timeouts, as Linux's does, unless the owner has gone. If a
- * window has shrunk below what is under way, that is sent again as a probe: the
- * peer is given up when it stays silent, not when it does not open its window
- * (RFC 9293 3.8.6), unless the connection is an orphan. lwIP gives up by nrtx,
- * so that stays below.
+ * Returns whether this retransmission timeout is the last. A user timeout
+ * replaces the number of timeouts, as Linux's does, unless the owner has gone.
+ * If a window has shrunk below the data in flight, that data is sent again as a
+ * probe: the peer is given up when it stays silent, not when it does not open
+ * its window (RFC 9293 3.8.6), unless the connection is an orphan. lwIP gives
+ * up by nrtx, so nrtx stays below its limit.
  */
 bool net_persist_gives_up(struct tcp_pcb *pcb)
 {

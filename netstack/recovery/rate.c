@@ -11,7 +11,7 @@
  */
 #include "netstack/recovery/bbr.h"
 
-#define OLD_US NET_MS(60000) /* nothing that was sent then is under way */
+#define OLD_US NET_MS(60000) /* nothing that was sent then is in flight */
 
 struct net_rate *net_rate_of(const struct net_conn *conn)
 {
@@ -70,7 +70,7 @@ void net_rate_sent(struct net_conn *conn, uint32_t bytes)
 	bool first = pipe <= bytes;
 	struct net_rate_mark *mark;
 
-	if (first) { /* nothing was under way */
+	if (first) { /* nothing was in flight */
 		rate->first_us = rate->delivered_us = net_now_us();
 		forget_old(rate);
 	}
@@ -91,7 +91,7 @@ void net_rate_sent(struct net_conn *conn, uint32_t bytes)
 	};
 }
 
-/* 4.1.2.4: the application is the limit until all that is under way arrives. */
+/* 4.1.2.4: the application is the limit until all that is in flight arrives. */
 void net_rate_app_limited(struct net_conn *conn)
 {
 	struct net_rate *rate = net_rate_of(conn);

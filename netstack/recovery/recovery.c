@@ -13,7 +13,7 @@
 #define IDLE_US		NET_MS(1000) /* without an event, a connection is idle */
 #define PROBE_SHIFT_MAX 6
 
-/* ---- what leaves ---- */
+/* ---- output ---- */
 
 /* Called when the head of `unsent` leaves; lwIP takes it off afterwards. */
 void net_recovery_segment_out(const struct tcp_pcb *pcb, const struct pbuf *p)
@@ -96,7 +96,7 @@ static void free_if_idle(struct net_conn *conn)
 
 /* ---- the probe for a lost tail ---- */
 
-/* True in the states that have an RTT, and with data or FIN under way. */
+/* Returns whether data or FIN is in flight, in a state that has an RTT. */
 static bool has_in_flight(const struct tcp_pcb *pcb)
 {
 	return pcb->unacked && pcb->state >= ESTABLISHED &&
@@ -165,10 +165,10 @@ static void send_probe(struct net_conn *conn)
 }
 
 /*
- * The peer sends again what it has had an ACK for: the ACK is lost, and so is
- * the data it came with. No timer of ours shows that sooner, above all if the
- * peer delays its ACKs, which makes our RTT longer. It does not count while an
- * answer may still be on its way.
+ * The peer retransmits data that was acknowledged: our ACK was lost, with the
+ * data that carried it. None of our timers detects this sooner, above all if
+ * the peer delays its ACKs, which makes our RTT longer. It does not count while
+ * an answer may still be on its way.
  */
 void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 {
@@ -180,7 +180,7 @@ void net_recovery_asked_again(struct net_conn *conn, uint32_t end, uint32_t ack)
 		send_probe(conn);
 }
 
-/* ---- what comes in ---- */
+/* ---- ACKs ---- */
 
 /* Reduces the window, as something is lost. */
 static void reduce_window(struct net_conn *conn)
@@ -288,7 +288,7 @@ static void take_ack(struct net_conn *conn, struct net_ack *ack)
 	net_here()->rx_cwnd = pcb->cwnd;
 }
 
-/* RFC 5681 2: nothing new either way, and something is under way. */
+/* RFC 5681 2: nothing new in either direction, and something is in flight. */
 static bool is_duplicate(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 			 const struct pbuf *p)
 {
@@ -299,9 +299,9 @@ static bool is_duplicate(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 
 /*
  * RFC 9438 5.8, RFC 5681 2: a window that is not used does not grow. It is in
- * use for a round after it was full, whatever is under way meanwhile: ACKs that
- * come together, as after the thread has not run for a while, let more go than
- * the pace may send at once.
+ * use for a round after it was full, whatever is in flight meanwhile: ACKs that
+ * arrive together, as after the thread has not run for a while, release more
+ * than the pace may send at once.
  */
 static bool window_is_used(struct net_recovery *rec, const struct tcp_pcb *pcb,
 			   const struct net_ack *ack, uint32_t was)
@@ -350,7 +350,7 @@ __attribute__((noinline)) static void take_odd(struct net_conn *conn,
 	take_ack(conn, ack);
 }
 
-/* Passes what is kept with the oldest segment to the next one. */
+/* Moves the fields that only the oldest segment has to the next segment. */
 static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 {
 	struct net_seg *to = net_seg_of(seg);
@@ -360,7 +360,7 @@ static inline void pass_on(const struct net_seg *from, struct tcp_seg *seg)
 	to->span = from->span;
 }
 
-/* The ordinary ACK: of something new on a connection that has lost nothing. */
+/* The ordinary ACK: of new data, on a connection that has lost nothing. */
 void net_recovery_advance(struct net_conn *conn, uint32_t una)
 {
 	const struct net_seg *newest = NULL, *head;
@@ -503,7 +503,7 @@ void net_recovery_after_input(struct net_conn *conn)
 		net_timer_by(conn, net_recovery_due_ns(conn));
 }
 
-/* ---- what comes when nothing comes ---- */
+/* ---- timeouts ---- */
 
 /* Counts from the last progress, or from when it was last sent (RFC 6298 5). */
 static uint32_t rto_due_us(const struct net_conn *conn)
@@ -570,9 +570,10 @@ int64_t net_recovery_due_ns(const struct net_conn *conn)
 }
 
 /*
- * The oldest segment is sent again all the same. lwIP must not do that: it
- * would put all that is under way back to `unsent`, and a repair that begins
- * later would take that for still under way, and never send it again.
+ * The oldest segment is sent again nevertheless. lwIP must not do that: it
+ * would move all that is in flight back to `unsent`, and a repair that begins
+ * later would count those segments as still in flight, and never send them
+ * again.
  */
 static void time_out_without_memory(struct net_conn *conn)
 {
@@ -671,7 +672,7 @@ bool net_recovery_timeout(struct net_conn *conn)
 	return false;
 }
 
-/* ---- what was too long for the path ---- */
+/* ---- segments larger than the path MTU ---- */
 
 bool net_recovery_begin(struct net_conn *conn)
 {

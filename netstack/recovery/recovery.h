@@ -83,7 +83,10 @@ static inline uint32_t net_seg_end(const struct tcp_seg *seg)
 	return net_seg_begin(seg) + TCP_TCPLEN(seg);
 }
 
-/* Whether tcp_output(), as edits.py changes it, sends the head of `unsent`. */
+/*
+ * Returns whether tcp_output(), as edits.py changes it, sends the head of
+ * `unsent`.
+ */
 static inline bool net_head_fits(const struct tcp_pcb *pcb)
 {
 	uint32_t at = net_seg_begin(pcb->unsent) - pcb->lastack;
@@ -152,7 +155,8 @@ static inline void net_ecn_set_ect(struct tcp_pcb *pcb, bool ect)
 }
 
 /*
- * Whether outgoing segments carry no ECN signal other than ECT(0) on new data.
+ * Returns whether outgoing segments carry no ECN signal other than ECT(0) on
+ * new data.
  */
 static inline bool net_ecn_is_quiet(const struct tcp_pcb *pcb)
 {
@@ -161,7 +165,7 @@ static inline bool net_ecn_is_quiet(const struct tcp_pcb *pcb)
 
 /* Before lwIP dials: makes the SYN offer ECN, if net_opts.ecn requests it. */
 void net_ecn_offer(struct tcp_pcb *pcb);
-/* Whether a SYN offers ECN and net_opts.ecn accepts it. */
+/* Returns whether a SYN offers ECN and net_opts.ecn accepts it. */
 bool net_ecn_offered(const struct tcp_hdr *syn);
 /* Enables ECN for a new connection whose SYN-ACK accepted it. */
 void net_ecn_accept(struct tcp_pcb *pcb);
@@ -238,7 +242,7 @@ void net_cc_choose(struct net_conn *conn, unsigned number);
  * in a thousand; 0: no limit.
  */
 void net_pacing_set_cap(struct net_conn *conn, uint64_t bytes_per_s);
-/* Whether data that the windows allow waits for the pacing timer. */
+/* Returns whether data that the windows allow waits for the pacing timer. */
 bool net_pacing_holds(const struct net_conn *conn);
 
 /* ---- persist.c ---- */
@@ -321,7 +325,10 @@ unsigned net_path_mtu(const ip_addr_t *ip);
  */
 unsigned net_path_note(const ip_addr_t *remote, unsigned mtu);
 
-/* Whether packets of TCP and UDP to an IPv4 destination are sent with DF. */
+/*
+ * Returns whether packets of TCP and UDP to an IPv4 destination are sent with
+ * DF.
+ */
 bool net_path_df(const ip4_addr_t *dest);
 
 /*

@@ -149,7 +149,9 @@ static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 	return conn->has_recovery ? conn->recovery : NULL;
 }
 
-/* Whether the oldest segment in flight ends beyond the peer's window. */
+/*
+ * Returns whether the oldest segment in flight ends beyond the peer's window.
+ */
 static inline bool net_window_shut(const struct tcp_pcb *pcb)
 {
 	return net_seg_end(pcb->unacked) - pcb->lastack > pcb->snd_wnd;
@@ -178,9 +180,9 @@ static inline uint32_t net_recovery_pipe(const struct net_conn *conn,
 #define NET_PROBE_US (NET_FINE_NS >> 10) /* minimum wait for a probe */
 
 /*
- * Whether an RTT sample is used. Far below the timers' lower bound one in eight
- * suffices: RFC 6298 3 requires one per round trip, and these only feed
- * statistics.
+ * Returns whether an RTT sample is used. Far below the timers' lower bound one
+ * in eight suffices: RFC 6298 3 requires one per round trip, and these only
+ * feed statistics.
  */
 static inline bool net_rtt_is_wanted(const struct net_conn *conn,
 				     uint32_t rtt_us)
@@ -205,7 +207,9 @@ void net_rtt_by_echo(const struct net_conn *conn, struct net_ack *ack);
 
 /* ---- persist.c ---- */
 
-/* Whether a retransmission timeout is the last: give the connection up. */
+/*
+ * Returns whether a retransmission timeout is the last: give the connection up.
+ */
 bool net_persist_gives_up(struct tcp_pcb *pcb);
 
 /* ---- sack.c: the scoreboard ---- */
@@ -245,7 +249,7 @@ void net_sack_resent(struct net_recovery *rec, struct net_seg *seg);
 
 /* ---- ecn.c ---- */
 
-/* Whether a segment from the peer has ECN-Echo. */
+/* Returns whether a segment from the peer has ECN-Echo. */
 static inline bool net_ecn_is_echo(const struct tcp_pcb *pcb,
 				   const struct tcp_hdr *hdr)
 {

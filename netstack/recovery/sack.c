@@ -78,7 +78,7 @@ void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	ack->has_echo = true;
 }
 
-/* Blocks that are wrong, or outside what is under way, are left out. */
+/* Leaves out blocks that are malformed, or not within the data in flight. */
 void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 		    unsigned optlen, struct net_ack *ack)
 {

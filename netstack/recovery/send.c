@@ -7,7 +7,7 @@
 
 #include "lwip/ip.h"
 
-/* What has found lost a segment that is about to be sent again. */
+/* The mechanism that detected a loss. */
 enum cause { RTO, RACK, FAST };
 
 static enum cause current_cause(const struct net_conn *conn)
@@ -121,9 +121,9 @@ static void retry_later(struct net_conn *conn)
 }
 
 /*
- * While nothing is under way one segment may be, however long it is and
- * whatever the windows are (RFC 6298 5.4, RFC 9293 3.8.6). Windows count
- * bytes, the peer's FIN as well.
+ * With nothing in flight, one segment may be sent regardless of its length and
+ * the windows (RFC 6298 5.4, RFC 9293 3.8.6). The congestion window counts
+ * bytes; the peer's window counts the FIN as well.
  */
 static bool may_resend(const struct net_conn *conn, struct net_seg *seg)
 {
@@ -146,7 +146,7 @@ static void send_two_new(struct net_conn *conn)
 	pcb->cwnd = NET_CWND_SHUT;
 }
 
-/* Counts what had found lost a segment that has been sent again. */
+/* Counts a retransmission by the mechanism that detected the loss. */
 static void count_cause(const struct net_conn *conn)
 {
 	struct net_stats *stats = &net_here()->stats;
@@ -164,7 +164,7 @@ static void count_cause(const struct net_conn *conn)
 	}
 }
 
-/* Sends what is lost, as far as windows and pace go; then what is new. */
+/* Sends lost segments, as far as windows and pacing allow; then new data. */
 void net_send_repair(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
@@ -209,7 +209,7 @@ static bool cwnd_limits(const struct tcp_pcb *pcb)
 	       net_seg_end(pcb->unsent) - pcb->lastack <= pcb->snd_wnd;
 }
 
-/* After all has left that may, finds what holds back the rest, if any. */
+/* After output, notes whether pacing or the window holds back further data. */
 static void settle_output(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);

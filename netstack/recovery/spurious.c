@@ -83,7 +83,7 @@ void net_undo_duplicate(struct net_conn *conn)
 /*
  * RFC 3522 3.2: was the ACK sent for a copy that left before any left again? In
  * a repair that a timeout has begun that holds for all segments; in another,
- * only if nothing else that was sent again is under way.
+ * only if nothing else that was sent again is in flight.
  */
 static bool is_for_first_copy(const struct net_recovery *rec,
 			      const struct net_ack *ack)

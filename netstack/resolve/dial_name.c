@@ -214,7 +214,7 @@ static struct net_conn *take_winner(struct race *race)
 	return NULL;
 }
 
-/* Whether nothing is left that could succeed; then *err says why. */
+/* Returns whether nothing is left that could succeed; then *err says why. */
 static bool is_lost(struct race *race, int *err)
 {
 	int result = 0;

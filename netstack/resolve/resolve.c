@@ -131,7 +131,7 @@ static int ask_name(struct call *call, const char *text)
 	return call->n ? 0 : result;
 }
 
-/* Whether another form of the name may be tried. */
+/* Returns whether another form of the name may be tried. */
 static bool has_no_address(int err)
 {
 	return err == -ENOENT || err == -ENODATA;
@@ -189,7 +189,7 @@ static int ask_servers(struct call *call, const char *text, bool absolute)
 
 /* ---- the call ---- */
 
-/* Whether an address of the stack reaches hosts beyond its own link. */
+/* Returns whether an address of the stack reaches hosts beyond its own link. */
 static bool is_wide(const struct net_ifaddr *addr, uint8_t family)
 {
 	if (!addr->active)

@@ -198,8 +198,8 @@ int64_t net_negative_ttl_s(const uint8_t *bytes, size_t len);
 /* ---- resolve.c ---- */
 
 /*
- * Whether to look up addresses of `family` for a caller that requests `asked`;
- * 0 means the families of which the stack has an address that is not
+ * Returns whether to look up addresses of `family` for a caller that requests
+ * `asked`; 0 means the families of which the stack has an address that is not
  * link-local.
  */
 bool net_resolve_wants(uint8_t family, uint8_t asked);

@@ -67,7 +67,7 @@ static NET_SHARD_VAR struct {
 } shortage;
 #define shortage NET_SHARD(shortage)
 
-/* ---- what a connection holds ---- */
+/* ---- memory that a connection holds ---- */
 
 /* Do queued bytes lie in lent memory, so that only the headers are ours? */
 static bool has_lent_data(const struct tcp_pcb *pcb)
@@ -432,8 +432,8 @@ void net_budget_start(void)
 			net_log_of(NET_COMPONENT_MEMORY, NET_LOG_WARNING,
 				   "coronet: --memory %" PRIu64
 				   "M is too little: the program itself takes "
-				   "%" PRIu64 " MiB; connections have %" PRIu64
-				   " MiB all the same",
+				   "%" PRIu64 " MiB; connections get %" PRIu64
+				   " MiB nevertheless",
 				   shortage.asked / MIB, own / MIB,
 				   n * LEAST / MIB);
 		net_budget_set(LEAST);

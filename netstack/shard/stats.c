@@ -115,7 +115,7 @@ void net_stats_start(void)
 	opened_kib = net_resident_kib();
 }
 
-/* ---- of all shards ---- */
+/* ---- totals of all shards ---- */
 
 static void add_counter(struct net_stats *to, const struct net_stats *from,
 			const struct net_counter *counter)

@@ -129,7 +129,7 @@ bool net_ours_to_bind(const struct net_addr *addr)
 	return net_addr_is_any(addr) || net_is_local(net_stack_here(), addr);
 }
 
-/* ---- as the kernel writes them ---- */
+/* ---- conversion from and to struct sockaddr ---- */
 
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* RFC 4291 */
 

@@ -538,7 +538,7 @@ static void end_caller(void *arg)
 	net_whole_step_out();
 }
 
-/* Whether the call may go on. */
+/* Returns whether the call may go on. */
 int net_whole_signals(void)
 {
 	bool restarts;

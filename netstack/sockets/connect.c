@@ -8,7 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 
-/* ---- whose it is ---- */
+/* ---- kernel or stack ---- */
 
 static int int_option(int fd, int level, int name)
 {

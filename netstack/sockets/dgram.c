@@ -1,5 +1,6 @@
 /*
- * UDP: whose a socket is, bind(), connect(), events, closing.
+ * UDP sockets: whether the kernel or the stack has one, bind(), connect(),
+ * events, closing.
  *
  * The stack's socket is opened when it is needed first: by bind(), connect() or
  * a datagram that is sent. A connected one is closed and opened again at its
@@ -16,7 +17,7 @@
 #define WRITABLE (POLLOUT | POLLWRNORM)
 #define DISCARD	 9u /* stands for the peer's port 0 */
 
-/* ---- whose it is ---- */
+/* ---- kernel or stack ---- */
 
 bool net_dgram_is_fresh(int fd, bool *v6)
 {
@@ -54,7 +55,7 @@ bool net_dgram_may_leave(const struct net_sock *sock, const struct net_addr *to)
 
 /* ---- opening ---- */
 
-/* Room to send is news only if there was none: it is there most of the time. */
+/* Notifies waiters of room to send only if there was none before. */
 static void on_news(struct net_udp *udp, struct net_udp_watch *watch)
 {
 	struct net_dgram *d = (struct net_dgram *)watch;
@@ -139,7 +140,7 @@ long net_dgram_bind(struct net_sock *sock, const struct net_addr *addr)
 	}
 	d->bound = true;
 	d->port_given = addr->port != 0;
-	/* For the kernel, if it becomes the kernel's. */
+	/* Kept in case the socket is later handed over to the kernel. */
 	sock->local = *addr;
 	sock->local.port = d->at.port;
 	return 0;
@@ -206,7 +207,7 @@ long net_dgram_disconnect(struct net_sock *sock)
 	return 0;
 }
 
-/* ---- the end ---- */
+/* ---- shutting down and closing ---- */
 
 long net_dgram_shutdown(struct net_sock *sock, int how)
 {
@@ -217,7 +218,7 @@ long net_dgram_shutdown(struct net_sock *sock, int how)
 	sock->rd_shut |= how != SHUT_WR;
 	sock->wr_shut |= how != SHUT_RD;
 	net_sock_notify(sock, net_dgram_events(sock));
-	/* As on Linux, it has an effect all the same. */
+	/* As on Linux, an unconnected socket is shut down nevertheless. */
 	return sock->dgram->connected ? 0 : -ENOTCONN;
 }
 

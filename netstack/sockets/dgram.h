@@ -38,13 +38,13 @@ struct net_dgram {
 
 /* ---- dgram.c ---- */
 
-/* Whether fd is a UDP socket that was neither bound nor connected. */
+/* Returns whether fd is a UDP socket that was neither bound nor connected. */
 bool net_dgram_is_fresh(int fd, bool *v6);
 /* Makes a new socket a UDP socket. Returns 0 or -ENOMEM. */
 int net_dgram_new(struct net_sock *sock, int fd);
 /* Opens the socket, if it is not open, at a port that the stack chooses. */
 int net_dgram_open(struct net_sock *sock);
-/* Whether the socket may become the kernel's in order to reach `to`. */
+/* Returns whether the socket may become the kernel's in order to reach `to`. */
 bool net_dgram_may_leave(const struct net_sock *sock,
 			 const struct net_addr *to);
 long net_dgram_bind(struct net_sock *sock, const struct net_addr *addr);

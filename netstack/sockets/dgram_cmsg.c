@@ -16,7 +16,7 @@
 
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* RFC 4291 */
 
-/* ---- received ---- */
+/* ---- received control data ---- */
 
 /* Where the next one goes, and the room for it. */
 struct control {
@@ -149,7 +149,7 @@ void net_dgram_put_error(const struct net_sock *sock, int err,
 	control_end(&c);
 }
 
-/* ---- to be sent ---- */
+/* ---- control data to send ---- */
 
 static bool get_local(const struct cmsghdr *cmsg, struct net_addr *out)
 {

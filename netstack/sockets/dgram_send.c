@@ -1,5 +1,5 @@
 /*
- * UDP: sending.
+ * Sends datagrams: send(), sendto(), sendmsg() of a UDP socket.
  */
 #include "netstack/sockets/dgram.h"
 

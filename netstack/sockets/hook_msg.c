@@ -182,8 +182,8 @@ static bool read_name(const void *name, socklen_t len, struct net_addr *out)
 }
 
 /*
- * Whose a socket is that sends to an address, which decides that for a UDP
- * socket that is still undecided.
+ * Returns whether a socket that sends to an address is the stack's (1) or the
+ * kernel's (0); the address decides for a UDP socket that is still undecided.
  */
 static int whose_to(int fd, const void *name, socklen_t len, const char *call,
 		    struct net_sock **sock)

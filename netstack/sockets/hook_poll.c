@@ -204,7 +204,7 @@ NET_HOOK int __select(int n, fd_set *in, fd_set *out, fd_set *except,
 
 static long known_with_baton(long fd);
 
-/* What a coroutine makes, or a whole program, is known from the beginning. */
+/* Registers an epoll set when a coroutine or a whole program creates it. */
 static int known_fd(int fd)
 {
 	int err;

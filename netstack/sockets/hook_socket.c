@@ -85,8 +85,8 @@ NET_HOOK int bind(int fd, __CONST_SOCKADDR_ARG sa, socklen_t len)
 }
 
 /*
- * Whether a socket bound to any address connects to one of the kernel's: it is
- * the kernel's after all, and is bound there.
+ * Returns whether a socket bound to any address connects to one of the
+ * kernel's: it is the kernel's after all, and is bound there.
  */
 static bool is_kernels_after_all(const struct net_sock *sock,
 				 const struct net_addr *addr)

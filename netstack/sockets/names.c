@@ -171,7 +171,7 @@ NET_HOOK struct hostent *gethostbyname2(const char *name, int family)
 				  : net_real()->gethostbyname2(name, family);
 }
 
-/* ---- the other way round ---- */
+/* ---- reverse lookups ---- */
 
 struct reverse {
 	struct sockaddr_storage addr;

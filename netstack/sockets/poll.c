@@ -27,7 +27,7 @@ struct call {
 	struct poll_item items[];
 };
 
-/* ---- looking ---- */
+/* ---- reading events ---- */
 
 /* Value of revents while the kernel has to be asked: no event has all bits. */
 #define KERNELS ((short)-1)

@@ -25,7 +25,7 @@ long net_epoll_await(struct net_epoll *set, int epfd,
  * kernel has just returned its number again.
  */
 void net_epoll_forget(int fd);
-/* Whether fd is a set that has a ready socket of the stack. */
+/* Returns whether fd is a set that has a ready socket of the stack. */
 bool net_epoll_is_ready(int fd);
 /*
  * Notifies node when a set may become ready. Returns false if fd is not a set

@@ -176,7 +176,7 @@ static void reserve(int fd, void *arg)
 		net_whole_reserve(fd);
 }
 
-/* ---- the end ---- */
+/* ---- the end of the program ---- */
 
 /* Waits until the peers have everything, or nothing more goes. */
 static void deliver(void)

@@ -67,7 +67,7 @@ static size_t fatal_index(int signo)
 	return i;
 }
 
-/* ---- what happens when one comes ---- */
+/* ---- delivery ---- */
 
 static void end_by_default(int signo);
 
@@ -182,7 +182,7 @@ static void on_fatal(int signo)
 	errno = saved;
 }
 
-/* ---- what the program asks for ---- */
+/* ---- handlers of the program ---- */
 
 static struct sigaction action_for(int signo, const struct sigaction *theirs)
 {

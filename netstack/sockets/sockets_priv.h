@@ -216,7 +216,7 @@ struct net_fd {
 extern struct net_fd *net_fds;
 extern const volatile char *net_is_parent;
 
-/* Whether this process is a forked child, with memory of its own. */
+/* Returns whether this process is a forked child, with memory of its own. */
 static inline bool net_is_child(void)
 {
 	return !*net_is_parent;
@@ -292,8 +292,10 @@ int net_fd_set_epoll(int fd, struct net_epoll *epoll);
 
 /* Makes `to` refer to the socket or epoll set of `from`, if it has one. */
 void net_fd_copy(int from, int to);
-/* Whether this is a child of vfork(). Its calls before exec must not change the
- * tables, which it shares with its parent. */
+/*
+ * Returns whether this is a child of vfork(). Its calls before exec must not
+ * change the tables, which it shares with its parent.
+ */
 bool net_fd_shares_memory(void);
 
 /*
@@ -410,13 +412,15 @@ void net_whole_close(void);
  * of the program; without it, afterwards, the new ones, which are the stack's.
  */
 void net_whole_note_threads(bool programs);
-/* Whether the calling thread is one of the stack's. */
+/* Returns whether the calling thread is one of the stack's. */
 bool net_whole_own_thread(void);
 void net_whole_reserve(int fd); /* the stack uses fd itself */
 /* Makes the drivers' signals go to the calling thread from now on. */
 void net_whole_take_signals(void);
-/* Whether the program must not close fd, or one of a range. The stack's own
- * close of fd ends its reservation. */
+/*
+ * Returns whether the program must not close fd, or one of a range. The stack's
+ * own close of fd ends its reservation.
+ */
 bool net_whole_keeps(int fd);
 bool net_whole_keeps_any(unsigned first, unsigned last);
 
@@ -446,35 +450,42 @@ int net_whole_signals(void);
 void net_whole_note(int signo);
 void net_whole_end_by(int signo);
 
-/* Whether this is a whole program's thread without the baton. */
+/* Returns whether this is a whole program's thread without the baton. */
 static inline bool net_needs_baton(void)
 {
 	return unlikely(net_whole.on) && net_caller.state == NET_OUTSIDE &&
 	       !net_is_child();
 }
 
-/* Whether the caller is a coroutine of a stack, which a call may block. */
+/*
+ * Returns whether the caller is a coroutine of a stack, which a call may block.
+ */
 static inline bool net_in_coroutine(void)
 {
 	return !net_needs_baton() && coro_self() && net_stack_here() &&
 	       !net_is_child();
 }
 
-/* Whether this thread of a whole program is in a call, with the baton. */
+/*
+ * Returns whether this thread of a whole program is in a call, with the baton.
+ */
 static inline bool net_calling(void)
 {
 	return unlikely(net_whole.on) && net_caller.state == NET_CALLING &&
 	       !coro_self();
 }
 
-/* Whether the socket was closed while the call waited for the baton (`whose`:
- * of net_fd_sock()). The kernel's call could block and keep the baton. */
+/*
+ * Returns whether the socket was closed while the call waited for the baton
+ * (`whose`: of net_fd_sock()). The kernel's call could block and keep the
+ * baton.
+ */
 static inline bool net_fd_is_lost(int whose)
 {
 	return whose == 0 && net_calling();
 }
 
-/* Whether a call may block its caller. */
+/* Returns whether a call may block its caller. */
 static inline bool net_may_wait(void)
 {
 	return net_in_coroutine() || net_calling();
@@ -498,7 +509,7 @@ static inline int net_turn(void)
 	return unlikely(net_whole.on) ? net_whole_turn() : 0;
 }
 
-/* Whether a signal came since the call began. */
+/* Returns whether a signal came since the call began. */
 static inline bool net_handled(void)
 {
 	return net_calling() && atomic_load(&net_caller.noted);
@@ -554,7 +565,10 @@ typedef long (*net_any_fn)(long a, long b, long c, long d, long e, long f);
 long net_with_baton(long a, long b, long c, long d, long e, long f,
 		    net_any_fn fn);
 
-/* Whether a call on fd, which is the stack's, must take the baton first. */
+/*
+ * Returns whether a call on fd, which is the stack's, must take the baton
+ * first.
+ */
 static inline bool net_fd_needs_baton(int fd)
 {
 	return net_needs_baton() && (unsigned)fd < NET_FDS_MAX &&
@@ -593,7 +607,10 @@ int net_addr_from_sockaddr(const struct sockaddr *sa, socklen_t len,
 int net_addr_to_sockaddr(const struct net_addr *addr, bool v6,
 			 struct sockaddr *sa, socklen_t *len);
 bool net_addr_is_any(const struct net_addr *addr);
-/* Whether a socket that connects or is bound to the address is the stack's. */
+/*
+ * Returns whether a socket that connects or is bound to the address is the
+ * stack's.
+ */
 bool net_ours_to_connect(const struct net_addr *addr);
 bool net_ours_to_bind(const struct net_addr *addr);
 
@@ -608,7 +625,7 @@ void net_sock_changed(struct net_conn *conn, struct net_watch *watch);
 
 /* ---- connect.c, listen.c ---- */
 
-/* Whether fd is a TCP socket that was neither bound nor connected. */
+/* Returns whether fd is a TCP socket that was neither bound nor connected. */
 bool net_sock_is_fresh(int fd);
 /*
  * Makes a descriptor of the kernel the stack's if `addr` is the stack's to bind
@@ -646,7 +663,9 @@ void net_sock_port_wake(struct net_sock *sock);
 void net_sock_port_gone(struct net_sock *sock);
 /* Chooses a port for a socket that is bound to port 0. */
 void net_sock_choose_port(struct net_sock *sock);
-/* Whether another socket of the thread listens where this one is bound. */
+/*
+ * Returns whether another socket of the thread listens where this one is bound.
+ */
 bool net_sock_port_in_use(const struct net_sock *sock);
 void net_sock_attach(struct net_sock *sock, struct net_conn *conn);
 /*

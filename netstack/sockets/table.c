@@ -77,7 +77,7 @@ static int make_table(void)
 	return err;
 }
 
-/* ---- a thread's ---- */
+/* ---- tables of threads ---- */
 
 static void each_sock(void (*fn)(struct net_sock *sock))
 {

@@ -14,7 +14,7 @@ struct net_whole net_whole;
 
 /* ---- descriptors that are not the program's ---- */
 
-/* What the program starts does not inherit it, and so cannot hold a link. */
+/* Child programs do not inherit it, so they cannot keep a link open. */
 void net_whole_reserve(int fd)
 {
 	net_real()->fcntl(fd, F_SETFD, FD_CLOEXEC);

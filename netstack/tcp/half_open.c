@@ -190,7 +190,7 @@ static void unlink_record(const struct net_half_open *half)
 		queue->newest = half->older;
 }
 
-/* ---- what is said ---- */
+/* ---- SYN-ACKs ---- */
 
 /* Addresses a reply and sends it; false: it has not left. */
 static bool send_reply(const struct net_half_open *half,
@@ -277,8 +277,9 @@ static void send_reset(const struct net_half_open *half)
 /* ---- beginning and end ---- */
 
 /*
- * Whether a listener may have one more half-open connection: it has a backlog,
- * and all listeners share half of --max-conns and a sixteenth of the memory.
+ * Returns whether a listener may have one more half-open connection: it has a
+ * backlog, and all listeners share half of --max-conns and a sixteenth of the
+ * memory.
  */
 bool net_half_open_may(const struct net_listener *listener)
 {
@@ -436,7 +437,7 @@ static void handle_due(struct coro_timer *timer)
 	}
 }
 
-/* ---- what comes ---- */
+/* ---- input ---- */
 
 static bool seq_ok(const struct net_half_open *half, uint32_t seq, uint32_t len)
 {

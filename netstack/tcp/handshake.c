@@ -92,7 +92,7 @@ static void apply_options(struct tcp_pcb *pcb,
 		tcp_set_flags(pcb, TF_SACK);
 }
 
-/* ---- where lwIP dials ---- */
+/* ---- handshakes of clients ---- */
 
 /* RFC 9293 3.7.1: a peer without MSS takes 1220 bytes over IPv6; lwIP: 536. */
 static void settle_mss(struct tcp_pcb *pcb)
@@ -149,7 +149,7 @@ void net_handshake_settle(enum tcp_state before)
 	net_cwnd_begin(pcb);
 }
 
-/* ---- where a listener answers ---- */
+/* ---- handshakes of listeners ---- */
 
 /* Sets the numbers as after our SYN-ACK, and the ACK that has come for it. */
 static void set_numbers(struct tcp_pcb *pcb, const struct net_opening *opening)
@@ -245,7 +245,7 @@ int net_handshake_open(const struct net_opening *opening,
 	return 0;
 }
 
-/* ---- what lwIP does not know ---- */
+/* ---- SYNs for known connections ---- */
 
 /*
  * RFC 6191 2: a SYN with a later timestamp than any before, or with the first

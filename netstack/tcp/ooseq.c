@@ -210,7 +210,7 @@ void net_ooseq_send_dsack(struct net_conn *conn, uint32_t left, uint32_t right)
 	conn->pcb.rcv_sacks = held;
 }
 
-/* ---- keeping ---- */
+/* ---- keeping segments ---- */
 
 /* A segment's data and FIN, in host order. */
 struct piece {
@@ -390,7 +390,7 @@ static void keep_piece(struct net_conn *conn, struct piece *s)
 	send_ack(conn);
 }
 
-/* ---- what lwIP is shown ---- */
+/* ---- the segment for lwIP ---- */
 
 /* Does the segment have news beside its data? */
 static bool is_news(const struct tcp_pcb *pcb, const struct tcp_hdr *tcp)

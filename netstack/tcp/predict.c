@@ -387,7 +387,7 @@ bool net_predict_input(struct net_conn *conn, struct pbuf *p)
 	return input_with_options(conn, p, 0);
 }
 
-/* ---- what follows in a burst ---- */
+/* ---- further segments of a burst ---- */
 
 /*
  * The segment before it was predicted, so the connection is a usual one, and

@@ -243,7 +243,7 @@ bool net_handshake_renews(const struct tcp_hdr *tcp,
 bool net_handshake_crossed(struct net_conn *conn, const struct tcp_hdr *tcp);
 
 /* ---- check.c: p begins with the TCP header, as it came ---- */
-/* Whether the header's length, flags and options are valid. */
+/* Returns whether the header's length, flags and options are valid. */
 bool net_check_header(const struct pbuf *p);
 /*
  * Returns whether lwIP may see a connection's segment; *p may be replaced by a
@@ -252,7 +252,7 @@ bool net_check_header(const struct pbuf *p);
 bool net_check_conn(struct net_conn *conn, struct pbuf **p);
 /* net_check_conn() for the segment that created the connection. */
 bool net_check_opened(struct net_conn *conn, struct pbuf **p);
-/* Whether a segment without a connection may be answered. */
+/* Returns whether a segment without a connection may be answered. */
 bool net_check_stranger(struct pbuf *p);
 
 #define NET_OPT_END	0
@@ -284,7 +284,7 @@ void net_ts_accept(struct net_conn *conn, uint32_t value);
 void net_ts_offer(struct net_conn *conn, const ip_addr_t *remote,
 		  uint16_t port);
 /*
- * Whether a SYN, or the ACK of a cookie, offers timestamps that may be
+ * Returns whether a SYN, or the ACK of a cookie, offers timestamps that may be
  * accepted.
  */
 bool net_ts_offered(const struct tcp_hdr *syn, struct net_ts *out);
@@ -357,8 +357,8 @@ bool net_time_wait_check(struct net_conn *conn);
  */
 bool net_time_wait_input(const struct pbuf *p);
 /*
- * Whether a connection between these addresses may be dialed: they have no
- * record, or the record could be freed.
+ * Returns whether a connection between these addresses may be dialed: they have
+ * no record, or the record could be freed.
  */
 bool net_time_wait_yields(const ip_addr_t *local, uint16_t local_port,
 			  const ip_addr_t *remote, uint16_t remote_port);
@@ -392,8 +392,8 @@ extern NET_SHARD_VAR struct net_half_open_table {
 int net_half_open_init(void); /* 0 or -ENOMEM */
 void net_half_open_fini(void);
 /*
- * Whether a SYN to the listener may become a record: the backlog and the limits
- * of the shard allow one more.
+ * Returns whether a SYN to the listener may become a record: the backlog and
+ * the limits of the shard allow one more.
  */
 bool net_half_open_may(const struct net_listener *listener);
 /*
@@ -428,10 +428,11 @@ void net_orphan_enter(struct net_conn *conn);
 void net_orphan_leave(struct net_conn *conn); /* if it is in the list */
 bool net_orphan_recycle(void); /* resets the oldest; false: there is none */
 /*
- * Whether --max-conns allows one more; the oldest orphan may be reset for it.
+ * Returns whether --max-conns allows one more; the oldest orphan may be reset
+ * for it.
  */
 bool net_orphan_make_room(void);
-/* Whether the peers of all orphans have acknowledged everything. */
+/* Returns whether the peers of all orphans have acknowledged everything. */
 bool net_orphans_delivered(void);
 
 /* ---- ooseq.c: data out of order; held if pcb.rcv_sacks is not NULL ---- */
@@ -461,8 +462,8 @@ uint64_t net_ooseq_bytes(const struct net_conn *conn); /* estimated memory */
 
 /* ---- syn_limit.c ---- */
 /*
- * Whether a listener may answer one more SYN with a cookie, which is counted.
- * If it may not and `full` is set, SYNs to it are shed for a while.
+ * Returns whether a listener may answer one more SYN with a cookie, which is
+ * counted. If it may not and `full` is set, SYNs to it are shed for a while.
  */
 bool net_syn_limit_cookie(struct net_listener *listener, bool full);
 /*
@@ -476,9 +477,9 @@ unsigned net_syn_limit_shed(const struct net_port *port,
 enum net_cookie { NET_COOKIE_NONE, NET_COOKIE_NO_ROOM, NET_COOKIE_TAKEN };
 
 void net_cookie_init(void);
-/* Whether a cookie was sent so recently that an ACK may return it. */
+/* Returns whether a cookie was sent so recently that an ACK may return it. */
 bool net_cookie_hot(void);
-/* Whether the current segment, an ACK, carries a cookie. */
+/* Returns whether the current segment, an ACK, carries a cookie. */
 bool net_cookie_is_in(const struct tcp_hdr *ack);
 /* Answers the current SYN with a SYN-ACK that carries a cookie. */
 void net_cookie_send(const struct pbuf *p);
@@ -577,8 +578,9 @@ extern NET_SHARD_VAR uint64_t net_lwip_ticks
 
 void net_timer_init(struct net_conn *conn);
 /*
- * Whether the timer fires within NET_FINE_NS. It is then not moved: if it fires
- * too early it is armed again, which is cheaper than moving it for each packet.
+ * Returns whether the timer fires within NET_FINE_NS. It is then not moved: if
+ * it fires too early it is armed again, which is cheaper than moving it for
+ * each packet.
  */
 static inline bool net_timer_is_near(const struct net_conn *conn)
 {

@@ -328,7 +328,7 @@ bool net_time_wait_check(struct net_conn *conn)
 	return true;
 }
 
-/* ---- what still comes ---- */
+/* ---- input in TIME_WAIT ---- */
 
 static bool renews(const struct net_wait *wait, const struct tcp_hdr *tcp)
 {

@@ -1,15 +1,15 @@
 /*
- * TCP's timers, a wheel timer a connection: only a connection with something
- * pending has one armed, so idle connections cost nothing.
+ * TCP's timers: one wheel timer per connection. It is armed only while
+ * something is pending, so idle connections cost nothing.
  *
- * When it is due, lwIP is shown that one pcb and lwIP's own timer functions do
- * exactly its work.
+ * When it expires, lwIP is shown that one pcb, and lwIP's own timer functions
+ * do exactly its work.
  */
 #include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"
 
 #define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
-#define OOSEQ_MS  6000u /* without a segment, until data out of order goes */
+#define OOSEQ_MS  6000u /* without a segment; then ooseq data is discarded */
 /* A SYN is repeated after 1, 2, 4, 8, 16 s, and then every 32 s. */
 #define SYN_SHIFT_MAX 5
 static_assert(SYN_SHIFT_MAX < TCP_SYNMAXRTX, "lwIP does not give up");
@@ -62,8 +62,8 @@ static bool fast_pending(const struct tcp_pcb *pcb)
 
 /*
  * Is there something that could be sent and was not, since the port was behind
- * or memory short? An ACK, a timeout or a probe sends what waits for a window,
- * and recovery/pacing.c what waits for its time.
+ * or memory short? Data that waits for a window is sent by an ACK, a timeout or
+ * a probe; paced data by recovery/pacing.c.
  */
 static bool held_back(const struct net_conn *conn)
 {
@@ -74,7 +74,7 @@ static bool held_back(const struct net_conn *conn)
 	       !net_pacing_holds(conn);
 }
 
-/* It is in the output queue, and served when its port takes frames again. */
+/* Returns whether it is queued until its port accepts frames again. */
 static bool waits_for_port(const struct net_conn *conn)
 {
 	const struct net_port *port =
@@ -83,14 +83,14 @@ static bool waits_for_port(const struct net_conn *conn)
 	return port && glue_tx_busy(port->glue);
 }
 
-/* Work for lwIP's timers that it counts in ticks. */
+/* Returns whether lwIP's timers have work that they count in ticks. */
 static bool counting(const struct net_conn *conn)
 {
 	return (fast_pending(&conn->pcb) && !waits_for_port(conn)) ||
 	       held_back(conn);
 }
 
-/* When lwIP finds that more than ms have passed since pcb->tmr, in ns. */
+/* Returns when more than ms have passed since pcb->tmr for lwIP, in ns. */
 static int64_t after_tmr(const struct tcp_pcb *pcb, unsigned ms)
 {
 	return ((int64_t)pcb->tmr + ms / TCP_SLOW_INTERVAL + 1) * NET_TICK_NS;
@@ -111,14 +111,14 @@ static int64_t handshake_due(const struct tcp_pcb *pcb)
 	       (pcb->rto * NET_TICK_NS << shift);
 }
 
-/* Time without a segment until keepalive does what comes next. */
+/* Returns how long the peer must be silent before the next keepalive action. */
 static uint32_t keepalive_ms(const struct tcp_pcb *pcb)
 {
 	return 1000u * (pcb->keep_idle_s +
 			pcb->keep_cnt_sent * (uint32_t)pcb->keep_intvl_s);
 }
 
-/* When keepalive next has something to do, in ns; CORO_FOREVER: never. */
+/* Returns when the next keepalive action is due, in ns, or CORO_FOREVER. */
 static int64_t keepalive_due(const struct tcp_pcb *pcb)
 {
 	int64_t ms;
@@ -130,9 +130,9 @@ static int64_t keepalive_due(const struct tcp_pcb *pcb)
 }
 
 /*
- * When lwIP does something by itself in a state, in ns: a half-closed or
+ * Returns when lwIP next acts by itself in a state, in ns: a half-closed or
  * half-open connection needs nothing until then. recovery/recovery.c handles
- * what is under way in FIN_WAIT_1, CLOSING and LAST_ACK.
+ * data and FIN in flight in FIN_WAIT_1, CLOSING and LAST_ACK.
  */
 static int64_t state_due(const struct tcp_pcb *pcb)
 {
@@ -180,13 +180,16 @@ static int64_t tick_due(struct net_conn *conn)
 	       << TICK_BITS;
 }
 
-/* When data that came before its turn has waited long enough, in ns. */
+/* Returns when data out of order is discarded, in ns. */
 static int64_t ooseq_due(const struct tcp_pcb *pcb)
 {
 	return pcb->rcv_sacks ? after_tmr(pcb, OOSEQ_MS) : CORO_FOREVER;
 }
 
-/* Returns as many as lwIP can add up, if it must not count them. */
+/*
+ * Returns the number of keepalive probes after which lwIP gives up; with a user
+ * timeout, the largest number that does not overflow.
+ */
 uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 {
 	if (!net_user_timeout_is_set((const struct net_conn *)pcb))

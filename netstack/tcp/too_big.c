@@ -70,7 +70,7 @@ static bool read_quote6(const uint8_t *ip, unsigned room, struct netif *netif,
 	return true;
 }
 
-/* RFC 5927 4.1: finds a live connection, with the segment under way on it. */
+/* RFC 5927 4.1: finds a live connection that has the segment in flight. */
 static struct net_conn *conn_of(const struct quote *quote)
 {
 	struct net_conn *conn =

@@ -62,7 +62,7 @@ static void loaded_remove(struct net_udp *udp)
 		udp->loaded_next->loaded_pprev = udp->loaded_pprev;
 }
 
-/* ---- what waits to be read ---- */
+/* ---- unread datagrams ---- */
 
 /* Puts a copy in place of p, which is not its caller's any more. */
 static struct pbuf *replace(struct pbuf *p)
@@ -207,7 +207,7 @@ void net_udp_describe(const struct pbuf *p, struct net_datagram *out)
 	}
 }
 
-/* ---- what the program holds ---- */
+/* ---- frames that the program holds ---- */
 
 /* Doubles the room. */
 static bool grow_held(struct net_udp *udp)

@@ -130,8 +130,9 @@ struct net_udp *net_udp_find_connected(const ip_addr_t *local,
 				       const ip_addr_t *remote,
 				       uint16_t remote_port);
 /*
- * Whether an unconnected socket prevents binding to this address and port; ip
- * NULL: to every address. shared: sockets that share their port do not.
+ * Returns whether an unconnected socket prevents binding to this address and
+ * port; ip NULL: to every address. shared: sockets that share their port do
+ * not.
  */
 bool net_udp_is_taken(const ip_addr_t *ip, uint16_t port, bool shared);
 /* Note that a datagram is sent, and return whether one was sent recently. */
@@ -204,7 +205,7 @@ void net_udp_input(struct pbuf *p, struct netif *netif);
 struct net_udp *net_udp_find_plain(const struct netif *netif,
 				   const struct glue_frame *frame,
 				   unsigned *len);
-/* Whether a UDP frame, with any IP options, has a socket. */
+/* Returns whether a UDP frame, with any IP options, has a socket. */
 bool net_udp_wants(const struct glue_frame *frame);
 
 /*
@@ -236,7 +237,7 @@ int net_udp_group_leave(struct net_udp *udp, int link, const ip_addr_t *ip,
 void net_udp_group_leave_all(struct net_udp *udp);
 
 /* ---- icmp.c ---- */
-/* Whether an ICMP message is an error that quotes a UDP datagram. */
+/* Returns whether an ICMP message is an error that quotes a UDP datagram. */
 bool net_udp_quoted(const struct glue_frame *frame);
 /* Processes such an error: "port unreachable" or "too big". */
 void net_udp_icmp_input(const struct net_port *port,

@@ -366,7 +366,7 @@ static const struct opt rows[] = {
 	{"lcore", OPT_NUMBER, AT(lcore), "CPU", NULL, 0, 1023,
 	 .help = "CPU to run on"},
 	{"huge", OPT_CHOICE, AT(huge_off), "auto|off", "auto",
-	 .help = "Whether to use huge pages"},
+	 .help = "Use hugepages when they are available"},
 	{"json", OPT_FILE, AT(json), "FILE", .example = "/tmp/flood.json",
 	 .help = "Write the report to FILE instead of standard output"},
 	{"syns", OPT_FLAG, AT(with_syns),

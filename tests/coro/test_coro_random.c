@@ -316,7 +316,7 @@ static void spawn_one(void)
 		slots[i].co = NULL;
 }
 
-/* Whether it was granted an object that destroying it would lose. */
+/* Returns whether it was granted an object that destroying it would lose. */
 static bool was_given(const struct slot *slot)
 {
 	const struct coro *co = slot->co;

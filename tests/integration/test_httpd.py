@@ -473,7 +473,7 @@ def shards_displace_the_oldest(env, shards):
     with serve_files(env, "--max-half-open", most, "--header-timeout", WAIT_MAX_S,
                *on_all_shards(shards)) as server, contextlib.ExitStack() as stack:
         def counts():
-            lines = re.findall(r"(\d+) with half a request.* (\d+) displaced",
+            lines = re.findall(r"(\d+) partial requests.* (\d+) displaced",
                                server.output("stderr"))
             return lines and tuple(map(int, lines[-1]))
         socks = []
@@ -524,7 +524,7 @@ def limits(env):
         check(is_served(whole), "a whole request is not answered")
         for number, sock in enumerate(socks[:2], 1):
             sock.sendall(GET)
-            await_line(server, f" {number} with half a request")  # so that they begin in this order
+            await_line(server, f" {number} partial requests")  # so that they begin in this order
         socks[2].sendall(GET)
         first = Answers(socks[0])
         answer = first.next()

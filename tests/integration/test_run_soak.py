@@ -155,7 +155,7 @@ PROGRAMS = {
 # The default action of these is to ignore them.
 HARMLESS = (signal.SIGCONT, signal.SIGURG, signal.SIGCHLD)
 
-# ---- what clients ask, and the answers ----
+# ---- requests and answers ----
 
 
 class Protocol:
@@ -461,7 +461,7 @@ def clients_of(program, over, failures):
     return threads
 
 
-# ---- what disturbs them ----
+# ---- disturbances ----
 
 
 def disturb(programs, over, rng, counts):

@@ -94,7 +94,7 @@ def check_sums(ours, kernels):
     expect(ours["bytes_acked"], kernels["bytes_received"], "acknowledged, received")
     expect(ours["bytes_received"], kernels["bytes_acked"] - 1, "received, acknowledged")
     expect(ours["bytes_sent"] - ours["bytes_retrans"], BYTES, "sent once")
-    expect(ours["unacked"] + ours["sacked"] + ours["lost"] + ours["notsent_bytes"], 0, "under way")
+    expect(ours["unacked"] + ours["sacked"] + ours["lost"] + ours["notsent_bytes"], 0, "in flight")
 
 
 def check_agreed(ours, kernels):

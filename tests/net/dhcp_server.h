@@ -8,7 +8,7 @@
 #include "tests/net/dhcp_bytes.h"
 #include "tests/net/leases.h"
 
-/* ---- what the client sends ---- */
+/* ---- frames from the client ---- */
 
 struct sent {
 	unsigned type;
@@ -87,7 +87,7 @@ static struct sent *next_sent(unsigned type)
 	return &sent[before];
 }
 
-/* ---- what servers and hosts send ---- */
+/* ---- frames from servers and hosts ---- */
 
 static void receive_arp(unsigned op, const uint8_t mac[6], const char sender[4],
 			const uint8_t target[4])

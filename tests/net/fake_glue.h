@@ -35,7 +35,7 @@ extern _Thread_local const struct glue_port *fake_budget_port;
 /* Number of received frames that the stack may hold; -1: half of all. */
 extern _Thread_local int fake_frames_spare;
 
-/* Whether a pool of the port is reported to be empty. */
+/* True if a pool of the port is reported to be empty. */
 extern _Thread_local bool fake_frames_exhausted;
 /* The only port whose pool that concerns; NULL: all. */
 extern _Thread_local const struct glue_port *fake_exhausted_port;
@@ -43,7 +43,7 @@ extern _Thread_local const struct glue_port *fake_exhausted_port;
 /* What glue_port_stats() reports. */
 extern _Thread_local struct glue_port_stats fake_port_stats;
 
-/* Whether the port has lost its carrier. */
+/* True if the port has lost its carrier. */
 extern _Thread_local bool fake_no_carrier;
 
 /* Frames are received in segments of so many bytes; 0: in one piece. */
@@ -52,7 +52,7 @@ extern _Thread_local unsigned fake_segment_bytes;
 /* Frames to be sent have segments of so many bytes; 0: one piece. */
 extern _Thread_local unsigned fake_tx_segment_bytes;
 
-/* Whether frames may refer to lent memory. */
+/* True if frames may refer to lent memory. */
 extern _Thread_local bool fake_lends;
 
 /* Number of segments of the last frame that fake_sent() returned. */

@@ -21,7 +21,7 @@ int group_teardown(void **state);
 /* Opens a socket at every address and port 53. */
 struct net_udp *group_socket(const struct net_udp_opts *opts);
 void group_join(struct net_udp *udp, struct net_addr group);
-/* Whether a socket receives a datagram; its bytes must be text. */
+/* Returns whether a socket receives a datagram; its bytes must be text. */
 bool group_receives(struct net_udp *udp, const char *text);
 /* The peer sends a datagram to a group. */
 void group_say(struct net_addr from, struct net_addr to, const char *text);

@@ -122,7 +122,7 @@ static void begin_life(uint64_t seed, bool sender)
 		  life.draw.fault_rate);
 }
 
-/* ---- going on ---- */
+/* ---- running a life ---- */
 
 static void starve_port(void)
 {

@@ -79,7 +79,7 @@ static bool run_life(uint64_t seed, int side, uint64_t round)
 	return lives_run(seed, live_one, &which, true);
 }
 
-/* Whether both lives pass, without a difference. */
+/* Returns whether both lives pass, without a difference. */
 static bool run_both(uint64_t seed)
 {
 	bool well = run_life(seed, 0, 0) && run_life(seed, 1, 0);

@@ -213,7 +213,10 @@ static void answer_nd(const uint8_t *asked)
 		violated(NULL, "an advertisement is dropped");
 }
 
-/* Whether the frame is a segment; answers ARP and neighbour solicitations. */
+/*
+ * Returns whether the frame is a segment; answers ARP and neighbour
+ * solicitations.
+ */
 static bool is_segment(const uint8_t *frame)
 {
 	unsigned type = get16(frame + 12);

@@ -330,7 +330,10 @@ int64_t peer_due(const struct flow *flow)
 	return earlier(due, earlier(flow->tx.rst_due, flow->tx.vanish_due));
 }
 
-/* Whether the peer is done: both directions have ended, or one end is final. */
+/*
+ * Returns whether the peer is done: both directions have ended, or one end is
+ * final.
+ */
 bool peer_over(const struct flow *flow)
 {
 	switch (flow->state) {

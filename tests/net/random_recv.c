@@ -246,7 +246,7 @@ void rx_data(struct flow *flow, const struct segment *s, uint32_t offset)
 
 /* ---- time ---- */
 
-/* Whether the room has grown enough for a window update. */
+/* Returns whether the room has grown enough for a window update. */
 static bool window_moved(const struct flow *flow)
 {
 	const struct peer_rx *rx = &flow->rx;

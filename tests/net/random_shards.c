@@ -242,7 +242,7 @@ static void close_shards(void)
 	net_program_close();
 }
 
-/* ---- going on ---- */
+/* ---- running the shards ---- */
 
 /* One shard stands still, as its handler computes, or the whole process. */
 static void pause_some(void)

@@ -91,7 +91,7 @@ void crowd_run(void);
 int64_t crowd_due(void);
 void crowd_wake(void);
 void crowd_print(void); /* the clients that are left */
-/* Whether the mutes' data has come to a standstill. */
+/* Returns whether the mutes' data has come to a standstill. */
 bool crowd_is_stuck(void);
 
 /* ---- random_crowd_path.c ---- */

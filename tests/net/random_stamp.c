@@ -160,7 +160,7 @@ void stamp_check_delivered(struct flow *flow, const struct segment *s,
 	flow->ts.heard = true;
 }
 
-/* Whether the stack may drop it for its timestamp, RFC 7323 5.3. */
+/* Returns whether the stack may drop it for its timestamp, RFC 7323 5.3. */
 bool stamp_is_old(const struct flow *flow, const struct segment *s)
 {
 	const uint8_t *at = find_stamp(s);

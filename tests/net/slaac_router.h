@@ -14,7 +14,7 @@ static const uint8_t all_nodes[16] = {0xff, 2, [15] = 1};
 static const uint8_t router1[16] = {0xfe, 0x80, [15] = 1};
 static const uint8_t router2[16] = {0xfe, 0x80, [15] = 2};
 
-/* ---- what the client sends ---- */
+/* ---- frames from the client ---- */
 
 struct heard {
 	unsigned probes, solicitations, announcements, reports, discovers;
@@ -97,7 +97,7 @@ static void await_solicitation(void)
 	assert_int_equal(heard.solicitations, before + 1);
 }
 
-/* ---- what routers and hosts send ---- */
+/* ---- frames from routers and hosts ---- */
 
 /* Fills in the checksum of an ICMPv6 message (RFC 4443 2.3). */
 static void put_sum(uint8_t *ip, unsigned len)

@@ -75,7 +75,7 @@ static int setup_two_links(void **state)
 	return open_stack();
 }
 
-/* ---- what was sent ---- */
+/* ---- sent frames ---- */
 
 struct seen {
 	unsigned arp_probes, arp_announcements, arp_replies;
@@ -126,7 +126,7 @@ static struct seen look_at_addrs(void)
 	return seen;
 }
 
-/* ---- what other hosts send ---- */
+/* ---- frames from other hosts ---- */
 
 static void say_arp(unsigned op, const uint8_t mac[6], const uint8_t sender[4],
 		    const uint8_t target[4])
@@ -319,7 +319,7 @@ static int change(bool add, const char *text)
 	return change_on(0, add, text);
 }
 
-/* Whether a SYN to an address is answered from it. */
+/* Returns whether a SYN to an address is answered from it. */
 static bool answers_syn(const uint8_t to[4])
 {
 	static uint8_t frame[9216];

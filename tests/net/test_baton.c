@@ -136,7 +136,7 @@ static bool no_signals(void)
 	return true;
 }
 
-/* ---- what threads do ---- */
+/* ---- calls of threads ---- */
 
 static long count_sum(long a, long b, long c, long d, long e, long f)
 {

@@ -245,7 +245,7 @@ static void test_syn_is_sent_later(void **state)
 	run_ms(1000);
 }
 
-/* ---- what waiting costs ---- */
+/* ---- cost of waiting ---- */
 
 #define EACH 20u /* connections, dials, and senders of datagrams */
 

@@ -216,7 +216,7 @@ static void note_half_open(struct shard *shard, unsigned arg)
 	shard->seen = stack->half_open;
 }
 
-/* ---- the same, on a shard that the test chooses ---- */
+/* ---- clients on a shard that the test chooses ---- */
 
 static bool gets_in(unsigned number)
 {

@@ -292,7 +292,7 @@ static void test_lease_is_kept_while_no_server_verifies_it(void **state)
 	assert_false(next_sent(NET_DHCP_REQUEST)->broadcast);
 }
 
-/* ---- what a lease gives ---- */
+/* ---- contents of a lease ---- */
 
 static void test_router_is_the_default_route(void **state)
 {
@@ -629,7 +629,7 @@ static void test_corrupt_file_is_ignored(void **state)
 	net_stack_close(stack);
 }
 
-/* The address is leased all the same. */
+/* The address is leased nevertheless. */
 static void test_folder_that_is_missing_stops_nothing(void **state)
 {
 	init_opts();

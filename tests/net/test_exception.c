@@ -80,7 +80,7 @@ static int teardown(void **state)
 	return err;
 }
 
-/* ---- what becomes of a frame ---- */
+/* ---- receivers of frames ---- */
 
 /* Returns whether the kernel got the frame unchanged. */
 static bool kernel_has(void)

@@ -70,7 +70,7 @@ static void open_stack(void)
 	drop_sent();
 }
 
-/* ---- where a dial goes ---- */
+/* ---- routes of connections ---- */
 
 struct attempt {
 	struct net_addr to;
@@ -348,11 +348,11 @@ static void test_unusable_routes_are_refused(void **state)
 	expect_refused("192.0.2.0/24 via 10.1.0.9 dev 1",
 		       "not in a network of that link");
 	expect_refused("192.0.2.0/24 via 10.1.0.9 dev 3",
-		       "there are fewer links than dev says");
+		       "dev exceeds the number of links");
 	expect_refused("192.0.2.0/24 via 10.0.0.9 src 10.1.0.1",
-		       "10.1.0.1: src is no --addr of the gateway's link");
+		       "10.1.0.1: src is not an --addr of the gateway's link");
 	expect_refused("192.0.2.0/24 via 10.0.0.9 src 10.0.0.2",
-		       "src is no --addr");
+		       "src is not an --addr");
 	expect_refused("2001:db8::/32 via fe80::9", "add dev LINK");
 }
 

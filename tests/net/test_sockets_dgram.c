@@ -6,7 +6,7 @@
 #include <linux/errqueue.h>
 #include <netinet/udp.h>
 
-/* ---- whose it is ---- */
+/* ---- kernel or stack ---- */
 
 static void bind_step(void)
 {

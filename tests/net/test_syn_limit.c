@@ -18,7 +18,7 @@
 #define IN_A_MS	   125
 #define WAIT_MAX_S 200
 
-/* Whether a SYN is answered. */
+/* Returns whether a SYN is answered. */
 static bool is_answered(uint16_t port, uint16_t stack_port, uint32_t seq)
 {
 	struct peer p = {.port = port,

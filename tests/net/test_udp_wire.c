@@ -313,7 +313,7 @@ static void test_connect_chooses_a_port_of_its_own(void **state)
 	assert_int_equal(net_udp_connect(second, &peer), -EADDRNOTAVAIL);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused datagrams ---- */
 
 static void check_dropped(struct datagram *d)
 {

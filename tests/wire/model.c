@@ -114,7 +114,7 @@ static void retire_sent(struct wire_path *path, int64_t now_ns)
 	}
 }
 
-/* Whether the queue has room. The frame being sent still counts. */
+/* Returns whether the queue has room. The frame being sent still counts. */
 static bool has_room(const struct wire_path *path, unsigned bytes)
 {
 	unsigned n = path->tail - path->head;
@@ -127,7 +127,7 @@ static bool has_room(const struct wire_path *path, unsigned bytes)
 	       path->waiting_bytes + bytes <= path->conf.queue_bytes;
 }
 
-/* Whether the queue that a frame is about to join marks it. */
+/* Returns whether the queue that a frame is about to join marks it. */
 static bool is_long(const struct wire_path *path)
 {
 	const struct wire_conf *conf = &path->conf;

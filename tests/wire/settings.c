@@ -78,7 +78,8 @@ static const struct opt rows[] = {
 	 .help = "Longer IP packets do not pass; 0: no limit",
 	 .example = "1000", .or_zero = true},
 	{"too-big", OPT_CHOICE, AT(send_too_big), "drop|report", "drop",
-	 .help = "Whether their senders get an ICMP or ICMPv6 error"},
+	 .help = "Report packets beyond --path-mtu to their senders by ICMP "
+		 "or ICMPv6, or drop them silently"},
 	{"down-at", OPT_SECONDS, AT(down_ns), "SECONDS", NULL, 0, OPT_DAY_NS,
 	 .help = "The link goes down: nothing arrives and nothing leaves",
 	 .example = "2"},

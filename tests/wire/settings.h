@@ -20,5 +20,5 @@ void wire_settings_init(struct wire_conf *conf);
 int wire_settings_apply(char *words, struct wire_conf *conf,
 			struct opt_error *error);
 
-/* Whether the link comes up, if it does, after it went down. */
+/* Returns whether the link comes up, if it does, after it went down. */
 bool wire_setting_up_follows_down(const struct wire_conf *conf);

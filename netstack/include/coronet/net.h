@@ -451,10 +451,10 @@ enum net_shut { NET_SHUT_RD = 1, NET_SHUT_WR = 2, NET_SHUT_RDWR = 3 };
 
 /*
  * Shuts one direction or both. NET_SHUT_WR sends FIN after the queued bytes;
- * NET_SHUT_RD discards what has come and will come. Does not block. A call that
- * is blocked in that direction returns -ENOTCONN (reading) or -EPIPE (writing).
- * Returns 0, -ENOTCONN (the connection has ended), -EINVAL (how is none of
- * these) or -EBADF.
+ * NET_SHUT_RD discards received bytes, and those that arrive later. Does not
+ * block. A call that is blocked in that direction returns -ENOTCONN (reading)
+ * or -EPIPE (writing). Returns 0, -ENOTCONN (the connection has ended), -EINVAL
+ * (how is none of these) or -EBADF.
  */
 int net_shutdown(struct net_conn *conn, enum net_shut how);
 
