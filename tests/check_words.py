@@ -3,8 +3,9 @@
 
 The tables below are this project's list; CONTRIBUTING.md has the rules that they follow. PROSE
 applies to sources, documents and commit subjects, NAMES to identifiers, FUNCTIONS to the whole name
-of a function. An underscore ends a word, so that PROSE finds it in an identifier as well. Commit
-subjects count from the commit that added this file on, or from the last tag if that is later.
+of a function, COMMENTS to the beginnings of headings and comments. An underscore ends a word, so
+that PROSE finds it in an identifier as well. Commit subjects count from the commit that added this
+file on, or from the last tag if that is later.
 Usage: check_words.py SOURCE_ROOT
 """
 
@@ -46,13 +47,14 @@ PROSE = (
     ("so often", "the interval", ""),
     ("for so long", "the time", ""),
     ("idle this long and", "the time", ""),
+    ("all the same(?=[.,;:)])", "nevertheless", ""),
     ("as ever", "as before", "as every"),
     ("changes? its mind", "varies", ""),
     ("by the thousand", "the number", ""),
     ("one is due", "is missing", ""),
     ("few enough", "optional, or the number", ""),
     ("seldom", "rarely", "net_log_seldom"),  # a public call
-    ("besides?(?= ?[.,;:)])", "as well, also", ""),
+    ("besides(?=[.,;:)])", "as well, also", ""),
     # Clauses that hang on who, what, that which.
     ("for who(?:m|ever)?", "name the reader, caller, client", ""),
     ("who(?:m|so)ever", "name the subject: the caller that, the thread that", ""),
@@ -116,6 +118,12 @@ DEFINITION = {
     "py": re.compile(r"^[ \t]*def (\w+)\(", re.M),
     "sh": re.compile(r"^(\w+)\(\) \{", re.M),
 }
+LANGUAGE = {".c": "c", ".h": "c", ".cc": "c", ".S": "c", ".py": "py", ".sh": "sh"}
+# Beginnings of a section's heading, and of a comment at a declaration.
+COMMENTS = (
+    (re.compile(r"---- (?:what|whose)\b"), "name what the section holds", LANGUAGE),
+    (re.compile(r"/\*(?:\s*\*)? Whether\b"), "Returns whether (of a variable: True if)", {".h"}),
+)
 # Comments and literals, which are no code.
 TEXT = {
     "c": re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S),
@@ -123,7 +131,6 @@ TEXT = {
                      re.S),
     "sh": re.compile(r"#[^\n]*|'[^']*'|\"[^\"]*\""),
 }
-LANGUAGE = {".c": "c", ".h": "c", ".cc": "c", ".S": "c", ".py": "py", ".sh": "sh"}
 
 PROSE = [(re.compile(pattern.replace(" ", r"[\s*#]+") + r"(?![a-z0-9])"), cure,
           re.compile(context) if context else None) for pattern, cure, context in PROSE]
@@ -173,11 +180,19 @@ def find_functions(text, language):
             yield found.start(1), found[1], FUNCTIONS_CURE
 
 
+def find_comments(text, suffix):
+    """Yields the same for the headings and comments of a source."""
+    for pattern, cure, suffixes in COMMENTS:
+        for found in pattern.finditer(text) if suffix in suffixes else ():
+            yield found.start(), re.sub(r"[\s*]+", " ", found[0]), cure
+
+
 def check_text(name, text):
     """Returns a line for each word refused in the file of this name."""
     lower = text.lower()
-    found = list(find_prose(lower))
-    language = LANGUAGE.get(pathlib.PurePath(name).suffix)
+    suffix = pathlib.PurePath(name).suffix
+    found = list(find_prose(lower)) + list(find_comments(text, suffix))
+    language = LANGUAGE.get(suffix)
     if text.startswith("#!/bin/sh"):
         language = "sh"
     if language:

@@ -11,7 +11,7 @@ lowest and highest. The server has core 0, its load core 1. The load is flood
 the limit the row says so.
 
 The veth rows have a network namespace for each end, so that all of it runs in
-one of its own where the system lets it; AF_XDP wants root besides.
+one of its own where the system lets it; AF_XDP needs root as well.
 """
 
 import dataclasses

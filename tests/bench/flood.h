@@ -81,7 +81,7 @@ struct flood {
 	uint64_t rate; /* requests a second; 0: a closed loop */
 	int lcore;
 	bool huge_off;
-	bool with_syns; /* and a flood of SYNs beside, while measuring */
+	bool with_syns;		       /* and a flood of SYNs while measuring */
 	uint32_t server_ip, client_ip; /* host byte order; the first of ours */
 	uint16_t server_port;
 	FILE *json; /* NULL: stdout */
