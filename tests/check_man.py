@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Manual pages: no warning of man or mandoc; every option and every call is documented.
+"""Manual pages: no warning of man or mandoc; every option and every call is documented; names with
+an underscore, which Markdown may take for emphasis, are shown as they are.
 
-Usage: check_man.py FOLDER -- PROGRAM... -- HEADER...
+Usage: check_man.py FOLDER -- PROGRAM... -- HEADER... -- PAGE.md...
 Skipped without mandoc and groff.
 """
 
@@ -44,15 +45,19 @@ def plain(page):
     return re.sub(r".\x08", "", text)
 
 
+def names(text):
+    """Returns the names with an underscore."""
+    return set(re.findall(r"\b[^\W_]\w*_\w+", text))
+
+
 def main():
     missing = [tool for tool in ("mandoc", "groff") if not shutil.which(tool)]
     if missing:
         print(f"man: not installed: {' '.join(missing)}")
         return SKIPPED
-    folder, _, rest = sys.argv[1], sys.argv[2], sys.argv[3:]
-    programs = list(map(pathlib.Path, rest[:rest.index("--")]))
-    headers = list(map(pathlib.Path, rest[rest.index("--") + 1:]))
-    folder = pathlib.Path(folder)
+    groups = " ".join(sys.argv[1:]).split(" -- ")
+    (folder,), programs, headers, prose = ([pathlib.Path(path) for path in group.split()]
+                                           for group in groups)
     faults, checked = [], 0
     for page in sorted(folder.glob("*.[13]")):
         faults += lint(page)
@@ -65,6 +70,12 @@ def main():
         faults += [f"{program.name}(1): no section {name}" for name in
                    ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO")
                    if not re.search(rf"^{name}$", text, re.M)]
+        section = man.for_terminals(man.section_of(program.name, prose))
+        faults += [f"{program.name}(1): {name} is not shown as it is"
+                   for name in sorted(names(section) | names(output(program, "--help")))
+                   if name not in text]
+        if not section.strip():
+            faults.append(f"{program.name}(1): no description but the first sentence of --help")
         commands = output(program, "--help").partition("\nCommands:\n")[2]
         faults += [f"{program.name}(1): no command {command}"
                    for command in re.findall(r"^  (\S.*?)(?:  |$)", commands, re.M)

@@ -369,9 +369,8 @@ int main(int argc, char **argv)
 {
 	static const struct kernel_echo server = {
 		.name = "epoll-echo",
-		.doc = "Sends back what it receives, through the kernel's "
-		       "sockets "
-		       "and epoll.",
+		.doc = "TCP or UDP echo server on the kernel's sockets and "
+		       "epoll.",
 		.open = worker_open,
 		.serve = run_worker,
 		.close = worker_close,

@@ -475,7 +475,7 @@ static int worker_open(int listener, int drain_event, void **out)
 static const char *way_out(int err)
 {
 	if (err == -EINVAL)
-		return "this takes Linux 6.0 or later";
+		return "uring-echo needs Linux 6.0 or later";
 	if (err == -ENOMEM)
 		return "raise the limit of locked memory (ulimit -l)";
 	return "run sysctl kernel.io_uring_disabled=0 as root, and allow "
@@ -501,9 +501,7 @@ int main(int argc, char **argv)
 {
 	static const struct kernel_echo server = {
 		.name = "uring-echo",
-		.doc = "Sends back what it receives, through the kernel's "
-		       "sockets "
-		       "and io_uring.",
+		.doc = "TCP echo server on the kernel's sockets and io_uring.",
 		.check = check_uring,
 		.open = worker_open,
 		.serve = run_worker,

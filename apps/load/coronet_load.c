@@ -552,8 +552,9 @@ int main(int argc, char **argv)
 		.parser = parse_key,
 		.children = children,
 		.help_filter = udp_opts_help,
-		.doc = "Loads a TCP echo server through coronet's own stack, "
-		       "and reports rates and latencies.\vWords after -- go "
+		.doc = "Loads an echo server over TCP or UDP through "
+		       "coronet's own stack, and reports rates and "
+		       "latencies.\vWords after -- go "
 		       "to DPDK's EAL.\n\n" LOAD_HELP_STATUS,
 	};
 	int err, status = 1;
