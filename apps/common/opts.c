@@ -1,4 +1,4 @@
-/* Strict parsing of option values, and the refusals that all programs share. */
+/* The version, and the default limit of clients per source. */
 #include "apps/common/opts.h"
 
 #include <stdio.h>
