@@ -2,6 +2,10 @@
 """bash completion of a program, from its --help: its options, the values that they name, and
 its commands, if it lists any.
 
+A value's alternatives stand between bars: words in small letters are offered as they are, and so is
+a word before a colon (tap:NAME); FILE, PATH and DIRECTORY stand for names of files, and other words
+in capitals for values of the user's own. The kinds of KIND:NAME are listed in the option's text.
+
 Usage: completion.py NAME EXE, the script on stdout.
 """
 
@@ -10,11 +14,11 @@ import re
 import subprocess
 import sys
 
-OPTION = re.compile(r"^ +((?:-\S|--[\w-]+)(?:[ =,].*?)?)(?:  +|$)")
+OPTION = re.compile(r"^ +((?:-\S|--[\w-]+)(?:[ =,[].*?)?)(?:  +(.*)|$)")
+NAME = re.compile(r"(--[\w-]+)(\[?)=?(.*?)\]?")
 COMMAND = re.compile(r"^  (\S.*?)(?:  |$)")
-FILES = {"FILE", "PATH", "FOLDER"}
-# What a value begins with, of options whose --help lists that in words.
-KINDS = {"--link": "memif: tap: vhost: af_packet: af_xdp: pci: port: ring: pcap:"}
+# What compgen offers for a value of this name.
+FILES = {"FILE": "-f", "PATH": "-f", "DIRECTORY": "-d"}
 
 SCRIPT = """# bash completion of {name}, made from its --help.
 _{function}() {{
@@ -26,7 +30,7 @@ _{function}() {{
 	elif [[ $opt == = ]]; then
 		opt=${{COMP_WORDS[COMP_CWORD-2]}}
 	fi
-	case $opt in
+{optional}	case $opt in
 {cases}	esac
 {commands}	mapfile -t COMPREPLY < <(compgen -W "{options}" -- "$cur")
 	if [[ ${{#COMPREPLY[@]}} == 1 && ${{COMPREPLY[0]}} == *= ]]; then
@@ -35,15 +39,12 @@ _{function}() {{
 }}
 complete -F _{function} {name}
 """
-WORDS = """	{option})
-		mapfile -t COMPREPLY < <(compgen -W "{words}"{files} -- "$cur")
-{nospace}		return
-		;;
+OPTIONAL = """	# A value may be missing.
+	[[ $cur == -* && $opt == @({options}) ]] && opt=
 """
-NAMES = """	{option})
-		compopt -o filenames
-		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-		return
+VALUES = """	{option})
+		mapfile -t COMPREPLY < <(compgen {what} -- "$cur")
+{details}		return
 		;;
 """
 NOTHING = """	{option}) return ;; # a value of the user's own
@@ -68,10 +69,11 @@ COMMANDS = """	local i words=()
 """
 PLACE = """		{before})
 			mapfile -t COMPREPLY < <(compgen {what} -- "$cur")
-{files}			;;
+{details}			;;
 """
-FILENAMES = "\t\t\tcompopt -o filenames\n"
-NOSPACE = "\t\tcompopt -o nospace\n"
+FILENAMES = "\t\tcompopt -o filenames\n"
+# A colon is followed by the rest of the value.
+NOSPACE = "\t\t[[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *: ]] && compopt -o nospace\n"
 
 
 def help_of(exe):
@@ -80,33 +82,51 @@ def help_of(exe):
 
 
 def options_of(text):
-    """{--name: what stands for its value, or None}, in the order of --help."""
-    found = {}
+    """Yields each option of --help: (--name, what stands for its value or "", whether that may be
+    missing, its text)."""
     for line in text.splitlines():
         option = OPTION.match(line)
-        if option:
-            value = None
-            # "--cpu=N, --lcore=N": other names of one option.
-            for name in re.findall(r"(--[\w-]+)(=[^ ]*?)?(?=, |$)", option[1].strip()):
-                value = name[1].lstrip("=") or None
-                found[name[0]] = value
-    return found
+        # "--cpu=N, --lcore=N": other names of one option.
+        for name in re.split(r", (?=-)", option[1].strip()) if option else ():
+            found = NAME.fullmatch(name)
+            if found:
+                yield found[1], found[3], bool(found[2]), option[2] or ""
 
 
-def case_of(option, value):
-    if option in KINDS:
-        return WORDS.format(option=option, words=KINDS[option], nospace=NOSPACE, files="")
-    if re.fullmatch(r"[\w-]+(\|[\w-]+)+", value):
-        words = value.split("|")
-        files = FILES.intersection(words)
-        names = " ".join(word for word in words if word not in FILES)
-        return WORDS.format(option=option, words=names, nospace=FILENAMES[1:] if files else "",
-                            files=" -f" if files else "")
-    return (NAMES if value in FILES else NOTHING).format(option=option)
+def kinds_of(option, text):
+    """Returns the words for KIND:NAME, from a text such as "memif:PATH or tap:NAME. --link list
+    prints"."""
+    return re.findall(r"\b[a-z]\w*:(?=[A-Z])", text) + re.findall(rf"{option} ([a-z]+)", text)
+
+
+def choices_of(option, value, text):
+    """Returns the words that a value may be or begin with, and compgen's options for files."""
+    words, files = [], []
+    for choice in value.split("|"):
+        word = re.fullmatch(r"[a-z][\w-]*", choice) or re.match(r"[a-z]\w*:(?=[A-Z])", choice)
+        name = re.match(r"[A-Z]+(?=$|\[)", choice)
+        if choice.startswith("KIND:"):
+            words += kinds_of(option, text)
+        elif word:
+            words.append(word[0])
+        elif name and name[0] in FILES:
+            files.append(FILES[name[0]])
+    return words, files
+
+
+def compgen_of(words, files):
+    """Returns the arguments of compgen, and what compopt is to be set to."""
+    what = [f'-W "{" ".join(words)}"'] if words else []
+    return " ".join(what + files), NOSPACE * (":" in "".join(words)) + FILENAMES * bool(files)
+
+
+def case_of(option, value, text):
+    what, details = compgen_of(*choices_of(option, value, text))
+    return (VALUES if what else NOTHING).format(option=option, what=what, details=details)
 
 
 def positions_of(text):
-    """{words before, a pattern: (words that may follow, whether a file may)}."""
+    """{words before, a pattern: (words that may follow, compgen's options for files)}."""
     positions = {}
     for line in text.partition("\nCommands:\n")[2].splitlines():
         command = COMMAND.match(line)
@@ -114,35 +134,37 @@ def positions_of(text):
         for word in command[1].split() if command else []:
             words, files = positions.setdefault(" ".join(before), ([], []))
             choices = word.strip("[]").split("|")
-            literal = all(re.fullmatch(r"[a-z.]+", choice) for choice in choices)
-            words += [choice for choice in choices if literal and choice not in words]
-            files += [word] if word in FILES else []
-            before.append(word if literal and word == choices[0] else "*")
+            literal = [choice for choice in choices if re.fullmatch(r"[a-z.]+", choice)]
+            words += [choice for choice in literal if choice not in words]
+            files += [FILES[word]] if word in FILES else []
+            before.append(word if [word] == literal else "*")
     return positions
 
 
 def commands_of(text, options):
-    positions = {before: found for before, found in positions_of(text).items() if any(found)}
-    if not positions:
-        return ""
-    return COMMANDS.format(
-        valued="|".join(option for option, value in options.items() if value),
-        # A pattern after what it would hide.
-        positions="".join(PLACE.format(
-            before=(re.sub(r"[a-z. ]+", r'"\g<0>"', before) or '""'),
-            what=f'-W "{" ".join(words)}"' + (" -f" if files else ""),
-            files=FILENAMES if files else "")
-            for before, (words, files) in sorted(positions.items(), key=lambda kv: "*" in kv[0])))
+    places = []
+    # A pattern after what it would hide.
+    for before, found in sorted(positions_of(text).items(), key=lambda kv: "*" in kv[0]):
+        what, details = compgen_of(*found)
+        if what:
+            places.append(PLACE.format(
+                before=re.sub(r"[a-z. ]+", r'"\g<0>"', before) or '""', what=what,
+                details=details.replace("\t\t", "\t\t\t")))
+    return places and COMMANDS.format(
+        valued="|".join(name for name, value, _, _ in options if value), positions="".join(places))
 
 
 def main():
     name, exe = sys.argv[1:]
     text = help_of(exe)
-    options = options_of(text)
+    options = list(options_of(text))
+    optional = "|".join(name for name, _, optional, _ in options if optional)
     sys.stdout.write(SCRIPT.format(
-        name=name, function=re.sub(r"\W", "_", name), commands=commands_of(text, options),
-        cases="".join(case_of(option, value) for option, value in options.items() if value),
-        options=" ".join(option + ("=" if value else "") for option, value in options.items())))
+        name=name, function=re.sub(r"\W", "_", name), commands=commands_of(text, options) or "",
+        optional=OPTIONAL.format(options=optional) if optional else "",
+        cases="".join(case_of(name, value, text) for name, value, _, text in options if value),
+        options=" ".join(name + "=" * bool(value and not optional)
+                         for name, value, optional, _ in options)))
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ static const struct opt rows[] = {
 	{"port", OPT_NUMBER, AT(port), "PORT", "80", 1, 65535,
 	 .help = "Listen on this port"},
 	{"root", OPT_TEXT, AT(root), "PATH",
-	 .help = "Serve this file at /, or this folder's files, read into "
+	 .help = "Serve this file at /, or this directory's files, read into "
 		 "memory (default: a built-in page)"},
 	{"mime-types", OPT_TEXT, AT(types), "FILE",
 	 .help = "File of media types by file name extension, in addition to "

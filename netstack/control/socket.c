@@ -125,7 +125,7 @@ static int bind_and_listen(const struct sockaddr_un *addr,
 		return report_failure(
 			-errno, err, err_len, "--control %s: %s%s",
 			addr->sun_path, strerror(errno),
-			errno == ENOENT ? " (does the folder exist?)" : "");
+			errno == ENOENT ? " (does the directory exist?)" : "");
 	return 0;
 }
 
