@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Manual pages: no warning of man or mandoc; every option and every call is documented; names with
-an underscore, which Markdown may take for emphasis, are shown as they are.
+an underscore, which Markdown may take for emphasis, are shown as they are. In --help, a program's
+own options come before the common ones.
 
 Usage: check_man.py FOLDER -- PROGRAM... -- HEADER... -- PAGE.md...
 Skipped without mandoc and groff.
@@ -76,6 +77,9 @@ def main():
                    if name not in text]
         if not section.strip():
             faults.append(f"{program.name}(1): no description but the first sentence of --help")
+        common = output(program, "--help").partition("\n Common options:\n")[2]
+        if "--link" in options and (not common or re.search(r"^ \w.*:$", common, re.M)):
+            faults.append(f"{program.name}: the common options do not end --help, with a heading")
         commands = output(program, "--help").partition("\nCommands:\n")[2]
         faults += [f"{program.name}(1): no command {command}"
                    for command in re.findall(r"^  (\S.*?)(?:  |$)", commands, re.M)

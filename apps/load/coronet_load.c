@@ -505,7 +505,8 @@ static const struct opt rows[] = {
 	{"udp", OPT_FLAG, OPT_AT(struct load, udp),
 	 .help = "Send UDP datagrams, one at a time from each of --conns "
 		 "sockets; a datagram without an answer within --timeout "
-		 "counts as a timeout"},
+		 "counts as a timeout",
+	 .group = 10},
 };
 
 OPT_SET(udp_opts, rows, 0x3000, NULL)
@@ -544,7 +545,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
 		{&load_opts_argp, 0, NULL, 0},
-		{&net_argp, 0, "Common options:", 1},
+		{&net_argp, 0, "Common options:", 20},
 		{0},
 	};
 	static const struct argp argp = {

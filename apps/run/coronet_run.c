@@ -245,8 +245,8 @@ static void hand_on(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&net_argp, 0, NULL, 0},
-						     {0}};
+	static const struct argp_child children[] = {
+		{&net_argp, 0, "Common options:", 1}, {0}};
 	static const struct argp argp = {run_opts_options,
 					 parse_key,
 					 "PROGRAM [ARGUMENT...]",
