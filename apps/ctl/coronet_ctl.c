@@ -4,6 +4,7 @@
  */
 #include <argp.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,25 +12,11 @@
 
 #include <coronet/net_stack.h>
 
+#include "apps/common/opts.h"
 #include "apps/ctl/coronet_ctl_priv.h"
 #include "apps/ctl/ctl_print.h"
 
-#define TEXT_OF(macro) TEXT_OF_(macro)
-#define TEXT_OF_(text) #text
-
-enum {
-	OPT_CONTROL = 0x100,
-	OPT_JSON,
-	OPT_PEER,
-	OPT_PORT,
-	OPT_STATE,
-	OPT_OF,
-	OPT_BYTES,
-	OPT_PACKETS,
-	OPT_SNAP,
-	OPT_COUNT,
-	OPT_SECONDS
-};
+#define TRACE_LIMIT_MAX 1000000000
 
 /* ---- columns of lists ---- */
 
@@ -464,116 +451,127 @@ static void join_words(struct ctl *ctl)
 		(--ctl->n_words - 1) * sizeof(ctl->words[0]));
 }
 
+__attribute__((noreturn, format(printf, 1, 2))) static void
+exit_usage(const char *format, ...)
+{
+	va_list ap;
+
+	fputs("coronet-ctl: ", stderr);
+	va_start(ap, format);
+	vfprintf(stderr, format, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(OPT_EXIT_USAGE);
+}
+
 /* Returns the command if its arguments are right; else it does not return. */
-static const struct command *choose(struct argp_state *state,
-				    const struct ctl *ctl)
+static const struct command *choose_command(const struct ctl *ctl)
 {
 	const struct command *c = find_command(ctl->words[0]);
 	unsigned given = ctl->n_words - 1;
 
-	if (!c) {
-		argp_failure(state, 2, 0,
-			     "unknown command '%s'; coronet-ctl --help lists "
-			     "the commands",
-			     ctl->words[0]);
-		return NULL;
-	}
+	if (!c)
+		exit_usage("unknown command '%s'; coronet-ctl --help lists the "
+			   "commands",
+			   ctl->words[0]);
 	if (given < c->least || given > c->most)
-		argp_failure(state, 2, 0, "%s: expected coronet-ctl %s%s%s",
-			     c->name, c->name, *c->arguments ? " " : "",
-			     c->arguments);
+		exit_usage("%s: expected coronet-ctl %s%s%s", c->name, c->name,
+			   *c->arguments ? " " : "", c->arguments);
 	if (*ctl->filter && c->takes != CTL_FILTERS && c->takes != CTL_TRACE)
-		argp_failure(state, 2, 0,
-			     "%s takes no --peer, --port, --state or --handler",
-			     c->name);
+		exit_usage("%s takes no --peer, --port, --state or --handler",
+			   c->name);
 	if (*ctl->limits && c->takes != CTL_LIMITS)
-		argp_failure(state, 2, 0,
-			     "%s takes no --bytes, --packets or --snap",
-			     c->name);
+		exit_usage("%s takes no --bytes, --packets or --snap", c->name);
 	if ((ctl->count || ctl->seconds) && c->takes != CTL_TRACE)
-		argp_failure(state, 2, 0, "%s takes no --count or --seconds",
-			     c->name);
+		exit_usage("%s takes no --count or --seconds", c->name);
 	return c;
 }
 
-/* Appends "key=value", with a comma between two. */
-static void add_pair(struct argp_state *state, char *pairs, size_t len,
-		     const char *key, const char *value)
+/* Appends "key=value", with a comma between two; the program checks it. */
+static int add_pair(char *pairs, size_t len, const char *key, const char *value,
+		    struct opt_error *error)
 {
 	size_t used = strlen(pairs);
 
 	if (!*value || strchr(value, ','))
-		argp_failure(state, 2, 0, "--%s '%s': expected one value", key,
-			     value);
+		return opt_expect(error, "one value, without a comma");
 	if (used + strlen(key) + strlen(value) + 3 > len)
-		argp_failure(state, 2, 0, "--%s '%s': too long", key, value);
+		return opt_expect(error, "a shorter value");
 	snprintf(pairs + used, len - used, "%s%s=%s", used ? "," : "", key,
 		 value);
+	return 0;
 }
 
-static void add_filter(struct argp_state *state, struct ctl *ctl,
-		       const char *key, const char *value)
+static int add_filter(const struct opt *opt, const char *text, void *base,
+		      struct opt_error *error)
 {
-	add_pair(state, ctl->filter, sizeof(ctl->filter), key, value);
+	struct ctl *ctl = base;
+
+	return add_pair(ctl->filter, sizeof(ctl->filter), opt->name, text,
+			error);
 }
 
-static void add_limit(struct argp_state *state, struct ctl *ctl,
-		      const char *key, const char *value)
+static int add_limit(const struct opt *opt, const char *text, void *base,
+		     struct opt_error *error)
 {
-	add_pair(state, ctl->limits, sizeof(ctl->limits), key, value);
+	struct ctl *ctl = base;
+
+	return add_pair(ctl->limits, sizeof(ctl->limits), opt->name, text,
+			error);
 }
+
+#define AT(member) OPT_AT(struct ctl, member)
+
+static const struct opt rows[] = {
+	{"control", OPT_TEXT, AT(path), "PATH",
+	 .help = "Control socket of the program (default: the one in "
+		 "$RUNTIME_DIRECTORY)"},
+	{"json", OPT_FLAG, AT(json), .arg = NULL,
+	 .help = "Print JSON; a list is one array"},
+	{"peer", OPT_CUSTOM, .arg = "ADDRESS[/BITS]", .read = add_filter,
+	 .example = "10.9.0.2 or --peer 10.9.0.0/16",
+	 .help = "Show only connections of these peers"},
+	{"port", OPT_CUSTOM, .arg = "N", .read = add_filter, .example = "7777",
+	 .help = "Show only connections with this port, local or remote"},
+	{"state", OPT_CUSTOM, .arg = "NAME", .read = add_filter,
+	 .example = "ESTABLISHED",
+	 .help = "Show only connections in this TCP state"},
+	{"handler", OPT_CUSTOM, .arg = "NAME", .read = add_filter,
+	 .example = "echo",
+	 .help = "Show only connections whose handler's name begins with NAME"},
+	{"bytes", OPT_CUSTOM, .arg = "SIZE", .read = add_limit,
+	 .example = "10M",
+	 .help = "Maximum size of a capture's file, as in 10M "
+		 "(default " OPT_NUMBER_TEXT(NET_CAPTURE_MIB) "M)"},
+	{"packets", OPT_CUSTOM, .arg = "N", .read = add_limit,
+	 .example = "1000",
+	 .help = "Maximum number of packets in a capture (default: as many as "
+		 "the file holds)"},
+	{"snap", OPT_CUSTOM, .arg = "N", .read = add_limit, .example = "128",
+	 .help = "Number of bytes to capture of each packet (default: all)"},
+	{"count", OPT_NUMBER, AT(count), "N", NULL, 1, TRACE_LIMIT_MAX,
+	 .help = "End a trace after this many events", .example = "100"},
+	{"seconds", OPT_NUMBER, AT(seconds), "N", NULL, 1, TRACE_LIMIT_MAX,
+	 .help = "End a trace after this many seconds", .example = "10"},
+};
+
+OPT_SET(ctl_opts, rows, 0x100, NULL)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
 	struct ctl *ctl = state->input;
 
 	switch (key) {
-	case OPT_CONTROL:
-		ctl->path = arg;
-		return 0;
-	case OPT_JSON:
-		ctl->json = true;
-		return 0;
-	case OPT_PEER:
-		add_filter(state, ctl, "peer", arg);
-		return 0;
-	case OPT_PORT:
-		add_filter(state, ctl, "port", arg);
-		return 0;
-	case OPT_STATE:
-		add_filter(state, ctl, "state", arg);
-		return 0;
-	case OPT_OF:
-		add_filter(state, ctl, "handler", arg);
-		return 0;
-	case OPT_BYTES:
-		add_limit(state, ctl, "bytes", arg);
-		return 0;
-	case OPT_PACKETS:
-		add_limit(state, ctl, "packets", arg);
-		return 0;
-	case OPT_SNAP:
-		add_limit(state, ctl, "snap", arg);
-		return 0;
-	case OPT_COUNT:
-		ctl->count = arg;
-		return 0;
-	case OPT_SECONDS:
-		ctl->seconds = arg;
+	case ARGP_KEY_INIT:
+		opt_begin(state);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (ctl->n_words == CTL_MAX_WORDS)
-			argp_failure(state, 2, 0, "'%s': too many words", arg);
+			exit_usage("'%s': too many words", arg);
 		ctl->words[ctl->n_words++] = arg;
 		return 0;
-	case ARGP_KEY_END:
-		if (ctl->n_words == 0)
-			argp_failure(state, 2, 0,
-				     "a command is missing; coronet-ctl --help "
-				     "lists the commands");
-		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return ctl_opts_parse(key, arg, state);
 	}
 }
 
@@ -589,7 +587,7 @@ static char *help_filter(int key, const char *text, void *input)
 	FILE *stream;
 
 	if (key != ARGP_KEY_HELP_POST_DOC)
-		return (char *)text;
+		return ctl_opts_help(key, text, input);
 	stream = open_memstream(&out, &len);
 	if (!stream)
 		return (char *)text;
@@ -619,40 +617,8 @@ static const char *default_path(void)
 
 int main(int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"control", OPT_CONTROL, "PATH", 0,
-		 "Control socket of the program (default: the one in "
-		 "$RUNTIME_DIRECTORY)",
-		 0},
-		{"json", OPT_JSON, NULL, 0, "Print JSON; a list is one array",
-		 0},
-		{"peer", OPT_PEER, "ADDRESS[/BITS]", 0,
-		 "Show only connections of these peers", 0},
-		{"port", OPT_PORT, "N", 0,
-		 "Show only connections with this port, local or remote", 0},
-		{"state", OPT_STATE, "NAME", 0,
-		 "Show only connections in this TCP state", 0},
-		{"handler", OPT_OF, "NAME", 0,
-		 "Show only connections whose handler's name begins with NAME",
-		 0},
-		{"bytes", OPT_BYTES, "SIZE", 0,
-		 "Maximum size of a capture's file, as in 10M "
-		 "(default " TEXT_OF(NET_CAPTURE_MIB) "M)",
-		 0},
-		{"packets", OPT_PACKETS, "N", 0,
-		 "Maximum number of packets in a capture (default: as many as "
-		 "the file holds)",
-		 0},
-		{"snap", OPT_SNAP, "N", 0,
-		 "Number of bytes to capture of each packet (default: all)", 0},
-		{"count", OPT_COUNT, "N", 0,
-		 "End a trace after this many events", 0},
-		{"seconds", OPT_SECONDS, "N", 0,
-		 "End a trace after this many seconds", 0},
-		{0},
-	};
 	static const struct argp argp = {
-		.options = options,
+		.options = ctl_opts_options,
 		.parser = parse_key,
 		.args_doc = "COMMAND [ARGUMENT...]",
 		.doc = "Queries and controls a running coronet program.\v",
@@ -662,17 +628,14 @@ int main(int argc, char **argv)
 	const struct command *command;
 	int status, err;
 
-	argp_err_exit_status = 2;
-	argp_program_version = "coronet-ctl (coronet) " CORONET_VERSION;
-	argp_parse(&argp, argc, argv, 0, NULL, &ctl);
+	opts_set_version("coronet-ctl");
+	if (argp_parse(&argp, argc, argv, 0, NULL, &ctl))
+		return OPT_EXIT_USAGE;
+	if (ctl.n_words == 0)
+		exit_usage("a command is missing; coronet-ctl --help lists the "
+			   "commands");
 	join_words(&ctl);
-	{
-		struct argp_state state = {.name = "coronet-ctl",
-					   .err_stream = stderr,
-					   .root_argp = &argp};
-
-		command = choose(&state, &ctl);
-	}
+	command = choose_command(&ctl);
 	if (!ctl.path) {
 		fprintf(stderr, "coronet-ctl: no control socket is named: use "
 				"--control PATH, or set RUNTIME_DIRECTORY as "

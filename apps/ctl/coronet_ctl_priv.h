@@ -15,9 +15,9 @@ struct ctl {
 	struct ctl_client client;
 	const char *path;
 	bool json;
-	char filter[512];	     /* "peer=...,port=...", from the options */
-	const char *count, *seconds; /* limits of a trace; NULL: none */
-	char limits[128];	     /* "bytes=...,packets=...": of a capture */
+	char filter[512];	 /* "peer=...,port=...", from the options */
+	uint64_t count, seconds; /* limits of a trace; 0: none */
+	char limits[128];	 /* "bytes=...,packets=...": of a capture */
 	const char *words[CTL_MAX_WORDS]; /* the command and its arguments */
 	unsigned n_words;
 };

@@ -42,9 +42,8 @@ static int write_request(const struct ctl *ctl, char *out)
 	if (!*file)
 		return refuse(file, "expected a file, as in a.pcapng");
 	if (*file != '/' && !getcwd(folder, sizeof(folder)))
-		return refuse(
-			file,
-			"the current folder has no path; use an absolute path");
+		return refuse(file, "the current directory has no path; use an "
+				    "absolute path");
 	if (strchr(folder, ',') || strchr(file, ','))
 		return refuse(file, "the path must not contain a comma");
 	*out = '\0';

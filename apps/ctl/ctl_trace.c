@@ -223,25 +223,6 @@ static int begin_trace(struct ctl *ctl)
 	return answer ? 0 : ctl_fail(ctl);
 }
 
-static int read_limit(const struct ctl *ctl, const char *name,
-		      const char *value, uint64_t *out)
-{
-	char *end;
-	unsigned long long n = value ? strtoull(value, &end, 10) : 1;
-
-	if (!value)
-		return 0;
-	if (*value < '0' || *value > '9' || *end || n < 1 || n > 1000000000) {
-		fprintf(stderr,
-			"coronet-ctl: --%s '%s': expected a number from 1 to "
-			"1000000000\n",
-			name, value);
-		return 2;
-	}
-	*out = n;
-	return 0;
-}
-
 static int follow(struct ctl *ctl, struct follow *f, int64_t until_ns)
 {
 	static const struct timespec pause = {.tv_nsec = LOOK_NS};
@@ -266,14 +247,9 @@ static int follow(struct ctl *ctl, struct follow *f, int64_t until_ns)
 
 int ctl_run_trace(struct ctl *ctl, const struct command *command)
 {
-	struct follow f = {.left = UINT64_MAX};
-	uint64_t seconds = 0;
-	int status = read_limit(ctl, "count", ctl->count, &f.left);
+	struct follow f = {.left = ctl->count ? ctl->count : UINT64_MAX};
+	int status;
 
-	if (status == 0)
-		status = read_limit(ctl, "seconds", ctl->seconds, &seconds);
-	if (status)
-		return status;
 	if (ctl->n_words < 2 ? !*ctl->filter
 			     : !*ctl->words[1] || strchr(ctl->words[1], ',')) {
 		fprintf(stderr,
@@ -287,6 +263,7 @@ int ctl_run_trace(struct ctl *ctl, const struct command *command)
 	if (status)
 		return status;
 	return follow(ctl, &f,
-		      seconds ? sys_now_ns() + (int64_t)seconds * 1000000000
-			      : INT64_MAX);
+		      ctl->seconds ? sys_now_ns() +
+					     (int64_t)ctl->seconds * 1000000000
+				   : INT64_MAX);
 }

@@ -7,8 +7,10 @@
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/link/exception.h"
+#include "netstack/options/opt.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,13 +103,18 @@ static cJSON *show_exceptions(void)
 static unsigned read_link(const char **text)
 {
 	size_t digits = strspn(*text, "0123456789");
-	unsigned long n;
+	char number[8];
+	uint64_t n;
 
 	if (!digits || (*text)[digits] != ',')
 		return 1;
-	n = strtoul(*text, NULL, 10);
+	if (digits >= sizeof(number))
+		return 0;
+	snprintf(number, sizeof(number), "%.*s", (int)digits, *text);
 	*text += digits + 1;
-	return n <= net_exception_links() ? (unsigned)n : 0;
+	return opt_parse_number(number, 1, net_exception_links(), &n) == 0
+		       ? (unsigned)n
+		       : 0;
 }
 
 static cJSON *set_exception(const char *params)

@@ -237,10 +237,12 @@ def refusals(env):
                 (["trace", "10.9.0.1:99999"], 1, "expected a peer"),
                 (["trace", "10.9.0.1,port=1"], 2, "expected a PEER"),
                 (["trace", "0-0-0-0"], 1, "no connection 0-0-0-0"),
-                (["trace", "10.9.0.1", "--count", "0"], 2, "a number from 1"),
-                (["trace", "10.9.0.1", "--seconds", "x"], 2, "a number from 1"),
+                (["trace", "10.9.0.1", "--count", "0"], 2, "a whole number from 1"),
+                (["trace", "10.9.0.1", "--seconds", "x"], 2, "a whole number from 1"),
                 (["trace", "10.9.0.1", "--snap", "9"], 2, "trace takes no"),
                 (["conns", "--count", "9"], 2, "conns takes no --count"),
+                (["conns", "--peer", "a,b"], 2, "--peer 'a,b': expected one value, without a comma"),
+                (["conns", "--nonsense"], 2, "unrecognized option '--nonsense'"),
                 (["ask", "/coronet/trace"], 1, "watches no connection"),
                 (["ask", "/coronet/trace.start,x=1"], 1, "expected peer=")):
             text = server.ctl(*words, status=status)
