@@ -312,10 +312,10 @@ static bool case_is_ready(const struct coro_case *c)
 }
 
 /*
- * Of the cases that can be done, chooses the one whose channel has not been
- * chosen for the longest time. Whichever coroutines select over whichever
- * channels, each choice of another channel makes one that is passed over more
- * likely, so none starves. NULL: none can be done.
+ * Chooses, among the cases that can be done, the one whose channel has not been
+ * chosen for the longest time, or returns NULL if none can be done. Each choice
+ * makes the channels that were passed over more likely, whichever coroutines
+ * select, so none starves.
  */
 static struct coro_case *case_choose(struct coro_case *cases, unsigned n)
 {

@@ -20,7 +20,7 @@ int glue_bond_make(unsigned index, const char *name,
 		   char names[][GLUE_PORT_NAME_MAX + 1], char *err,
 		   size_t err_len);
 
-/* How many queue pairs every member can have, at most `wanted`. */
+/* Returns how many queue pairs every member can have, at most `wanted`. */
 unsigned glue_bond_queues(unsigned index, unsigned wanted);
 
 /*

@@ -283,8 +283,8 @@ unsigned glue_port_queues(const struct glue_port *port);
 bool glue_port_rss(const struct glue_port *port);
 
 /*
- * How many frames were dropped because a virtual peer left their checksums to
- * its NIC.
+ * Returns how many frames were dropped because a virtual peer left their
+ * checksums to its NIC.
  */
 uint64_t glue_port_untrusted(const struct glue_port *port);
 
@@ -402,11 +402,11 @@ unsigned glue_port_frames_usable(const struct glue_port *port);
 uint64_t glue_port_no_frame(const struct glue_port *port);
 
 /*
- * How many received frames this shard may keep, so that enough are left for the
- * port's rings, its queue and frames being sent. Returns 0 while any pool whose
- * frames this shard may hold runs short, whichever shards hold them: data to
- * keep must then be copied. Called every few hundred frames, on the shard's
- * thread.
+ * Returns how many received frames this shard may keep, so that enough are left
+ * for the port's rings, its queue and frames being sent. Returns 0 while any
+ * pool whose frames this shard may hold runs short, whichever shards hold them:
+ * data to keep must then be copied. Called every few hundred frames, on the
+ * shard's thread.
  */
 unsigned glue_port_frames_spare(struct glue_port *port);
 

@@ -69,7 +69,7 @@ static void on_connect(void *arg, unsigned n_rings)
 	pthread_mutex_unlock(&service->lock);
 }
 
-/* How often glue_rx_burst() has found a queue empty. */
+/* Returns how often glue_rx_burst() has found a queue empty. */
 static uint32_t count_empty(const struct glue_device *device, unsigned queue)
 {
 	return __atomic_load_n(&device->empty[queue].n, __ATOMIC_RELAXED);

@@ -43,7 +43,7 @@ void glue_memif_detach(struct glue_device *device);
 int glue_memif_start(const struct glue_device *device, char *err,
 		     size_t err_len);
 
-/* How many queues the server at a path announces; 0: none. */
+/* Returns how many queues the server at a path announces; 0: none. */
 unsigned glue_memif_ask(const char *path);
 
 /* Ends every relay and removes its path. */

@@ -5,7 +5,7 @@
 
 #include "dpdk_glue/glue_csum.h"
 
-/* Where the sum is in the transport header; 0: neither TCP nor UDP. */
+/* Returns where the sum is in the transport header; 0: neither TCP nor UDP. */
 static unsigned sum_offset(const struct glue_frame *frame)
 {
 	if (frame->flags & GLUE_FRAME_TCP)

@@ -273,7 +273,7 @@ unsigned glue_port_mtu(const struct glue_link *link,
 int glue_choose_queues(struct glue_device *device,
 		       const struct rte_eth_dev_info *info, char *err,
 		       size_t err_len);
-/* How many queue pairs a port can have, at most `wanted`. */
+/* Returns how many queue pairs a port can have, at most `wanted`. */
 unsigned glue_usable_queues(const struct rte_eth_dev_info *info,
 			    unsigned wanted);
 int glue_choose_offloads(struct glue_device *device,

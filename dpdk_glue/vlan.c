@@ -77,8 +77,8 @@ bool glue_vlan_add(struct rte_mbuf *m, struct glue_frame *f, uint16_t vid)
 
 /* ---- the port's MTU and offloads ---- */
 
-/* What a tag adds to the port's MTU: nothing for software ports and for NICs
- * that accept longer frames. */
+/* Returns the bytes that a tag adds to the port's MTU: none for software ports
+ * and for NICs that accept longer frames. */
 unsigned glue_vlan_mtu(const struct glue_link *link,
 		       const struct rte_eth_dev_info *info)
 {

@@ -13,7 +13,7 @@ struct writer {
 	uint16_t counts[4];
 };
 
-/* How long the answer may be. */
+/* Returns how long the answer may be. */
 static size_t room_for(const struct dns_query *q, enum dns_carriage carriage,
 		       size_t room)
 {

@@ -126,7 +126,7 @@ static int read_question(struct reader *r, struct dns_query *out)
 	return DNS_NOERROR;
 }
 
-/* What is refused whatever the zones have. */
+/* Returns the error of a question that no zone can answer, or DNS_NOERROR. */
 static int check_question(const struct dns_query *q)
 {
 	if (q->type == DNS_OPT)

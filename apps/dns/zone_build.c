@@ -282,7 +282,7 @@ static void layout_begin(struct layout *l, const struct zone_node *base,
 	l->n_fixups = l->n_noted = l->n_addressed = 0;
 }
 
-/* What was written up to now has to be in the answer, or it is truncated. */
+/* Marks all that was written so far: an answer without it is truncated. */
 static void mark_needed(struct layout *l)
 {
 	l->needed_len = l->len;

@@ -15,7 +15,7 @@ struct load_part {
 	uint32_t count; /* at least 1 */
 };
 
-/* How many of n threads have connections. */
+/* Returns how many of n threads have connections. */
 static inline unsigned load_parts(const struct load_opts *opts, unsigned n)
 {
 	return n < opts->conns ? n : opts->conns;
@@ -34,7 +34,10 @@ static inline struct load_part load_part_of(const struct load_opts *opts,
 	return (struct load_part){.first = first, .count = end - first};
 }
 
-/* How many of the part's connections the ramp allows to have been opened. */
+/*
+ * Returns how many of the part's connections the ramp allows to have been
+ * opened.
+ */
 static inline uint32_t load_part_may_open(const struct load_part *part,
 					  const struct load_stats *stats,
 					  int64_t now_ns)
@@ -46,8 +49,8 @@ static inline uint32_t load_part_may_open(const struct load_part *part,
 }
 
 /*
- * When the part's request number `turn` (from 0) is due. It belongs to the
- * part's connection turn % count.
+ * Returns when the part's request number `turn` (from 0) is due. It belongs to
+ * the part's connection turn % count.
  */
 static inline int64_t load_part_due(const struct load_part *part,
 				    const struct load_stats *stats,

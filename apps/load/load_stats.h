@@ -139,7 +139,9 @@ void load_stats_interrupt(struct load_stats *stats, int64_t now_ns);
 /* The cold half of load_stats_tick(). */
 bool load_stats_advance(struct load_stats *stats, int64_t now_ns);
 
-/* How many connections the ramp allows to have been opened by now_ns. */
+/*
+ * Returns how many connections the ramp allows to have been opened by now_ns.
+ */
 uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns);
 
 /* Counts a connection that has opened, latency_ns after its connect began. */
@@ -167,7 +169,7 @@ const char *load_error_name(enum load_error kind);
  */
 double load_stats_busy_share(const struct load_stats *stats);
 
-/* That share in the current interval. */
+/* Returns the same share for the current interval. */
 double load_stats_interval_share(const struct load_stats *stats,
 				 int64_t now_ns);
 
@@ -246,9 +248,9 @@ struct load_pace {
 };
 
 /*
- * When request number `turn` (from 0) of that stream is due, on connection turn
- * % conns. It is 2 ns later than load_pace_due(), so that rounding never makes
- * a tool check too early.
+ * Returns when request number `turn` (from 0) of that stream is due, on
+ * connection turn % conns. It is 2 ns later than load_pace_due(), so that
+ * rounding never makes a tool check too early.
  */
 static inline int64_t load_turn_due(const struct load_stats *stats,
 				    uint64_t turn)
@@ -276,7 +278,10 @@ static inline uint64_t load_turn_at(const struct load_stats *stats,
 void load_pace_start(struct load_pace *pace, const struct load_stats *stats,
 		     uint32_t index, int64_t from_ns);
 
-/* When the next request should be sent; its latency counts from that time. */
+/*
+ * Returns when the next request should be sent; its latency counts from that
+ * time.
+ */
 static inline int64_t load_pace_due(const struct load_pace *pace)
 {
 	return (int64_t)(pace->first_ns + (double)pace->next * pace->step_ns);

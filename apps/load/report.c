@@ -95,7 +95,7 @@ bool load_report_is_refused(const struct load_stats *stats)
 	return load_stats_is_limited(stats) && !stats->opts->report_limited;
 }
 
-/* What this interval achieved, in the mode's own measure. */
+/* Returns the rate of this interval, in the mode's own measure. */
 static struct text interval_rate(const struct load_stats *stats, double seconds)
 {
 	switch (stats->opts->mode) {

@@ -122,7 +122,7 @@ static inline int net_udp_take_error(struct net_udp *udp)
 }
 /* The result of a call whose wait on a socket has ended with err. */
 int net_udp_wait_result(const struct net_udp *udp, int err);
-/* That result, for a counted waiter, which ends; may free the socket. */
+/* The same for a counted waiter, which ends; may free the socket. */
 int net_udp_waited(struct net_udp *udp, int err);
 /*
  * Checks a peer's address and converts it to lwIP's form. Returns 0, -EINVAL,

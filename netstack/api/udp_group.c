@@ -9,7 +9,7 @@ struct membership {
 	const ip_addr_t *source;
 };
 
-/* What joining and leaving begin with. Returns 0 or the call's error. */
+/* Checks the arguments of joining and leaving. Returns 0 or an error. */
 static int read_membership(const struct net_udp *udp,
 			   const struct net_addr *group,
 			   const struct net_addr *source,

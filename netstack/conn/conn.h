@@ -45,8 +45,8 @@ bool net_user_timeout_is_set(const struct net_conn *conn);
  */
 void net_user_timeout_begin(struct net_conn *conn);
 /*
- * When the connection is given up, ns; CORO_FOREVER: it does not wait, or has
- * no user timeout.
+ * Returns when the connection is given up, ns; CORO_FOREVER: it does not wait,
+ * or has no user timeout.
  */
 int64_t net_user_timeout_due_ns(const struct net_conn *conn);
 /*

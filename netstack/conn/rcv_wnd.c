@@ -47,7 +47,7 @@ uint8_t net_rcv_scale(void)
 	return net_here()->rcv_scale;
 }
 
-/* How far the window may be open now: less while memory is short. */
+/* Returns how far the window may be open now: less while memory is short. */
 static uint32_t window_limit(const struct tcp_pcb *pcb)
 {
 	uint32_t max = net_rcv_max(pcb);

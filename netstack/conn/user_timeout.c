@@ -100,8 +100,8 @@ static int64_t data_due_ns(const struct net_conn_user_timeout *timeout,
 }
 
 /*
- * When a connection whose keepalives are not answered is given up: the number
- * of probes does not count then, as in Linux.
+ * Returns when a connection whose keepalives are not answered is given up: the
+ * number of probes does not count then, as in Linux.
  */
 static int64_t keepalive_due_ns(const struct net_conn_user_timeout *timeout,
 				const struct tcp_pcb *pcb)

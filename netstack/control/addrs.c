@@ -194,7 +194,7 @@ struct addrs {
 	} rows[NET_IFADDRS + NET_SLAAC_UNUSED];
 };
 
-/* Those that SLAAC probes, or found at other hosts. */
+/* Adds addresses that SLAAC probes, or found at other hosts. */
 static void add_unused(struct addrs *all)
 {
 	struct net_slaac_unused unused[NET_SLAAC_UNUSED];
@@ -235,7 +235,7 @@ static bool addrs_step(void *data)
 	return true;
 }
 
-/* As in 2030-01-31T12:00:00Z, or "forever". */
+/* Writes a time as in 2030-01-31T12:00:00Z, or "forever"; returns text. */
 static const char *format_end(int64_t left_s, char *text, size_t len)
 {
 	time_t end = time(NULL) + (time_t)left_s;

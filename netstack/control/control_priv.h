@@ -44,7 +44,7 @@ void net_ask_put(struct net_ask *ask);
  * many functions are posted), -ESHUTDOWN or -EINVAL (no such shard).
  */
 int net_ask_run(struct net_ask *ask, unsigned shard);
-/* How many shards take requests; 0: none yet. */
+/* Returns how many shards take requests; 0: none yet. */
 unsigned net_ask_shards(void);
 void net_ask_open(unsigned n_shards);
 void net_ask_shut(void); /* makes net_ask_run() return soon */

@@ -59,8 +59,9 @@ static bool is_ours_already(const struct net_dhcp *client, uint32_t ip)
 }
 
 /*
- * Of a route, whether the router is another host, maybe outside the lease's
- * network, or whether there is none, which only option 121 may say.
+ * Returns whether the router of a route is another host, which may be outside
+ * the lease's network. A route without a router is usable if it comes from
+ * option 121.
  */
 static bool is_usable(const struct net_lease *lease,
 		      const struct net_dhcp_route *route)

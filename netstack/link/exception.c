@@ -60,8 +60,11 @@ static enum net_receiver receiver_of_arp(const struct net_port *port,
 		       : NET_RECEIVER_BOTH;
 }
 
-/* As with ARP. Errors go to both, unless the rule excludes that; the one
- * without the connection ignores them. */
+/*
+ * Neighbour solicitations are treated like ARP requests. Errors go to both,
+ * unless the rule excludes that; the receiver without the connection ignores
+ * them.
+ */
 static enum net_receiver receiver_of_icmp(const struct net_port *port,
 					  const struct net_exception_rule *rule,
 					  const struct glue_frame *frame)

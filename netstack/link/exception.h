@@ -47,8 +47,9 @@ enum net_receiver {
 };
 
 /*
- * Where a frame from glue_rx() goes, by the rule alone. A TCP segment to one of
- * the stack's addresses goes to the stack first: net_exception_stranger().
+ * Returns where a frame from glue_rx() goes, by the rule alone. A TCP segment
+ * to one of the stack's addresses goes to the stack first:
+ * net_exception_stranger().
  */
 enum net_receiver net_exception_receiver(const struct net_port *port,
 					 const struct glue_frame *frame);

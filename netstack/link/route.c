@@ -24,7 +24,10 @@ static const void *bytes_of(const ip_addr_t *ip)
 			    : (const void *)&ip_2_ip4(ip)->addr;
 }
 
-/* How many leading bits two addresses share; -1: they are of two families. */
+/*
+ * Returns how many leading bits two addresses share; -1: they are of two
+ * families.
+ */
 static int common_bits(const ip_addr_t *a, const ip_addr_t *b)
 {
 	const uint8_t *x = bytes_of(a), *y = bytes_of(b);
@@ -162,10 +165,10 @@ static unsigned label_of(const ip_addr_t *ip)
 }
 
 /*
- * How well an address serves as a source: rules 1, 2, 3, 6 and 8 of RFC 6724 5,
- * in that order. A network that has the neighbour comes before rule 6, since a
- * gateway may refuse sources that it does not know. IPv4 has no labels: there
- * the longest of such networks is best.
+ * Returns how well an address serves as a source: rules 1, 2, 3, 6 and 8 of RFC
+ * 6724 5, in that order. A network that has the neighbour comes before rule 6,
+ * since a gateway may refuse sources that it does not know. IPv4 has no labels:
+ * there the longest of such networks is best.
  */
 static unsigned source_rank(const struct net_ifaddr *addr,
 			    const struct net_hop *hop, const ip_addr_t *to)

@@ -28,7 +28,7 @@ struct net_extbuf {
 	struct net_extbuf *next, **pprev; /* of all that are out, or returned */
 };
 
-/* What memp hands out for MEMP_PBUF. */
+/* The object that memp hands out for MEMP_PBUF. */
 struct extbuf_pbuf {
 	struct pbuf pbuf; /* first */
 	struct net_extbuf *ext;

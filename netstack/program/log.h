@@ -95,12 +95,12 @@ void net_log_close(void);
  */
 void net_log_flush(void);
 
-/* How many lines have not been written yet. */
+/* Returns how many lines have not been written yet. */
 unsigned net_log_waiting(void);
 
 /*
- * How many lines were dropped since the process began, and suppressed by
- * limits.
+ * Returns how many lines were dropped since the process began, and suppressed
+ * by limits.
  */
 uint64_t net_log_dropped(void);
 uint64_t net_log_suppressed(void);

@@ -121,5 +121,7 @@ void net_pacing_sent(struct net_conn *conn, uint32_t bytes);
  */
 void net_pacing_hold(struct net_conn *conn, uint32_t first, uint32_t bytes);
 void net_pacing_release(struct net_conn *conn); /* ends the hold */
-/* When the pause will allow the largest burst, ns; 0: it is not paced. */
+/*
+ * Returns when the pause will allow the largest burst, ns; 0: it is not paced.
+ */
 int64_t net_pacing_rested_ns(const struct net_conn *conn);

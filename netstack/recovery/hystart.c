@@ -45,7 +45,7 @@ static void sample(struct net_hystart *hs, uint32_t rtt_us)
 	hs->samples += hs->samples < RTT_SAMPLES;
 }
 
-/* How much longer than in the last round a round trip has to be. */
+/* Returns how much longer than in the last round a round trip has to be. */
 static uint32_t threshold_us(const struct net_hystart *hs)
 {
 	uint32_t us = hs->last_us / RTT_DIVISOR;

@@ -32,7 +32,7 @@
 #define BLACK_HOLE 3u  /* timeouts in a row, RFC 1122 4.2.3.5's R1 */
 #define LEAST_STEP 64u /* bytes by which a guess must lower the MTU */
 
-/* What is tried if no router reports an MTU, one after the other. */
+/* MTUs that are tried one after the other if no router reports one. */
 static const uint16_t guesses[] = {4352, 1500, 1280, 576};
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))

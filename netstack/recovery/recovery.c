@@ -536,7 +536,7 @@ static bool is_idle(const struct net_conn *conn)
 	       !conn->recovery->pacing.held;
 }
 
-/* When the connection will have been idle for IDLE_US, ns. */
+/* Returns when the connection will have been idle for IDLE_US, ns. */
 static int64_t idle_due_ns(const struct net_conn *conn)
 {
 	int64_t due_ns = net_us_to_ns(conn->recovery->event_us + IDLE_US);

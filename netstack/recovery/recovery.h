@@ -255,7 +255,7 @@ bool net_pacing_holds(const struct net_conn *conn);
 void net_persist_carrier_returned(struct tcp_pcb *pcb);
 /* Called when the peer's window opens after a timeout: ends the backoff. */
 void net_persist_window_opened(struct tcp_pcb *pcb);
-/* When the persist timer is due, ns; CORO_FOREVER: it is not needed. */
+/* Returns when the persist timer is due, ns; CORO_FOREVER: it is not needed. */
 int64_t net_persist_due_ns(struct net_conn *conn);
 /*
  * Runs the persist timer if it is due. Returns whether the connection must be
@@ -286,7 +286,9 @@ void net_recovery_after_input(struct net_conn *conn);
 void net_recovery_asked_again(struct net_conn *conn, uint32_t end,
 			      uint32_t ack);
 void net_recovery_free(struct net_conn *conn); /* its state, if any */
-/* When the next of its timers is due, ns; CORO_FOREVER: none is armed. */
+/*
+ * Returns when the next of its timers is due, ns; CORO_FOREVER: none is armed.
+ */
 int64_t net_recovery_due_ns(const struct net_conn *conn);
 /* Runs the timers that are due. Returns whether to give up the connection. */
 bool net_recovery_timeout(struct net_conn *conn);

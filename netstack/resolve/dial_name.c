@@ -158,7 +158,7 @@ static struct lookup *next_lookup(struct race *race)
 	return NULL;
 }
 
-/* When the next attempt may begin, to an address of this lookup. */
+/* Returns when the next attempt may begin, to an address of this lookup. */
 static int64_t attempt_due_ns(const struct race *race, const struct lookup *l)
 {
 	const struct lookup *ip6 = &race->lookups[0];

@@ -205,7 +205,7 @@ void net_query_wake(struct net_resolver *resolver)
 	coro_chan_trysend(resolver->wake, NULL);
 }
 
-/* When c-ares has something to do by itself. */
+/* Returns when c-ares has something to do by itself. */
 static int64_t next_timeout_ns(struct net_resolver *resolver)
 {
 	struct timeval tv, *wait = ares_timeout(resolver->channel, NULL, &tv);

@@ -175,7 +175,7 @@ static unsigned count_dots(const char *text)
 	return n;
 }
 
-/* As resolv.conf(5) describes its search list. */
+/* Asks for a name by the search list, in the order of resolv.conf(5). */
 static int ask_servers(struct call *call, const char *text, bool absolute)
 {
 	bool first = absolute || count_dots(text) >= call->resolver->conf.ndots;

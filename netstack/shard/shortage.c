@@ -341,7 +341,7 @@ static uint64_t read_number(const char *path)
 	return n;
 }
 
-/* What the process's control group may use, version 2; 0: no limit is known. */
+/* Returns the memory limit of the process's control group, v2; 0: none. */
 static uint64_t group_limit(void)
 {
 	FILE *file = fopen("/proc/self/cgroup", "re");

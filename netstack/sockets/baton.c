@@ -68,7 +68,7 @@ static struct {
 	_Alignas(64) _Atomic uint32_t drawn;
 	_Alignas(64) _Atomic uint32_t serving;
 	_Alignas(64) _Atomic(struct net_bias *) biased_to; /* or NULL */
-	/* What follows belongs to its holder. */
+	/* The fields that follow belong to its holder. */
 	const struct net_caller *last; /* took it last */
 	unsigned n_last; /* its calls in a row, while no other wanted it */
 	struct net_bias biases[BIASES];

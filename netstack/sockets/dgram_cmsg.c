@@ -18,7 +18,7 @@ static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* RFC 4291 */
 
 /* ---- received control data ---- */
 
-/* Where the next one goes, and the room for it. */
+/* The place of the next control message, and the remaining room. */
 struct control {
 	struct msghdr *msg;
 	uint8_t *at;

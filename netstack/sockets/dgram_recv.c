@@ -192,7 +192,7 @@ static long recv_next(struct net_sock *sock, struct mmsghdr *msg, int flags,
 	return n;
 }
 
-/* As on Linux, the timeout only ends a call that has just received one. */
+/* As on Linux, the timeout ends a call only after a message has arrived. */
 long net_dgram_recvmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
 			int flags, struct timespec *timeout)
 {

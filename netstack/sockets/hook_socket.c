@@ -285,7 +285,7 @@ NET_HOOK int dup(int fd)
 	return to;
 }
 
-/* What `to` was goes once the kernel has agreed. */
+/* Replaces the socket that `to` was, once the kernel has copied fd to it. */
 static int copied(int fd, int to, int rc)
 {
 	if (rc < 0 || fd == to)

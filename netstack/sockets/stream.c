@@ -449,8 +449,8 @@ long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 /* ---- closing ---- */
 
 /*
- * As on Linux, after SHUT_RD the program gets what has come and what still
- * comes, and the end of the stream where it would wait.
+ * As on Linux, after SHUT_RD the program still reads received bytes, and those
+ * that arrive later; where it would wait, it reads the end of the stream.
  */
 long net_sock_shutdown(struct net_sock *sock, int how)
 {

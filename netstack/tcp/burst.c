@@ -157,7 +157,7 @@ input_run(struct net_conn *conn, struct net_port *port,
 	return k;
 }
 
-/* How many of n frames, from the first on, have its hash. */
+/* Returns how many of n frames, from the first on, have its hash. */
 static inline unsigned same_hash(const uint32_t *hashes, unsigned n)
 {
 	unsigned k = 1;

@@ -20,7 +20,7 @@
 
 #define EPOCH_NS INT64_C(64000000000) /* a cookie lives one to two of these */
 
-/* What a cookie can keep of a peer's MSS: the largest that is not larger. */
+/* A cookie keeps the largest of these that does not exceed the peer's MSS. */
 static const uint16_t mss_steps[8] = {216,  536,  1220, 1360,
 				      1440, 1460, 4312, 8960};
 

@@ -265,9 +265,10 @@ static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
 }
 
 /*
- * Such a SYN is then handled like any other. The new connection's numbers lie
- * beyond all of the old one's, also when that sent faster than the clock of RFC
- * 6528 runs.
+ * Returns whether a SYN reopens a connection in TIME_WAIT; it is then handled
+ * like any other SYN. The new connection's sequence numbers lie beyond all of
+ * the old one's, even if the old one sent faster than the clock of RFC 6528
+ * runs.
  */
 bool net_handshake_renews(const struct tcp_hdr *tcp,
 			  const struct net_past *past)

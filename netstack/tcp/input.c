@@ -205,14 +205,14 @@ static struct pbuf *prepare_segment(struct net_conn *conn, struct pbuf *p)
 	return net_ooseq_take(conn, p);
 }
 
-/* What a segment may change, as it was before lwIP saw the segment. */
+/* Fields that a segment may change, as they were before lwIP saw it. */
 struct before {
 	enum tcp_state state;
 	bool watched, lingering;
 	uint32_t lastack, cwnd, snd_wnd, rcv_nxt;
 };
 
-/* lwIP has taken data in order: delivers what had come before its turn. */
+/* After lwIP has taken data in order, delivers the data that follows it. */
 static void deliver_ahead(struct net_conn *conn, struct netif *inp)
 {
 	struct pbuf *fin = net_ooseq_deliver(conn);
@@ -267,7 +267,7 @@ static void take_back_open(struct net_conn *conn)
 
 /* ---- after lwIP ---- */
 
-/* Does what comes after lwIP for a connection that was, and is, open. */
+/* Completes a segment after lwIP, if its connection was open and still is. */
 static void settle_open(struct net_conn *conn, const struct before *before)
 {
 	struct tcp_pcb *pcb = &conn->pcb;

@@ -23,7 +23,7 @@ static inline uint16_t header_bits(unsigned options)
 	return options ? STAMPED_BITS : PLAIN_BITS;
 }
 
-/* What the common case needs is compiled twice: for either number of bytes. */
+/* Functions of the common case are compiled twice, for either option length. */
 #define TWICE static inline __attribute__((always_inline))
 
 /* ---- writing ---- */

@@ -97,8 +97,8 @@ static int64_t after_tmr(const struct tcp_pcb *pcb, unsigned ms)
 }
 
 /*
- * When a SYN or its answer is to be sent again, in ns. lwIP doubles the wait
- * for the answer only (RFC 6298 5.5).
+ * Returns when a SYN or its answer is to be sent again, in ns. lwIP doubles the
+ * wait for the answer only (RFC 6298 5.5).
  */
 static int64_t handshake_due(const struct tcp_pcb *pcb)
 {
@@ -162,8 +162,8 @@ static int64_t state_due(const struct tcp_pcb *pcb)
 }
 
 /*
- * When lwIP's tick is due, which begins to count at the first call. lwIP reads
- * last_timer in its ticks alone: in between it holds that time.
+ * Returns when lwIP's tick is due, which begins to count at the first call.
+ * lwIP reads last_timer in its ticks alone: in between it holds that time.
  */
 static int64_t tick_due(struct net_conn *conn)
 {

@@ -93,9 +93,9 @@ static bool have_same_local(const struct net_udp *a, const struct net_udp *b)
 }
 
 /*
- * Of those that share an address and port, one by the hash of the 4-tuple. Its
- * low bits alone may be the same for a row of ports, so all of them decide
- * (Knuth's multiplicative hashing).
+ * Chooses a socket among those that share an address and port, by the hash of
+ * the 4-tuple. The hash's low bits alone may be the same for consecutive ports,
+ * so all of its bits decide (Knuth's multiplicative hashing).
  */
 cold static struct net_udp *choose_shared(struct net_udp *first, uint32_t hash)
 {

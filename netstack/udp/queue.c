@@ -14,7 +14,7 @@
 
 #include "lwip/prot/udp.h"
 
-/* Of those that a socket's program holds, so many may lie in frames. */
+/* Datagrams that a socket's program holds and that lie in frames, at most. */
 #define HELD_IN_FRAMES 64u
 #define HELD_FIRST     16u
 
