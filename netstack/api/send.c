@@ -31,7 +31,7 @@ long net_iov_bytes(const struct iovec *iov, unsigned n)
 	return (long)total;
 }
 
-/* Every call that writes begins with this. */
+/* Checks a connection at the beginning of every call that writes. */
 static inline int send_enter(const struct net_conn *conn)
 {
 	int err;

@@ -31,7 +31,7 @@ static unsigned room_to(const ip_addr_t *remote)
 
 /* ---- routing ---- */
 
-/* any: another peer than the one it is connected to, as well. */
+/* any: allows a peer other than the one that the socket is connected to. */
 static int find_peer(const struct net_udp *udp, const struct net_addr *peer,
 		     bool any, struct net_udp_path *path)
 {
@@ -189,8 +189,9 @@ wait_for_room(struct net_udp *udp, struct net_port *port,
 }
 
 /*
- * Passes a datagram to members of its group on this host. No ICMP error is
- * about a group (RFC 1122 3.2.2, RFC 4443 2.4 e), so it is not noted.
+ * Delivers a datagram to the group's members on this shard. No ICMP error is
+ * about a group (RFC 1122 3.2.2, RFC 4443 2.4 e), so the datagram is not noted
+ * for one.
  */
 cold static void loop_group(const struct net_udp *udp, const struct out *out)
 {

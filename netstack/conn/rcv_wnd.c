@@ -60,8 +60,8 @@ static uint32_t window_limit(const struct tcp_pcb *pcb)
 /* ---- opening ---- */
 
 /*
- * Opens the window by len bytes. If the edge has moved far an ACK announces it,
- * otherwise the next one does.
+ * Opens the window by len bytes. If the edge has moved far, an ACK is sent to
+ * announce it, otherwise the next segment does.
  */
 static void open_window(struct net_conn *conn, uint32_t len)
 {
@@ -73,9 +73,9 @@ static void open_window(struct net_conn *conn, uint32_t len)
 }
 
 /*
- * Returns by how many of len bytes that have been read the window opens. While
- * memory is short these are fewer: what has been announced stays announced, and
- * the rest is made up for when the queue is empty and memory is there again.
+ * Returns by how many bytes the window opens after len bytes were read. While
+ * memory is short, these are fewer than len: an announced window never shrinks,
+ * and the rest follows when the queue is empty and memory is available again.
  */
 static uint32_t window_step(const struct net_conn *conn, uint32_t len)
 {
@@ -149,8 +149,8 @@ static bool is_over(const struct net_conn *conn, uint32_t bytes,
 }
 
 /*
- * Bytes have been read. From the mark on, a number up to which all has been
- * read and a time, they are counted for a round trip.
+ * Counts the bytes that are read within a round trip, from the mark on. The
+ * mark is the sequence number up to which all had been read, and the time.
  */
 static void measure_reading(struct net_conn *conn)
 {
@@ -208,9 +208,9 @@ __attribute__((noinline)) static void open_slowly(struct net_conn *conn,
 }
 
 /*
- * Mostly memory suffices, nothing else is unread, and the window's edge has
- * moved by less than a segment: then no ACK is sent, and what is announced
- * stays as lwIP settled it when the bytes came (RFC 9293 3.8.6.2.2).
+ * In the common case memory suffices, nothing else is unread, and the window's
+ * edge has moved by less than a segment. Then no ACK is sent, and the announced
+ * window stays as lwIP set it when the bytes arrived (RFC 9293 3.8.6.2.2).
  */
 long net_conn_recved(struct net_conn *conn, unsigned len)
 {

@@ -72,7 +72,7 @@ static void copy_behind(struct pbuf *to, const struct pbuf *from, unsigned off,
 	to->tot_len = to->len;
 }
 
-/* Makes a buffer for what comes next, larger than the one before it. */
+/* Allocates a buffer for further data, larger than the one before it. */
 static struct pbuf *new_block(const struct pbuf *tail, unsigned len)
 {
 	unsigned bytes = FIRST_BYTES;

@@ -149,7 +149,7 @@ static struct client *take_client(int listener, struct client *clients)
 	return client;
 }
 
-/* Owns text. NULL: no memory, which ends the client. */
+/* Begins to send text, which it owns. text NULL, no memory: ends the client. */
 static void begin_answer(struct client *client, char *text, size_t len)
 {
 	client->out = text;
@@ -296,8 +296,8 @@ static void add_wait(struct waits *waits, int fd, short events,
 	waits->clients[waits->n++] = client;
 }
 
-/* Drops clients that have taken too long. Returns when the next one will have,
- * -1: never. */
+/* Drops clients that have taken too long. Returns the ms until the next client
+ * may have to be dropped, or -1. */
 static int expire(int64_t now)
 {
 	int64_t next = INT64_MAX;
@@ -315,7 +315,7 @@ static int expire(int64_t now)
 	return next == INT64_MAX ? -1 : (int)(next - now);
 }
 
-/* The sooner of two times in ms, of which -1 is never. */
+/* Returns the earlier of two times in ms; -1: never. */
 static int sooner(int a, int b)
 {
 	if (a < 0 || b < 0)
@@ -436,7 +436,7 @@ static bool is_web_at(const struct net_addr *addr)
 	       memcmp(addr->ip, server.web_at.ip, sizeof(addr->ip)) == 0;
 }
 
-/* An error of a shard's, in words. */
+/* Returns an error of a shard as an answer. */
 static cJSON *shard_error(unsigned shard, int err, const struct net_addr *addr)
 {
 	char text[NET_ADDR_TEXT_MAX];
@@ -555,7 +555,7 @@ static bool default_path(char *path, size_t len)
 	return true;
 }
 
-/* If the default cannot be had, a line says so, and the program starts. */
+/* If the default path cannot be used, logs that and lets the program start. */
 static int open_control(struct net_opts *opts)
 {
 	char path[sizeof(server.socket.path)];

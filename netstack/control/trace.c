@@ -221,7 +221,7 @@ static cJSON *begin_on(const struct watch *watch, unsigned shard)
 	return wrong;
 }
 
-/* Only the ID's shard is asked, or all are. */
+/* With an ID, only its shard is asked; otherwise all are. */
 static unsigned first_shard(const struct watch *watch)
 {
 	return watch->wanted.id[0] ? (unsigned)net_id_shard(watch->wanted.id)
@@ -534,7 +534,7 @@ static void add_details(cJSON *to, const struct net_trace_event *e,
 	}
 }
 
-/* Says whose event it is, and when, in microseconds since 1970. */
+/* Returns an event's connection, kind and time, in microseconds since 1970. */
 static cJSON *head_json(const struct ring *ring, int64_t wall_ns,
 			const char *kind)
 {

@@ -139,7 +139,7 @@ static void forget_lease(struct net_dhcp *client)
 		net_lease_file_write(client->file, NULL);
 }
 
-/* This shard cannot have the address, so no other may. */
+/* Gives up a lease whose address this shard cannot use, for all shards. */
 static void withdraw_lease(struct net_dhcp *client, int err)
 {
 	log_lost(client, err == -EEXIST ? "in-use" : "no-room");
@@ -255,7 +255,7 @@ static void reboot(struct net_dhcp *client)
 	send_and_back_off(client, NET_DHCP_REQUEST);
 }
 
-/* Nobody answers: the lease is valid until its end (RFC 2131 3.2 step 3). */
+/* Keeps a lease without an answer (RFC 2131 3.2 step 3): it has not ended. */
 static void keep_lease(struct net_dhcp *client)
 {
 	enter_state(client, NET_DHCP_BOUND);
@@ -337,7 +337,7 @@ static void decline(struct net_dhcp *client)
 	restart_client(client, DECLINED_NS);
 }
 
-/* The link may lead to another network now. */
+/* Checks the lease after a carrier returned: the network may be another one. */
 static void check_carrier(struct net_dhcp *client)
 {
 	bool none = !glue_port_has_carrier(client->port->glue);

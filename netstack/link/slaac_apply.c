@@ -35,7 +35,7 @@ static void remove_others(struct net_port *port,
 			net_ifaddr_remove(port, &before->addrs[i]);
 }
 
-/* Its network and its preference may have changed since it was added. */
+/* Updates an address whose network or preference may have changed. */
 static void update_addr(struct net_port *port, const struct net_addr *addr,
 			bool deprecated)
 {

@@ -122,7 +122,7 @@ static void copy_levels(void)
 	"pmd.net.*=debug; levels are emergency, alert, critical, error, "      \
 	"warning, notice, info, debug"
 
-/* One of several, NUL-terminated in `item`, which is changed. */
+/* Sets one of several levels. item: NUL-terminated, and changed. */
 static int set_one(char *item, bool apply, bool all_known, char *err,
 		   size_t err_len)
 {

@@ -145,7 +145,7 @@ static void race_leave(void *arg)
 	race_unref(race);
 }
 
-/* The lookup whose address is next: the families take turns (RFC 8305 4). */
+/* Returns the lookup with the next address; families alternate (RFC 8305 4). */
 static struct lookup *next_lookup(struct race *race)
 {
 	for (unsigned i = 0; i < FAMILIES; i++) {

@@ -103,7 +103,7 @@ int net_resolve_error(int a, int b)
 	return a == -ENODATA ? b : a;
 }
 
-/* Both families at the same time. Addresses of one are enough. */
+/* Asks for both families at the same time. Addresses of one are enough. */
 static int ask_name(struct call *call, const char *text)
 {
 	struct net_name *found[FAMILIES] = {NULL, NULL};
@@ -211,7 +211,8 @@ bool net_resolve_wants(uint8_t family, uint8_t asked)
 	return found;
 }
 
-/* Returns 1: the name is an address; 0; -ENODATA: one of another family. */
+/* Returns 1 if the name is an address, -ENODATA if that has another family, or
+ * 0. */
 static int read_number(struct call *call, const char *name, uint8_t family)
 {
 	struct net_word word = {name, strnlen(name, NET_NAME_BYTES)};

@@ -85,7 +85,7 @@ static enum phase phase_now(void)
 
 /* ---- calling another shard ---- */
 
-/* Before the shards run there is no coroutine to block: the thread waits. */
+/* A call before the shards run: there is no coroutine, so the thread waits. */
 struct early_call {
 	coro_fn fn;
 	void *arg, *result;
@@ -189,7 +189,7 @@ static void *shard_main(void *arg)
 
 /* ---- statistics ---- */
 
-/* Shard 0 asks the others, which each fill in their own and answer. */
+/* For --stats: shard 0 asks the other shards, which fill in theirs. */
 static struct {
 	struct net_stats now[NET_MAX_SHARDS], was[NET_MAX_SHARDS];
 	unsigned unanswered;
@@ -335,7 +335,7 @@ static int check_shards(struct net_opts *opts)
 	return 0;
 }
 
-/* Runs before anything is received that should be captured. */
+/* Starts the capture of --capture, before anything is received. */
 static int start_capture(struct net_opts *opts)
 {
 	struct net_capture capture;

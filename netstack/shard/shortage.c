@@ -232,8 +232,8 @@ static void choose_victims(void)
 }
 
 /*
- * True also if the chunks hold little, but allocations find no room in them:
- * only their owners' end empties whole chunks.
+ * Returns whether memory is short. That is so as well if chunks hold little,
+ * but allocations find no room in them: only resets empty whole chunks.
  */
 static bool must_sweep(void)
 {

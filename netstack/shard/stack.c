@@ -165,7 +165,7 @@ static int set_levels(struct net_opts *opts, bool all_known)
 	return err < 0 ? -EINVAL : 0;
 }
 
-/* DPDK's own components are there once it runs. */
+/* Opens the log. DPDK registers its own components later, when it starts. */
 static int open_log(struct net_opts *opts)
 {
 	int err = net_log_to(opts->log_to);
@@ -358,8 +358,7 @@ static void abort_conn(struct net_conn *conn)
 	net_conn_discard(conn, -ECONNABORTED, NET_END_STOPPED);
 }
 
-/* Coroutines blocked on what is gone see the error and may end by themselves.
- */
+/* Lets coroutines that were blocked on closed objects see the error and end. */
 static void let_coroutines_end(struct net_stack *stack)
 {
 	for (unsigned i = 0; i < 100 && coro_sched_ready(stack->sched); i++)

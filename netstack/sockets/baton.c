@@ -133,7 +133,7 @@ static bool is_biased_to(const struct net_bias *bias)
 	       bias;
 }
 
-/* By a thread that has drawn a ticket. */
+/* Takes the bias away from its holder. Called by a thread with a ticket. */
 static void revoke_bias(void)
 {
 	struct net_bias *bias = atomic_exchange(&baton.biased_to, NULL);
@@ -197,7 +197,8 @@ static void take_baton(void)
 	enter_stack();
 }
 
-/* In a call, so that no other thread passes the baton on. */
+/* Gives up the bias. Called in a call, so that no other thread passes the baton
+ * on. */
 static void drop_bias(struct net_bias *bias)
 {
 	if (bias && atomic_load(&bias->retains)) {
@@ -227,7 +228,7 @@ static struct net_bias *new_bias(void)
 	return NULL;
 }
 
-/* At the end of a call. */
+/* Biases the baton to this thread, at the end of a call. */
 static void bias_to_me(void)
 {
 	if (!net_caller.bias && !(net_caller.bias = new_bias()))
@@ -260,7 +261,7 @@ static void begin_call(void)
 	}
 }
 
-/* The thread stays in the stack, as far as its own variables show. */
+/* Ends a call without passing the baton on: the thread stays in the stack. */
 static void retain(struct net_bias *bias)
 {
 	net_sockets_given = NULL;
@@ -296,7 +297,8 @@ static void end_call(void)
 	pass_on();
 }
 
-/* The signal for what has ended it goes to the keeper, perhaps later. */
+/* Sleeps, and then looks for frames: the driver's signal for them goes to the
+ * keeper, perhaps later. */
 static void sleep_in_turn(unsigned work, int64_t until_ns)
 {
 	net_stack_rest(net_whole.stack, work, until_ns);
@@ -304,7 +306,7 @@ static void sleep_in_turn(unsigned work, int64_t until_ns)
 		net_whole.look_for_frames(0);
 }
 
-/* The loop's own calls are the kernel's. */
+/* Turns the loop once; calls that the loop makes go to the kernel. */
 static void run_turn(bool may_idle, int64_t until_ns)
 {
 	uint8_t was = net_caller.state;
@@ -321,7 +323,7 @@ static void run_turn(bool may_idle, int64_t until_ns)
 
 /* ---- waiting ---- */
 
-/* There is no poller: another call that waits becomes it, or the keeper. */
+/* Wakes the next poller: another call that waits, or else the keeper. */
 static void wake_next_poller(void)
 {
 	struct net_waiter *next = LIST_FIRST(&baton.asleep);
@@ -371,7 +373,7 @@ static void poll_until(struct net_waiter *me, int64_t deadline_ns)
 	atomic_store(&baton.poller, NULL);
 }
 
-/* Until it is posted, a signal comes, or some time has passed. */
+/* Waits until sem is posted, a signal arrives or ns have passed. */
 static void wait_limited(sem_t *sem, int64_t ns)
 {
 	struct timespec until;
@@ -519,7 +521,7 @@ int net_whole_cancel_type(int type, int *old,
 	return err;
 }
 
-/* A thread ends; destructors that follow may still make calls. */
+/* Called when a thread ends; later destructors may still make calls. */
 static void end_caller(void *arg)
 {
 	struct net_bias *bias = net_caller.bias;
@@ -599,7 +601,7 @@ static void keep_turning(void)
 	net_whole_step_out();
 }
 
-/* While a call waits, there is nothing to look after. */
+/* Sleeps while a call waits and polls: the keeper has nothing to do then. */
 static void sleep_while_polled(void)
 {
 	atomic_store(&baton.keeper_sleeps, true);
@@ -618,7 +620,7 @@ void net_whole_close(void)
 	net_stack_close(net_whole.stack);
 }
 
-/* As the kernel closes the connections of a program that a signal ends. */
+/* Closes all connections before a signal ends the program, as a kernel does. */
 static void end_by(int signo)
 {
 	net_whole_step_in();
@@ -682,7 +684,7 @@ int net_whole_keeper(void)
 	return -err;
 }
 
-/* In a signal handler. */
+/* Called in a signal handler. */
 void net_whole_end_by(int signo)
 {
 	atomic_store(&baton.fatal, signo);

@@ -111,7 +111,7 @@ int net_sock_release(int fd, struct net_sock *sock)
 	return err < 0 ? -errno : 0;
 }
 
-/* Gives the number to a socket that nobody else has. */
+/* Replaces the socket at fd by a new one, which no other process shares. */
 static int replace_kernel_socket(int fd, bool v6, int flags)
 {
 	int cloexec =
@@ -127,7 +127,7 @@ static int replace_kernel_socket(int fd, bool v6, int flags)
 	return err;
 }
 
-/* The longest queue that listen() has set (tcp(7), TCP_INFO). */
+/* Returns the backlog that listen() has set (tcp(7), TCP_INFO). */
 static int backlog_of(int fd)
 {
 	struct tcp_info info = {0};

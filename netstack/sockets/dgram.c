@@ -90,7 +90,7 @@ static void close_udp(struct net_dgram *d)
 	d->connected = false;
 }
 
-/* Opens it at d->at, in place of one that is open. */
+/* Opens the stack's socket at d->at, in place of one that is open. */
 static int open_udp(struct net_sock *sock)
 {
 	struct net_dgram *d = sock->dgram;
@@ -148,7 +148,8 @@ long net_dgram_bind(struct net_sock *sock, const struct net_addr *addr)
 
 /* ---- connect ---- */
 
-/* Keeps the port, if it has one: others may know it. */
+/* Connects, from the port that the socket has if it has one: peers may know it.
+ */
 static int connect_from(struct net_sock *sock, const struct net_addr *peer)
 {
 	struct net_dgram *d = sock->dgram;

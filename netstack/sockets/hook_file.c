@@ -60,7 +60,7 @@ NET_HOOK mqd_t mq_open(const char *name, int flags, ...)
 	return net_fd_fresh(net_real()->mq_open(name, flags, mode, attr));
 }
 
-/* Calls whose result is the number. */
+/* Calls that return a new descriptor. */
 #define MAKES(name, parameters, arguments)                                     \
 	NET_HOOK int name parameters                                           \
 	{                                                                      \
@@ -255,7 +255,7 @@ static bool makes_descriptor(long number)
 	}
 }
 
-/* The calls that hooks of ours stand before: as if made by name. */
+/* Passes a system call to the hook of that name, if there is one. */
 static bool by_name(long number, const long a[6], long *result)
 {
 	int fd = (int)a[0];

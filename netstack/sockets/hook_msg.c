@@ -123,7 +123,7 @@ NET_HOOK ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
 	return n;
 }
 
-/* One by one, since a message of a stream has no end of its own. */
+/* Receives messages one by one, since a stream does not delimit them. */
 static int recv_each(int fd, struct mmsghdr *msgs, unsigned n, int flags)
 {
 	unsigned done = 0;
@@ -280,7 +280,7 @@ static bool hands_over_own(const struct msghdr *msg)
 	return false;
 }
 
-/* The address of a message, which may be anywhere. */
+/* Returns the address in a message, or NULL if the message is not readable. */
 static const void *name_of(const struct msghdr *msg, socklen_t *len)
 {
 	*len = 0;

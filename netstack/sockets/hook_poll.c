@@ -16,7 +16,7 @@ static int64_t ms_to_ns(int ms)
 	return ms < 0 ? -1 : ms * MS;
 }
 
-/* False: it is no time. NULL: without end. */
+/* Reads a time into *ns; ts NULL: -1, no end. False: the time is invalid. */
 static bool timespec_ns(const struct timespec *ts, int64_t *ns)
 {
 	*ns = -1;
@@ -56,7 +56,8 @@ static bool poll_is_own(struct pollfd *fds, nfds_t n)
 	return net_may_wait() || net_poll_has_own(fds, n);
 }
 
-/* Then the whole call needs the baton: it waits for the kernel's as well. */
+/* Returns whether a descriptor is the stack's: the whole call needs the baton
+ * then, also to wait for the kernel's descriptors. */
 static bool poll_needs_baton(struct pollfd *fds, nfds_t n)
 {
 	if (unlikely(net_whole.late))
@@ -251,7 +252,8 @@ NET_HOOK int epoll_ctl(int epfd, int op, int fd, struct epoll_event *event)
 	return (int)net_result(net_epoll_control(epfd, op, fd, event));
 }
 
-/* The kernel's set alone, in a coroutine: the thread does not wait for it. */
+/* Waits in a coroutine, and not in the thread, for a set that is the kernel's.
+ */
 static long await_kernel(int epfd, struct epoll_event *events, int max,
 			 int64_t ns)
 {
@@ -279,7 +281,7 @@ static long await_kernel(int epfd, struct epoll_event *events, int max,
 	}
 }
 
-/* True: done, with *result. */
+/* Returns whether the call is done, with its *result. */
 static bool await_epoll(int epfd, struct epoll_event *events, int max,
 			int64_t ns, const sigset_t *mask, long *result)
 {

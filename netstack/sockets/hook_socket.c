@@ -17,7 +17,8 @@ NET_HOOK int socket(int domain, int type, int protocol)
 	return net_fd_fresh(net_real()->socket(domain, type, protocol));
 }
 
-/* 1: a socket of the stack, perhaps from now on; 0: the kernel's. */
+/* Returns 1 if the socket is the stack's, perhaps from now on, 0 if it is the
+ * kernel's, or a negative errno. */
 static int whose_address(int fd, const struct sockaddr *sa, socklen_t len,
 			 bool to_bind, struct net_sock **sock,
 			 struct net_addr *addr)
@@ -51,7 +52,7 @@ static bool address_needs_baton(int fd, const struct sockaddr *sa,
 		(net_sock_is_fresh(fd) || net_dgram_is_fresh(fd, &v6)));
 }
 
-/* A server that has gone to the background. */
+/* Refuses a socket that a child binds: the server went to the background. */
 static void look_at_child(int fd, const struct sockaddr *sa, socklen_t len)
 {
 	struct net_addr addr;
@@ -97,7 +98,7 @@ static bool is_kernels_after_all(const struct net_sock *sock,
 	       net_addr_is_any(&sock->local) && !net_ours_to_connect(addr);
 }
 
-/* Others need not wait for that. */
+/* Connects by the kernel, without the baton, so that no other thread waits. */
 static int connect_kernel(int fd, const struct sockaddr *sa, socklen_t len)
 {
 	int rc, saved;
@@ -234,7 +235,7 @@ NET_HOOK int __close(int fd)
 	return close(fd);
 }
 
-/* Around the numbers that are not the program's, one by one. */
+/* Closes a range one by one, except for descriptors that the stack keeps. */
 static int close_each(unsigned first, unsigned last)
 {
 	for (unsigned fd = first; fd <= last && fd < NET_FDS_MAX; fd++)
@@ -295,7 +296,7 @@ static int copied(int fd, int to, int rc)
 	return rc;
 }
 
-/* Neither may be another thread's. */
+/* Returns whether dup2() is allowed: neither socket may be another thread's. */
 static int may_copy(int fd, int to)
 {
 	struct net_sock *sock;

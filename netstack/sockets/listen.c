@@ -131,7 +131,7 @@ void net_sock_choose_port(struct net_sock *sock)
 	net_listener_close(listener);
 }
 
-/* Would both get the same clients? */
+/* Returns whether two listening sockets would accept the same clients. */
 static bool overlap(const struct net_sock *a, const struct net_sock *b)
 {
 	struct net_addr x = listen_addr(a), y = listen_addr(b);

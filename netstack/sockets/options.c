@@ -19,7 +19,7 @@
 
 #define NEVER_NS (-1)
 
-/* Options that are kept and returned, without effect. */
+/* Returns whether an option is stored and returned, without effect. */
 static bool is_kept(int level, int name)
 {
 	switch (level) {
@@ -46,7 +46,7 @@ static bool is_kept(int level, int name)
 	}
 }
 
-/* Options of the kernel's socket, which is of the same kind. */
+/* Returns whether the kernel's socket, of the same kind, has the answer. */
 static bool is_of_kind(int level, int name)
 {
 	return level == SOL_SOCKET &&
@@ -130,7 +130,7 @@ static int64_t kernels_timeout(int fd, int name)
 	return timeval_ns(&tv);
 }
 
-/* The kernel's default. */
+/* The kernel's default congestion control. */
 static char kernels_cc[16];
 static pthread_once_t kernels_cc_once = PTHREAD_ONCE_INIT;
 

@@ -89,8 +89,8 @@ static bool take_stack(pid_t *holder)
 	       atomic_compare_exchange_strong(the.holder, holder, getpid());
 }
 
-/* Returns false after a signal handler, since the program may have to look at
- * what that has noted; its next call of this kind waits again. */
+/* Returns false after a signal handler has run, since the program may have to
+ * react to it; its next call of this kind waits again. */
 static bool await_stack(void)
 {
 	const struct timespec pause = {.tv_nsec = LOOK_NS};

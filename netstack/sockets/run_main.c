@@ -72,7 +72,7 @@ static int split_words(char *text, char **words)
 	return n;
 }
 
-/* The programs that this one starts have the kernel's sockets. */
+/* Restores the environment, so that child programs use the kernel's sockets. */
 static void leave_environment(void)
 {
 	const char *rest = getenv("CORONET_RUN_PRELOAD");
@@ -97,8 +97,8 @@ static bool is_one_of(const char *name, const char *const *names)
 }
 
 /*
- * Is this a program that becomes another one by exec(), which keeps the
- * process? The stack is for that one.
+ * Returns whether this program becomes another one by exec() in the same
+ * process. The stack is for that one.
  */
 static bool stands_in_front(void)
 {
@@ -133,7 +133,7 @@ static bool is_another_process(void)
 	       (!pid || atoi(pid) != getpid());
 }
 
-/* Servers start no other child in the place of one that ends with 2. */
+/* Exits with 2 in a child: servers do not replace a child that ends with 2. */
 static void fail_run(const char *why)
 {
 	fprintf(stderr, "coronet-run: %s\n", why);

@@ -167,7 +167,7 @@ static inline unsigned same_hash(const uint32_t *hashes, unsigned n)
 	return k;
 }
 
-/* Processes a segment, or a run of them. Returns of how many frames. */
+/* Processes a segment, or a run of them. Returns the number of frames. */
 static inline unsigned input_segments(struct net_port *port,
 				      struct glue_frame *const *frames,
 				      const uint32_t *hashes, unsigned n)

@@ -179,7 +179,7 @@ static bool is_alive(const struct net_conn *conn)
 }
 
 /*
- * Does what comes before lwIP. Returns the part of the segment that lwIP must
+ * Processes a segment before lwIP does. Returns the part of it that lwIP must
  * see; NULL: none. Owns p.
  */
 static struct pbuf *prepare_segment(struct net_conn *conn, struct pbuf *p)
@@ -284,7 +284,7 @@ static void settle_open(struct net_conn *conn, const struct before *before)
 	take_back_open(conn);
 }
 
-/* Does what comes after lwIP, which may have freed the connection. */
+/* Completes a segment after lwIP, which may have freed the connection. */
 static void settle_segment(struct net_conn *conn, const struct before *before,
 			   struct netif *inp)
 {

@@ -42,7 +42,7 @@ static inline bool has_stamp(const struct net_conn *conn, const struct pbuf *p,
 	return !net_ts_is_old(conn, *ts);
 }
 
-/* Does its header have ACK, and this many bytes of options? */
+/* Returns whether a header has ACK, and this many bytes of options. */
 static inline bool has_header(const struct net_conn *conn, const struct pbuf *p,
 			      unsigned options, uint32_t *ts)
 {
@@ -62,7 +62,7 @@ static inline bool is_usual(const struct net_conn *conn)
 	       !pcb->nrtx && conn->attached;
 }
 
-/* Does nothing of it have to be judged? A shut window is answered by lwIP. */
+/* Returns whether a segment is the expected one. lwIP answers a shut window. */
 static inline bool is_expected(const struct net_conn *conn,
 			       const struct expected *s)
 {

@@ -112,7 +112,7 @@ static void drop_group(struct net_udp_group *group)
 	net_mem_free(group);
 }
 
-/* Is there a membership that such a one would repeat or contradict? */
+/* Returns whether a new membership would repeat or contradict another one. */
 static bool is_member(const struct net_udp *udp,
 		      const struct net_udp_group *group,
 		      const ip_addr_t *source)
@@ -168,7 +168,7 @@ int net_udp_group_join(struct net_udp *udp, unsigned link, const ip_addr_t *ip,
 	return 0;
 }
 
-/* Ends the membership that *at points to, of the socket's. */
+/* Ends the membership that *at, in the socket's list, points to. */
 static void end_member(struct net_udp *udp, struct net_udp_member **at)
 {
 	struct net_udp_member *m = *at, **in_group = &m->group->members;

@@ -14,14 +14,14 @@
 #include "lwip/prot/udp.h"
 
 /*
- * Limit of ICMP errors, which are all "port unreachable": a second's at once
- * and then one by one (RFC 4443 2.4 f).
+ * Limit of ICMP errors, which are all "port unreachable" (RFC 4443 2.4 f). The
+ * errors of a second may leave at once; then each waits for its share.
  */
 #define ERRORS_A_SECOND 100
 static NET_SHARD_VAR int64_t error_due_ns; /* when one more may be sent */
 #define error_due_ns NET_SHARD(error_due_ns)
 
-/* The checks that both paths make; *len: the payload's. RFC 768, RFC 8200. */
+/* Checks that both paths make (RFC 768, RFC 8200). *len: of the payload. */
 static inline bool read_header(const struct udp_hdr *udp, unsigned room,
 			       bool is_v6, unsigned *len)
 {
@@ -299,7 +299,7 @@ static bool is_receiver(const struct net_udp_member *m,
 		ip_addr_isany_val(udp->local));
 }
 
-/* A copy of it, as a queue has them; NULL: no memory. */
+/* Returns a copy in the form that queues have, or NULL without memory. */
 static struct pbuf *copy_group(const struct group_datagram *d)
 {
 	unsigned header = d->is_v6 ? (unsigned)IP6_HLEN : IP_HLEN;
