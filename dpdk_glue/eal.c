@@ -243,7 +243,7 @@ static int plug_device(const struct glue_link *link, unsigned index,
 
 	if (serves && glue_relay_inner_path(link->name, inner) < 0)
 		return glue_fail(err, err_len, -ENAMETOOLONG,
-				 "link memif:%s: the folder's path is too "
+				 "link memif:%s: the directory's path is too "
 				 "long; choose a shorter one",
 				 link->name);
 	glue_vdev_describe(link, index, queues, serves ? inner : link->name,

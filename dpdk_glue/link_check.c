@@ -35,8 +35,8 @@ static int check_socket_path(const struct glue_link *link, char *err,
 		strcpy(dir, ".");
 	if (stat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
 		return glue_fail(err, err_len, -ENOENT,
-				 "link %s:%s: there is no folder '%s'; make it "
-				 "or name another path",
+				 "link %s:%s: there is no directory '%s'; "
+				 "create it or name another path",
 				 kind, link->name, dir);
 	if (!link->server) {
 		if (link->kind == GLUE_LINK_VHOST && stat(link->name, &st) < 0)
