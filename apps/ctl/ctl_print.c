@@ -117,7 +117,7 @@ static double number(const cJSON *row, const char *key)
 	return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
 
-/* Prints, as ss does, parts of the time in which bytes were under way. */
+/* Prints, as ss does, parts of the time in which bytes were in flight. */
 static void print_limits(FILE *out, const cJSON *row)
 {
 	double busy = number(row, "busy_us");
