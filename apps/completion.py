@@ -73,6 +73,12 @@ PLACE = """		{before})
 """
 FILENAMES = "\t\tcompopt -o filenames\n"
 # A colon is followed by the rest of the value.
+NOSPACE_OR_FILENAMES = """\t\tif [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *: ]]; then
+\t\t\tcompopt -o nospace
+\t\telse
+\t\t\tcompopt -o filenames
+\t\tfi
+"""
 NOSPACE = "\t\t[[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *: ]] && compopt -o nospace\n"
 
 
@@ -117,7 +123,11 @@ def choices_of(option, value, text):
 def compgen_of(words, files):
     """Returns the arguments of compgen, and what compopt is to be set to."""
     what = [f'-W "{" ".join(words)}"'] if words else []
-    return " ".join(what + files), NOSPACE * (":" in "".join(words)) + FILENAMES * bool(files)
+    details = FILENAMES * bool(files)
+    if ":" in "".join(words):
+        # As the name of a file, the word would be quoted.
+        details = NOSPACE_OR_FILENAMES if files else NOSPACE
+    return " ".join(what + files), details
 
 
 def case_of(option, value, text):
@@ -142,16 +152,16 @@ def positions_of(text):
 
 
 def commands_of(text, options):
-    places = []
+    branches = []
     # A pattern after what it would hide.
     for before, found in sorted(positions_of(text).items(), key=lambda kv: "*" in kv[0]):
         what, details = compgen_of(*found)
         if what:
-            places.append(PLACE.format(
+            branches.append(PLACE.format(
                 before=re.sub(r"[a-z. ]+", r'"\g<0>"', before) or '""', what=what,
                 details=details.replace("\t\t", "\t\t\t")))
-    return places and COMMANDS.format(
-        valued="|".join(name for name, value, _, _ in options if value), positions="".join(places))
+    return branches and COMMANDS.format(
+        valued="|".join(name for name, value, _, _ in options if value), positions="".join(branches))
 
 
 def main():

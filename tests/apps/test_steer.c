@@ -186,6 +186,14 @@ static void test_a_backend_with_all_its_keys(void **state)
 	assert_string_equal(spec.expect, "+PONG,");
 	assert_string_equal(spec.send, "PING\r\n");
 	assert_string_equal(spec.sni, "a.example|*.b.org");
+	parse_spec("10.9.0.2:53,check=udp:PONG,send=PING", &spec);
+	assert_int_equal(spec.check, BACKEND_CHECK_UDP);
+	assert_string_equal(spec.expect, "PONG");
+	parse_spec("10.9.0.2:53,check=udp", &spec);
+	assert_int_equal(spec.check, BACKEND_CHECK_UDP);
+	assert_string_equal(spec.expect, "");
+	parse_spec("10.9.0.2:53,check=dns", &spec);
+	assert_int_equal(spec.check, BACKEND_CHECK_DNS);
 	parse_spec("10.9.0.2:80,check=http:/up?x=1", &spec);
 	assert_string_equal(spec.name, "10.9.0.2:80");
 	assert_string_equal(spec.send, "/up?x=1");
@@ -214,7 +222,9 @@ static void test_invalid_backends_are_refused(void **state)
 		"10.9.0.2:80,maxconn=-1",
 		"10.9.0.2:80,backup=yes",
 		"10.9.0.2:80,state=up",
-		"10.9.0.2:80,check=udp",
+		"10.9.0.2:80,check=udp:",
+		"10.9.0.2:80,check=dns:www",
+		"10.9.0.2:80,check=dns,send=x",
 		"10.9.0.2:80,check=http:x",
 		"10.9.0.2:80,check=http:/a b",
 		"10.9.0.2:80,check=expect:",

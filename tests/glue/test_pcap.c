@@ -303,9 +303,9 @@ static void test_filters_on_tcp_flags(void **state)
 		assert_int_equal(
 			compile(&pcap, filters[i], error, sizeof(error)), 0);
 		rte_pktmbuf_mtod(m, uint8_t *)[47] = 2;
-		assert_true(wanted(&pcap, m));
+		assert_true(filter_accepts(&pcap, m));
 		rte_pktmbuf_mtod(m, uint8_t *)[47] = 16;
-		assert_false(wanted(&pcap, m));
+		assert_false(filter_accepts(&pcap, m));
 		pcap_freecode(&pcap.filter);
 	}
 	rte_pktmbuf_free(m);
