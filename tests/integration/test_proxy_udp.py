@@ -311,7 +311,8 @@ def end_waits_for_answers(env):
                        "it does not drain")
             go.set()
             spent = time.monotonic() - begin
-            sock.settimeout(2)
+            check(proxy.wait(WAIT_MAX_S) == 0, proxy.story())
+            sock.settimeout(0.1)
             with contextlib.suppress(TimeoutError):
                 check(sock.recv(100) == b"one:late", "a wrong answer")
                 return
