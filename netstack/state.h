@@ -135,7 +135,7 @@ struct net_conn {
 	uint8_t wants : 2;	 /* enum net_wants */
 	bool challenged : 1;	 /* challenged_ms is valid (RFC 5961) */
 	bool in_time_wait : 1;	 /* it has reached that state */
-	bool ticking : 1;	 /* lwIP's tick is due at pcb.last_timer */
+	bool ticking : 1;	 /* lwIP's tick is due at pcb.tick_at */
 	bool has_recovery : 1;	 /* it has recovery state: recovery/ */
 	bool probed : 1;	 /* a probe for a lost tail is out */
 	bool attached : 1;	 /* its owner gets lwIP's events */

@@ -4,8 +4,8 @@
  * but their bytes use memory and frames.
  *
  * The list is linked by fields that only a connection with a pcb in use needs:
- * pcb.hash_next, and pcb.next, which points to the one before. link_next is not
- * free: the connection may still wait to be accepted.
+ * pcb.hash_next and pcb.ended_prev. link_next is not free: the connection may
+ * still wait to be accepted.
  */
 #include "netstack/conn/ended.h"
 
@@ -21,17 +21,17 @@ static NET_SHARD_VAR struct {
 
 static struct net_conn *previous(const struct net_conn *conn)
 {
-	return conn->pcb.next ? net_conn_of(conn->pcb.next) : NULL;
+	return conn->pcb.ended_prev ? net_conn_of(conn->pcb.ended_prev) : NULL;
 }
 
 void net_ended_enter(struct net_conn *conn)
 {
-	conn->pcb.next = NULL;
+	conn->pcb.ended_prev = NULL;
 	if (!conn->rx_tail)
 		return;
 	conn->pcb.hash_next = list.first;
 	if (list.first)
-		list.first->pcb.next = &conn->pcb;
+		list.first->pcb.ended_prev = &conn->pcb;
 	list.first = conn;
 }
 
@@ -46,12 +46,12 @@ void net_ended_leave(struct net_conn *conn)
 		if (list.at[i] == conn)
 			list.at[i] = next;
 	if (next)
-		next->pcb.next = conn->pcb.next;
+		next->pcb.ended_prev = conn->pcb.ended_prev;
 	if (prev)
 		prev->pcb.hash_next = next;
 	else
 		list.first = next;
-	conn->pcb.next = NULL;
+	conn->pcb.ended_prev = NULL;
 }
 
 void net_ended_begin(enum net_ended_sweep sweep)

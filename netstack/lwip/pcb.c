@@ -54,9 +54,7 @@ void *net_conn_alloc(void)
  */
 static int pending_error(const struct net_conn *conn)
 {
-	if (conn->connecting &&
-	    (uint32_t)(tcp_ticks - conn->pcb.tmr) >
-		    TCP_SYN_RCVD_TIMEOUT / TCP_SLOW_INTERVAL)
+	if (conn->connecting && conn->pcb.nrtx >= TCP_MAXRTX)
 		return -ETIMEDOUT;
 	if (conn->connecting)
 		return -ECONNREFUSED;

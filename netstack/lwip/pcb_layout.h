@@ -62,12 +62,25 @@
 	uint32_t ts_offset; /* our timestamps minus the clock's */             \
                                                                                \
 	/* fields that are rarely used */                                      \
-	type *next;                                                            \
+	union {                                                                \
+		type *next;	  /* of lwIP's list of active pcbs */          \
+		type *ended_prev; /* conn/ended.c */                           \
+	};                                                                     \
 	uint32_t                                                               \
 		persist_due_us; /* recovery/persist.c, with the three above */ \
 	uint32_t rcv_mark, rcv_mark_us;                                        \
 	uint32_t keep_idle_s : 20, keep_probes : 8;                            \
-	uint32_t keep_intvl_s : 20, last_timer : 8;                            \
+	union {                                                                \
+		struct {                                                       \
+			uint32_t keep_intvl_s : 20;                            \
+			uint32_t last_timer : 8; /* lwIP's, in its ticks */    \
+		};                                                             \
+		struct {                                                       \
+			uint32_t : 20;                                         \
+			uint32_t                                               \
+				tick_at : 8; /* when lwIP's is due: timer.c */ \
+		};                                                             \
+	};                                                                     \
 	uint16_t own_port; /* local_port, which lwIP clears at the end */      \
 	uint16_t rate_cap; /* recovery/pacing.c; 0: none */
 

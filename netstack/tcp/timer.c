@@ -8,7 +8,7 @@
 #include "netstack/conn/end.h"
 #include "netstack/tcp/tcp.h"
 
-#define TICK_BITS 22	/* 4 ms: pcb->last_timer counts so, and wraps */
+#define TICK_BITS 22	/* 4 ms: pcb->tick_at counts so, and wraps */
 #define OOSEQ_MS  6000u /* without a segment; then ooseq data is discarded */
 /* A SYN is repeated after 1, 2, 4, 8, 16 s, and then every 32 s. */
 #define SYN_SHIFT_MAX 5
@@ -134,12 +134,16 @@ static int64_t keepalive_due(const struct tcp_pcb *pcb)
  * half-open connection needs nothing until then. recovery/recovery.c handles
  * data and FIN in flight in FIN_WAIT_1, CLOSING and LAST_ACK.
  */
-static int64_t state_due(const struct tcp_pcb *pcb)
+static int64_t state_due(const struct net_conn *conn)
 {
+	const struct tcp_pcb *pcb = &conn->pcb;
+
 	switch (pcb->state) {
 	case SYN_SENT:
 		return handshake_due(pcb);
 	case SYN_RCVD:
+		if (conn->connecting)
+			return handshake_due(pcb);
 		return LWIP_MIN(handshake_due(pcb),
 				after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT));
 	case ESTABLISHED:
@@ -163,7 +167,7 @@ static int64_t state_due(const struct tcp_pcb *pcb)
 
 /*
  * Returns when lwIP's tick is due, which begins to count at the first call.
- * lwIP reads last_timer in its ticks alone: in between it holds that time.
+ * lwIP reads last_timer in its ticks alone: in between its memory is tick_at.
  */
 static int64_t tick_due(struct net_conn *conn)
 {
@@ -171,13 +175,12 @@ static int64_t tick_due(struct net_conn *conn)
 
 	if (!conn->ticking) {
 		conn->ticking = true;
-		conn->pcb.last_timer =
+		conn->pcb.tick_at =
 			(uint8_t)(((net_here()->now_ns + NET_TICK_NS) >>
 				   TICK_BITS) +
 				  1);
 	}
-	return (now + (int8_t)(conn->pcb.last_timer - (uint8_t)now))
-	       << TICK_BITS;
+	return (now + (int8_t)(conn->pcb.tick_at - (uint8_t)now)) << TICK_BITS;
 }
 
 /* Returns when data out of order is discarded, in ns. */
@@ -200,7 +203,7 @@ uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 
 static int64_t due_at(struct net_conn *conn)
 {
-	int64_t due = state_due(&conn->pcb), repair = net_recovery_due_ns(conn);
+	int64_t due = state_due(conn), repair = net_recovery_due_ns(conn);
 	bool overdue =
 		due <= net_here()->now_ns; /* could not be done just now */
 
@@ -209,7 +212,7 @@ static int64_t due_at(struct net_conn *conn)
 	if (overdue || counting(conn))
 		due = LWIP_MIN(due, tick_due(conn));
 	else
-		conn->ticking = false; /* last_timer wraps: it begins again */
+		conn->ticking = false; /* tick_at wraps: it begins again */
 	due = LWIP_MIN(due, net_persist_due_ns(conn));
 	due = LWIP_MIN(due, ooseq_due(&conn->pcb));
 	if (unlikely(conn->ext->has_user_timeout))
@@ -249,6 +252,8 @@ static void settle_keepalive(struct tcp_pcb *pcb)
  */
 static void settle_counts(struct tcp_pcb *pcb)
 {
+	if (pcb->state == SYN_RCVD && net_conn_of(pcb)->connecting)
+		pcb->tmr = tcp_ticks; /* net_dial() gives up */
 	if (pcb->state < ESTABLISHED) {
 		bool over = pcb->state == SYN_RCVD &&
 			    after_tmr(pcb, TCP_SYN_RCVD_TIMEOUT) <=
@@ -375,7 +380,7 @@ static void run_tick(struct net_conn *conn)
 
 static bool tick_is_due(struct net_conn *conn)
 {
-	return state_due(&conn->pcb) <= net_here()->now_ns ||
+	return state_due(conn) <= net_here()->now_ns ||
 	       (conn->ticking && tick_due(conn) <= net_here()->now_ns);
 }
 

@@ -157,7 +157,7 @@ static void add_conn(struct net_conn *conn)
 	FIELD(conn, challenged);
 	FIELD(conn, ticking);
 	/* between ticks it holds an old time, and nothing reads it */
-	add_field("last_timer", conn->ticking ? conn->pcb.last_timer : 0);
+	add_field("tick_at", conn->ticking ? conn->pcb.tick_at : 0);
 	FIELD(conn, has_recovery);
 	FIELD(conn, probed);
 	FIELD(conn, probe_shift);
