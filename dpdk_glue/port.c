@@ -293,7 +293,7 @@ __attribute__((noinline)) static void describe_chain(struct rte_mbuf *m)
 	}
 }
 
-static inline void describe(struct rte_mbuf *m, struct glue_frame *f)
+static inline void describe_frame(struct rte_mbuf *m, struct glue_frame *f)
 {
 	f->data = rte_pktmbuf_mtod(m, uint8_t *);
 	f->seg_len = m->data_len;
@@ -311,7 +311,7 @@ check_frame(struct rte_mbuf *m, struct glue_frame *f, struct glue_l4 *l4)
 {
 	enum glue_verdict verdict;
 
-	describe(m, f);
+	describe_frame(m, f);
 	verdict = glue_check(f, m->pkt_len, l4);
 	return verdict == GLUE_KEEP && l4->addrs ? check_sums(m, f, l4)
 						 : verdict;
@@ -463,8 +463,8 @@ take_over(struct glue_port *port, struct glue_frame **frames, unsigned max)
  * and VLANs, nearly all there are, pay for neither.
  */
 static inline __attribute__((always_inline)) unsigned
-receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
-	bool sorts_frames)
+receive_frames(struct glue_port *port, struct glue_frame **frames, unsigned max,
+	       bool sorts_frames)
 {
 	struct rte_mbuf *bufs[GLUE_BURST];
 	struct foreign foreign;
@@ -511,7 +511,7 @@ receive(struct glue_port *port, struct glue_frame **frames, unsigned max,
 __attribute__((noinline)) static unsigned
 receive_sorted(struct glue_port *port, struct glue_frame **frames, unsigned max)
 {
-	return receive(port, frames, max, true);
+	return receive_frames(port, frames, max, true);
 }
 
 unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
@@ -519,7 +519,7 @@ unsigned glue_rx(struct glue_port *port, struct glue_frame **frames,
 {
 	if (unlikely(port->sorts_frames))
 		return receive_sorted(port, frames, max);
-	return receive(port, frames, max, false);
+	return receive_frames(port, frames, max, false);
 }
 
 unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
@@ -540,7 +540,7 @@ unsigned glue_rx_raw(struct glue_port *port, struct glue_frame **frames,
 			continue;
 		}
 		frames[kept] = frame_of(bufs[i]);
-		describe(bufs[i], frames[kept++]);
+		describe_frame(bufs[i], frames[kept++]);
 		port->stats.rx_bytes += wire_len(port, bufs[i]);
 	}
 	port->stats.rx_frames += kept;

@@ -210,9 +210,16 @@ static char *ask_reload(const char *params, void *arg)
 static char *show_reload(const char *params, void *arg)
 {
 	cJSON *to = cJSON_CreateObject();
-	uint64_t number = params ? strtoull(params, NULL, 10) : 0;
+	uint64_t number = 0;
 	bool done;
 
+	if (params && *params &&
+	    opt_parse_number(params, 0, UINT64_MAX, &number) < 0) {
+		cJSON_Delete(to);
+		return error_text("'%s': expected the number of a reload, such "
+				  "as 1",
+				  params);
+	}
 	pthread_mutex_lock(&reloads.lock);
 	done = reloads.ended > 0 && reloads.ended >= number;
 	cJSON_AddBoolToObject(to, "done", done);

@@ -235,7 +235,7 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 }
 
 /* Waits for the handshake; returns the most specific error. */
-static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
+static int finish_dial(struct net_conn *conn, const struct net_dial_opts *opts)
 {
 	unsigned timeout_ms =
 		opts && opts->timeout_ms ? opts->timeout_ms : DIAL_TIMEOUT_MS;
@@ -261,7 +261,7 @@ static int finish(struct net_conn *conn, const struct net_dial_opts *opts)
 cold static long finish_traced(struct net_conn *conn,
 			       const struct net_dial_opts *opts)
 {
-	NET_CALL_TRACED(conn, "net_dial", 0, finish(conn, opts));
+	NET_CALL_TRACED(conn, "net_dial", 0, finish_dial(conn, opts));
 }
 
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
@@ -294,7 +294,7 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 				   opts->local);
 	if (err == 0)
 		err = net_traced(conn) ? (int)finish_traced(conn, opts)
-				       : finish(conn, opts);
+				       : finish_dial(conn, opts);
 	if (err < 0) {
 		net_event_dial(addr, err);
 		if (err != -EBADF)

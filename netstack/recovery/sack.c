@@ -10,18 +10,14 @@
 
 #include <string.h>
 
+#include "dpdk_glue/bytes.h"
+
 #define OPT_SACK  5
 #define OPT_TS	  8
 #define TS_LEN	  10
 #define DUPTHRESH 3u
 
 /* ---- reading ---- */
-
-static uint32_t read_be32(const uint8_t *at)
-{
-	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 |
-	       (uint32_t)at[2] << 8 | at[3];
-}
 
 /* Finds an option of a kind, its length in *len; NULL without one. */
 static const uint8_t *find_option(const struct tcp_hdr *hdr, unsigned left,
@@ -53,14 +49,14 @@ static const uint8_t *find_option(const struct tcp_hdr *hdr, unsigned left,
  */
 static bool is_dsack(const uint8_t *blocks, unsigned n, uint32_t una)
 {
-	uint32_t left = read_be32(blocks), right = read_be32(blocks + 4);
+	uint32_t left = glue_get32(blocks), right = glue_get32(blocks + 4);
 
 	if (TCP_SEQ_GEQ(left, right))
 		return false;
 	if (TCP_SEQ_LEQ(right, una))
 		return una - left < UINT32_C(1) << 30;
-	return n > 1 && TCP_SEQ_GEQ(left, read_be32(blocks + 8)) &&
-	       TCP_SEQ_LEQ(right, read_be32(blocks + 12));
+	return n > 1 && TCP_SEQ_GEQ(left, glue_get32(blocks + 8)) &&
+	       TCP_SEQ_LEQ(right, glue_get32(blocks + 12));
 }
 
 void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
@@ -74,7 +70,7 @@ void net_sack_parse_echo(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	opt = find_option(hdr, optlen, OPT_TS, &len);
 	if (!opt || len != TS_LEN)
 		return;
-	ack->echo = read_be32(opt + 6);
+	ack->echo = glue_get32(opt + 6);
 	ack->has_echo = true;
 }
 
@@ -91,8 +87,8 @@ void net_sack_parse(const struct tcp_pcb *pcb, const struct tcp_hdr *hdr,
 	n = (len - 2) / 8;
 	ack->dsack = n > 0 && is_dsack(opt + 2, n, ack->una);
 	for (unsigned i = ack->dsack; i < n && i < NET_SACK_BLOCKS; i++) {
-		struct net_sack_range range = {read_be32(opt + 2 + 8 * i),
-					       read_be32(opt + 6 + 8 * i)};
+		struct net_sack_range range = {glue_get32(opt + 2 + 8 * i),
+					       glue_get32(opt + 6 + 8 * i)};
 
 		if (TCP_SEQ_LT(range.left, range.right) &&
 		    TCP_SEQ_GEQ(range.left, ack->una) &&

@@ -42,7 +42,7 @@ static bool wait_for_port(struct net_conn *conn, uint32_t busy)
 
 /* ---- the phase ---- */
 
-static void output(struct net_conn *conn)
+static void output_conn(struct net_conn *conn)
 {
 	if (!conn->pcb_live) {
 		net_conn_put(conn);
@@ -72,7 +72,7 @@ static inline uint32_t output_queue(struct net_output *queue, uint32_t ports,
 		if (unlikely(busy != 0) && wait_for_port(conn, busy))
 			continue;
 		conn->in_output = false;
-		output(conn);
+		output_conn(conn);
 	}
 	net_output_rewind(queue);
 	return busy;
