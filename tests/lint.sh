@@ -32,6 +32,12 @@ check_dialect() {
 	return 0
 }
 
+check_lengths() {
+	long=$(git ls-files -z '*.[ch]' '*.py' '*.sh' | xargs -0 wc -l |
+		awk '$1 > 700 && $2 != "total" { print $2 ": " $1 }')
+	[ -z "$long" ] || die "more than 700 lines: $long"
+}
+
 # Markdown has 100 columns, except in tables, links and code (CONTRIBUTING.md).
 check_columns() {
 	long=$(git ls-files -z '*.md' | xargs -0 awk '
@@ -49,5 +55,6 @@ tests/check_layers.sh .
 python3 -B tests/check_words.py .
 check_dialect
 check_columns
+check_lengths
 check_tree
 report "lint: ok"

@@ -94,26 +94,18 @@ static int parse_check(const struct opt *opt, const char *value, void *base,
 {
 	struct backend_spec *out = base;
 	const char *path = strlen(value) > 4 ? value + 5 : "/";
+	static const enum backend_check plain[] = {
+		BACKEND_CHECK_TCP, BACKEND_CHECK_UDP, BACKEND_CHECK_DNS,
+		BACKEND_CHECK_NONE};
+	int i = opt_find_word("tcp|udp|dns|none", value);
 
-	if (strcmp(value, "tcp") == 0) {
-		out->check = BACKEND_CHECK_TCP;
-		return 0;
-	}
-	if (strcmp(value, "udp") == 0) {
-		out->check = BACKEND_CHECK_UDP;
-		return 0;
-	}
-	if (strcmp(value, "dns") == 0) {
-		out->check = BACKEND_CHECK_DNS;
+	if (i >= 0) {
+		out->check = plain[i];
 		return 0;
 	}
 	if (strncmp(value, "udp:", 4) == 0) {
 		out->check = BACKEND_CHECK_UDP;
 		return unescape(value + 4, out->expect) ? 0 : -EINVAL;
-	}
-	if (strcmp(value, "none") == 0) {
-		out->check = BACKEND_CHECK_NONE;
-		return 0;
 	}
 	if (strncmp(value, "expect:", 7) == 0) {
 		out->check = BACKEND_CHECK_EXPECT;

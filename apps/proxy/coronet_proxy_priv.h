@@ -166,6 +166,13 @@ void session_fail(struct session *s, enum access_end end);
  */
 void session_watch(struct session *s, int64_t limit_ns, enum access_end end);
 
+/*
+ * Counts the rest of a session's bytes, of TCP or UDP, and its end at the
+ * backend, whose reference it takes.
+ */
+void session_leave_backend(struct backend *backend, uint64_t bytes_to,
+			   uint64_t bytes_from);
+
 /* Resets a client that half_open displaces: a pending_list's displace(). */
 void session_displace(struct pending *item);
 

@@ -64,15 +64,14 @@ __attribute__((noinline)) static void log_session(const struct session *s)
 	access_log_add(proxy.log, s->shard->index, &record);
 }
 
-static void leave_backend(struct session *s)
+void session_leave_backend(struct backend *backend, uint64_t bytes_to,
+			   uint64_t bytes_from)
 {
-	backend_carried(&s->backend->bytes_to, s->bytes_to, s->bytes_to, true);
-	backend_carried(&s->backend->bytes_from, s->bytes_from, s->bytes_from,
-			true);
-	backend_release(s->backend);
+	backend_carried(&backend->bytes_to, bytes_to, bytes_to, true);
+	backend_carried(&backend->bytes_from, bytes_from, bytes_from, true);
+	backend_release(backend);
 	queue_kick(&proxy.queue);
-	backend_unref(s->backend);
-	s->backend = NULL;
+	backend_unref(backend);
 }
 
 /* It counts as a session until its last bytes have been acknowledged. */
@@ -88,7 +87,8 @@ static void session_end(struct session *s)
 	if (s->server)
 		shutdown_close_conn(&s->closing, s->server, timeout_ns);
 	if (s->backend)
-		leave_backend(s);
+		session_leave_backend(s->backend, s->bytes_to, s->bytes_from);
+	s->backend = NULL;
 	if (s->client)
 		shutdown_close_conn(&s->closing, s->client, timeout_ns);
 	free(s->server_name);

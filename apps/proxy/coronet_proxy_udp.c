@@ -110,12 +110,7 @@ static void free_session(struct proxy_shard *shard, struct udp_session *s)
 	if (proxy.log)
 		log_session(shard, s);
 	net_udp_close(s->server);
-	backend_carried(&s->backend->bytes_to, s->bytes_to, s->bytes_to, true);
-	backend_carried(&s->backend->bytes_from, s->bytes_from, s->bytes_from,
-			true);
-	backend_release(s->backend);
-	queue_kick(&proxy.queue);
-	backend_unref(s->backend);
+	session_leave_backend(s->backend, s->bytes_to, s->bytes_from);
 	free(s);
 }
 
@@ -145,7 +140,7 @@ static void on_timer(struct coro_timer *timer)
 	int64_t limit_ns = idle_limit_ns(carrier);
 	struct udp_entry *oldest;
 
-	while ((oldest = carrier->table.oldest) &&
+	while ((oldest = TAILQ_FIRST(&carrier->table.by_use)) &&
 	       oldest->used_ns + limit_ns <= now_ns)
 		finish_session(carrier, (struct udp_session *)oldest,
 			       ACCESS_DONE);
@@ -348,7 +343,8 @@ static struct udp_session *begin_session(struct udp_listener *listener,
 	if (carrier->table.n >= carrier->max) {
 		counters_add(&shard->counters.udp_displaced, 1);
 		finish_session(carrier,
-			       (struct udp_session *)carrier->table.oldest,
+			       (struct udp_session *)TAILQ_FIRST(
+				       &carrier->table.by_use),
 			       ACCESS_DISPLACED);
 	}
 	s = make_session(listener, got, &shard->pool->entries[i]);
@@ -502,9 +498,9 @@ void udp_fini(struct proxy_shard *shard)
 
 	if (!carrier)
 		return;
-	while (carrier->table.oldest) {
-		struct udp_session *s =
-			(struct udp_session *)carrier->table.oldest;
+	while (!TAILQ_EMPTY(&carrier->table.by_use)) {
+		struct udp_session *s = (struct udp_session *)TAILQ_FIRST(
+			&carrier->table.by_use);
 
 		udp_table_remove(&carrier->table, &s->entry);
 		s->next_over = carrier->over;

@@ -17,6 +17,7 @@ int udp_table_init(struct udp_table *table, unsigned max)
 	while (chains < max && chains < 1u << 20)
 		chains *= 2;
 	*table = (struct udp_table){.mask = chains - 1};
+	TAILQ_INIT(&table->by_use);
 	table->chains = calloc(chains, sizeof(struct udp_entry *));
 	if (!table->chains)
 		return -ENOMEM;
@@ -65,31 +66,6 @@ struct udp_entry *udp_table_find(const struct udp_table *table,
 	return entry;
 }
 
-static void append_newest(struct udp_table *table, struct udp_entry *entry,
-			  int64_t now_ns)
-{
-	entry->used_ns = now_ns;
-	entry->older = table->newest;
-	entry->newer = NULL;
-	if (table->newest)
-		table->newest->newer = entry;
-	else
-		table->oldest = entry;
-	table->newest = entry;
-}
-
-static void unlink_by_use(struct udp_table *table, struct udp_entry *entry)
-{
-	if (entry->older)
-		entry->older->newer = entry->newer;
-	else
-		table->oldest = entry->newer;
-	if (entry->newer)
-		entry->newer->older = entry->older;
-	else
-		table->newest = entry->older;
-}
-
 void udp_table_add(struct udp_table *table, struct udp_entry *entry,
 		   int64_t now_ns)
 {
@@ -98,7 +74,8 @@ void udp_table_add(struct udp_table *table, struct udp_entry *entry,
 
 	entry->next = *chain;
 	*chain = entry;
-	append_newest(table, entry, now_ns);
+	entry->used_ns = now_ns;
+	TAILQ_INSERT_TAIL(&table->by_use, entry, by_use);
 	table->n++;
 }
 
@@ -106,10 +83,8 @@ void udp_table_use(struct udp_table *table, struct udp_entry *entry,
 		   int64_t now_ns)
 {
 	entry->used_ns = now_ns;
-	if (table->newest == entry)
-		return;
-	unlink_by_use(table, entry);
-	append_newest(table, entry, now_ns);
+	TAILQ_REMOVE(&table->by_use, entry, by_use);
+	TAILQ_INSERT_TAIL(&table->by_use, entry, by_use);
 }
 
 void udp_table_remove(struct udp_table *table, struct udp_entry *entry)
@@ -119,6 +94,6 @@ void udp_table_remove(struct udp_table *table, struct udp_entry *entry)
 	while (*at != entry)
 		at = &(*at)->next;
 	*at = entry->next;
-	unlink_by_use(table, entry);
+	TAILQ_REMOVE(&table->by_use, entry, by_use);
 	table->n--;
 }

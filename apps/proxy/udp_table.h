@@ -9,20 +9,21 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include <coronet/net_stack.h>
 
 struct udp_entry {
-	struct udp_entry *next;		 /* of the chain */
-	struct udp_entry *older, *newer; /* by last use */
-	struct net_addr client, local;	 /* prefix_len is ignored */
+	struct udp_entry *next; /* of the chain */
+	TAILQ_ENTRY(udp_entry) by_use;
+	struct net_addr client, local; /* prefix_len is ignored */
 	int64_t used_ns;
 };
 
 struct udp_table {
 	unsigned n, mask;
 	struct udp_entry **chains;
-	struct udp_entry *oldest, *newest;
+	TAILQ_HEAD(udp_entries, udp_entry) by_use; /* oldest first */
 	uint8_t key[16];
 };
 

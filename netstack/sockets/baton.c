@@ -29,14 +29,12 @@
  * which it then ends or lets go on. So a handler may make any call, and may
  * leave by longjmp().
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
-#include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>

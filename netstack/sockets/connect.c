@@ -3,6 +3,7 @@
  */
 #include "netstack/sockets/dgram.h"
 #include "netstack/sockets/polling.h"
+#include "netstack/sockets/whole.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -5,6 +5,7 @@
  * 1, which every system has, and ignores the number when sending.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <linux/errqueue.h>
 #include <netinet/icmp6.h>

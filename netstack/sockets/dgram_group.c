@@ -5,6 +5,7 @@
  * names it, and numbers of interfaces are ignored, as in IP_PKTINFO.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <netinet/in.h>
 #include <string.h>

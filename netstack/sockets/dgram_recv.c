@@ -5,6 +5,7 @@
  * wait, and one that cannot be copied (EFAULT) is lost.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <limits.h>
 #include <string.h>

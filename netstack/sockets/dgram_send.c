@@ -2,6 +2,7 @@
  * Sends datagrams: send(), sendto(), sendmsg() of a UDP socket.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <limits.h>
 #include <netinet/in.h>

@@ -11,7 +11,7 @@
  * All registrations are stored by number, the kernel's as well: a program may
  * add a socket before connect() makes it a socket of the stack.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 #include "netstack/sockets/polling.h"
 
 #include <assert.h>

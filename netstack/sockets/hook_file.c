@@ -7,7 +7,7 @@
  * the entry is removed: otherwise the bytes of a file would reach the socket's
  * peer. So the data path needs no system call to check a descriptor.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <stdarg.h>
 #include <sys/syscall.h>

@@ -1,7 +1,7 @@
 /*
  * Hooks of the calls that read and write bytes.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -2,6 +2,7 @@
  * Hooks of the calls that read and write messages, with their addresses.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <fcntl.h>
 #include <limits.h>

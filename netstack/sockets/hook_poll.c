@@ -1,7 +1,7 @@
 /*
  * Hooks of poll(), select() and epoll_*().
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 #include "netstack/sockets/polling.h"
 
 #include <pthread.h>

@@ -3,6 +3,7 @@
  * descriptors.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -3,7 +3,7 @@
  *
  * coro_cancel() ends a sleep as a signal would: EINTR, with the time left.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <unistd.h>
 

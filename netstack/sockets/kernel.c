@@ -11,7 +11,7 @@
  * Data for a descriptor other than a socket is written in pieces of PIPE_BUF
  * bytes, which a writable pipe accepts without blocking.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <fcntl.h>
 #include <limits.h>

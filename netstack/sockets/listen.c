@@ -5,7 +5,7 @@
  * here holds, so that accept() and poll() need not wait in net_accept(). The
  * rest of the backlog stays with the stack, and with it its bounds.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -2,7 +2,7 @@
  * Resolves names on the threads of net_offload(). These have no coroutines, so
  * the C library's resolver uses the kernel's sockets there.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
  * not in these lists is refused (ENOPROTOOPT) rather than ignored.
  */
 #include "netstack/sockets/dgram.h"
+#include "netstack/sockets/whole.h"
 
 #include <limits.h>
 #include <linux/tcp.h>

@@ -5,7 +5,7 @@
  * wait allocates one block with a node for each socket of the stack and a watch
  * for each descriptor of the kernel; any event wakes it, and it checks again.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 #include "netstack/sockets/polling.h"
 
 #include <limits.h>

@@ -6,6 +6,7 @@
  * for the program and all of its children.
  */
 #include "netstack/sockets/run.h"
+#include "netstack/sockets/whole.h"
 
 #include <stdio.h>
 #include <stdlib.h>

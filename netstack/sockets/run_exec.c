@@ -7,6 +7,7 @@
  * vfork() shares our memory, and its calls are not reported.
  */
 #include "netstack/sockets/run.h"
+#include "netstack/sockets/whole.h"
 
 #include <alloca.h>
 #include <limits.h>

@@ -12,6 +12,7 @@
  * has ended.
  */
 #include "netstack/sockets/run.h"
+#include "netstack/sockets/whole.h"
 
 #include <netinet/in.h>
 #include <stdio.h>

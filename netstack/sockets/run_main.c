@@ -11,6 +11,7 @@
  * acknowledged the written data, and closes the stack.
  */
 #include "netstack/sockets/run.h"
+#include "netstack/sockets/whole.h"
 
 #include <argp.h>
 #include <dirent.h>

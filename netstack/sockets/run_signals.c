@@ -12,6 +12,7 @@
  * sends it if closing takes too long.
  */
 #include "netstack/sockets/run.h"
+#include "netstack/sockets/whole.h"
 
 #include <assert.h>
 #include <dlfcn.h>

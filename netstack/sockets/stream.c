@@ -6,6 +6,7 @@
  */
 #include "netstack/sockets/dgram.h"
 #include "netstack/sockets/polling.h"
+#include "netstack/sockets/whole.h"
 
 #include <limits.h>
 #include <stdlib.h>

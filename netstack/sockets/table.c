@@ -10,7 +10,7 @@
  * next call that gets this number from the kernel then drops the entry
  * (net_fd_fresh()).
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 #include "netstack/sockets/polling.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /*
  * Waiting: the one place where a call may block.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 int net_waitq_wait(struct net_waitq *waitq, int64_t deadline_ns)
 {

@@ -1,7 +1,7 @@
 /*
  * Whole programs: the descriptors and threads that are not the program's.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 
 #include <dirent.h>
 #include <fcntl.h>

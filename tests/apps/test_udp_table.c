@@ -88,21 +88,21 @@ static void test_longest_unused_entry_is_the_oldest(void **state)
 {
 	for (unsigned i = 0; i < 4; i++)
 		add_entry(i);
-	assert_ptr_equal(table.oldest, &entries[0]);
+	assert_ptr_equal(TAILQ_FIRST(&table.by_use), &entries[0]);
 	udp_table_use(&table, &entries[0], 10);
-	assert_ptr_equal(table.oldest, &entries[1]);
+	assert_ptr_equal(TAILQ_FIRST(&table.by_use), &entries[1]);
 	udp_table_use(&table, &entries[2], 11);
 	udp_table_use(&table, &entries[2], 12); /* the newest stays it */
 	assert_int_equal(entries[2].used_ns, 12);
 	udp_table_remove(&table, &entries[3]);
 	udp_table_remove(&table, &entries[1]);
-	assert_ptr_equal(table.oldest, &entries[0]);
+	assert_ptr_equal(TAILQ_FIRST(&table.by_use), &entries[0]);
 	udp_table_remove(&table, &entries[0]);
-	assert_ptr_equal(table.oldest, &entries[2]);
-	assert_ptr_equal(table.newest, &entries[2]);
+	assert_ptr_equal(TAILQ_FIRST(&table.by_use), &entries[2]);
+	assert_ptr_equal(TAILQ_LAST(&table.by_use, udp_entries), &entries[2]);
 	udp_table_remove(&table, &entries[2]);
-	assert_null(table.oldest);
-	assert_null(table.newest);
+	assert_null(TAILQ_FIRST(&table.by_use));
+	assert_null(TAILQ_LAST(&table.by_use, udp_entries));
 	assert_int_equal(table.n, 0);
 }
 

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+import urllib.request
 
 INSIDE = "--inside-namespaces"
 CASE_SECONDS = 300  # bound of one case
@@ -316,6 +317,15 @@ def kernel_count(name):
                      pathlib.Path("/proc/net/netstat").read_text().splitlines()
                      if line.startswith("TcpExt:")]
     return int(values[names.index(name)])
+
+
+def read_metric(port, name):
+    """Returns a value of the page for Prometheus; name has its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_MAX_S) as page:
+        for line in page.read().decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[-1])
+    raise Failure(f"no metric {name}")
 
 
 def in_a_quiet_moment(attempt):

@@ -15,9 +15,8 @@ import struct
 import subprocess
 import threading
 import time
-import urllib.request
 
-from harness import WAIT_MAX_S, Skip, check, command, comment, eventually, main
+from harness import WAIT_MAX_S, Skip, check, command, comment, eventually, main, read_metric
 
 STACKS = {"IPv4": "10.9.0.1", "IPv6": "fd00:9::1"}
 METRICS = 9090
@@ -58,12 +57,7 @@ def serving(env, *options, text=ZONE + BIG, shards=1):
         server.terminate()
 
 
-def metric(name):
-    with urllib.request.urlopen(f"http://127.0.0.1:{METRICS}/metrics", timeout=WAIT_MAX_S) as page:
-        for line in page.read().decode().splitlines():
-            if line.startswith(name + " "):
-                return float(line.split()[-1])
-    raise AssertionError(f"no metric {name}")
+metric = functools.partial(read_metric, METRICS)
 
 
 def dig(*words, stack=STACKS["IPv4"]):

@@ -13,10 +13,9 @@ import socket
 import subprocess
 import threading
 import time
-import urllib.request
 
 from harness import (WAIT_MAX_S, Failure, Skip, Spoiled, check, command, eventually,
-                     in_a_quiet_moment, main)
+                     in_a_quiet_moment, main, read_metric)
 
 PORT = 5353
 STACK4, STACK6 = "10.9.0.1", "fd00:9::1"
@@ -105,12 +104,7 @@ def ask(sock, data=b"hello"):
     raise AssertionError("no answer")
 
 
-def metric(name):
-    with urllib.request.urlopen(f"http://127.0.0.1:{METRICS}/metrics", timeout=WAIT_MAX_S) as page:
-        for line in page.read().decode().splitlines():
-            if line.startswith(name + " "):
-                return float(line.split()[-1])
-    raise AssertionError(f"no metric {name}")
+metric = functools.partial(read_metric, METRICS)
 
 
 def await_health(backend, health):

@@ -2,7 +2,7 @@
  * Descriptors: copies, children, other threads, limits, and the kernel's own in
  * coroutines.
  */
-#include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 /* after it: it has a variable fd */
 #include "tests/net/sockets.h"
 
