@@ -59,11 +59,12 @@ TYPED = {
 
 
 class Bash:
-    """An interactive bash on its own terminal, with one completion."""
+    """An interactive bash in a folder, on its own terminal, with one completion."""
 
-    def __init__(self, script):
+    def __init__(self, script, folder):
         pid, self.terminal = pty.fork()
         if pid == 0:
+            os.chdir(folder)  # relative names complete as well
             os.environ.update(TERM="dumb", PS1="READY> ", INPUTRC="/dev/null")
             os.execvp("bash", ["bash", "--norc", "--noprofile", "-i"])
         self.pid = pid
@@ -103,7 +104,7 @@ def cases(folder, programs, here):
         yield f"{program}: a script", syntax.returncode == 0 and not syntax.stderr, syntax.stderr
         if program not in TYPED:
             continue
-        bash = Bash(script)
+        bash = Bash(script, here)
         for before, after in TYPED[program]:
             before, after = (f"{program} {text}".replace("HERE", here) for text in (before, after))
             found = bash.complete(before)
@@ -112,7 +113,7 @@ def cases(folder, programs, here):
 
 
 def main():
-    folder, programs = pathlib.Path(sys.argv[1]), [os.path.basename(p) for p in sys.argv[2:]]
+    folder, programs = pathlib.Path(sys.argv[1]).resolve(), [os.path.basename(p) for p in sys.argv[2:]]
     failed = number = 0
     with tempfile.TemporaryDirectory() as here:
         (pathlib.Path(here) / "site").mkdir()
