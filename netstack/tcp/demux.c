@@ -22,14 +22,19 @@ void net_demux_fini(void)
 	net_here()->buckets = NULL;
 }
 
-/* Two keyed multiplications folded: flooding one bucket needs the key. */
+/*
+ * A keyed product, folded: flooding one bucket needs the key. Products of
+ * consecutive ports are equidistant, and with some keys take only a part of the
+ * values that their low bits can have, so a second product mixes all bits
+ * (Knuth's multiplicative hashing).
+ */
 static inline uint32_t mix_words(uint64_t a, uint64_t b)
 {
 	unsigned __int128 m = (unsigned __int128)(a ^ net_here()->hash_key[0]) *
 			      (b ^ net_here()->hash_key[1]);
 	uint64_t folded = (uint64_t)m ^ (uint64_t)(m >> 64);
 
-	return (uint32_t)(folded ^ (folded >> 32));
+	return (uint32_t)(folded * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
 static inline uint32_t hash_ipv4(uint32_t local, uint32_t remote,

@@ -35,23 +35,13 @@ int net_udp_tables_open(void)
 	return -ENOMEM;
 }
 
-/*
- * The hash is linear (Toeplitz): with some of its random keys, consecutive
- * ports and addresses meet in a part of the values that its low bits can have.
- * So all of its bits decide (Knuth's multiplicative hashing).
- */
-static inline struct net_udp **tuple_bucket(uint32_t hash)
-{
-	return &net_udps.tuples[hash * UINT32_C(0x9e3779b1) /
-				(UINT32_MAX / NET_UDP_BUCKETS + 1)];
-}
-
 static struct net_udp **bucket_of(const struct net_udp *udp)
 {
 	if (!udp->remote_port)
 		return &net_udps.ports[udp->local_port];
-	return tuple_bucket(net_demux_hash(&udp->local, udp->local_port,
-					   &udp->remote, udp->remote_port));
+	return &net_udps.tuples[net_demux_hash(&udp->local, udp->local_port,
+					       &udp->remote, udp->remote_port) &
+				(NET_UDP_BUCKETS - 1)];
 }
 
 void net_udp_hash(struct net_udp *udp)
@@ -86,7 +76,7 @@ struct net_udp *net_udp_find_connected(const ip_addr_t *local,
 	if (!net_udps.n_connected)
 		return NULL;
 	hash = net_demux_hash(local, local_port, remote, remote_port);
-	udp = *tuple_bucket(hash);
+	udp = net_udps.tuples[hash & (NET_UDP_BUCKETS - 1)];
 	for (; udp; udp = udp->hash_next)
 		if (udp->local_port == local_port &&
 		    udp->remote_port == remote_port &&

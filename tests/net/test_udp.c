@@ -156,6 +156,24 @@ static void test_hundred_thousand_sockets_are_found_in_a_few_probes(void **s)
 					 ip_2_ip4(&u->remote)->addr >> 24 == 2);
 }
 
+/* A key with which equidistant products have few values of their low bits. */
+static void test_consecutive_ports_share_few_buckets(void **state)
+{
+	static uint8_t n[NET_UDP_BUCKETS];
+	ip_addr_t us = IPADDR4_INIT_BYTES(10, 0, 0, 1);
+	ip_addr_t peer = IPADDR4_INIT_BYTES(10, 0, 0, 2);
+	unsigned longest = 0;
+
+	net_here()->hash_key[0] = UINT64_C(0x0f834db3c6690101);
+	net_here()->hash_key[1] = UINT64_C(0x0689ffa4d41a928e);
+	for (unsigned port = 1024; port < 51024; port++) {
+		uint32_t hash = net_demux_hash(&us, 7, &peer, (uint16_t)port);
+
+		longest = LWIP_MAX(longest, ++n[hash % NET_UDP_BUCKETS]);
+	}
+	assert_in_range(longest, 4, 10);
+}
+
 static void test_most_specific_socket_gets_the_datagram(void **state)
 {
 	struct net_addr any = {.port = 53}, us = US, peer = PEER;
@@ -458,6 +476,7 @@ int main(void)
 		T(test_port_0_chooses_different_ports),
 		T(test_open_without_memory_fails_cleanly),
 		T(test_hundred_thousand_sockets_are_found_in_a_few_probes),
+		T(test_consecutive_ports_share_few_buckets),
 		T(test_most_specific_socket_gets_the_datagram),
 		T(test_datagram_wakes_a_reader),
 		T(test_empty_datagram_is_received),
