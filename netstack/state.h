@@ -363,7 +363,7 @@ struct net_stack {
 	bool timestamps_off;
 	uint8_t ecn;	   /* enum net_ecn */
 	bool shares_ports; /* the kernel has the same addresses */
-	bool is_broken;	   /* an assertion of lwIP has failed */
+	bool any_broken;   /* an assertion of lwIP has failed */
 	/*
 	 * Returns whether a segment that belongs to no connection goes to the
 	 * kernel; p is borrowed. NULL: there is no exception path.
@@ -372,7 +372,6 @@ struct net_stack {
 	struct net_loop loop;
 	uint8_t cc;		  /* of new connections: recovery/cc.c */
 	struct net_conn *in_lwip; /* lwIP works on it; or NULL */
-	struct net_conn *broken;  /* its assertion failed; or NULL */
 };
 
 /* The shard that this thread runs; all zero while it runs none. */

@@ -111,9 +111,11 @@ void net_lwip_assert(const char *message, const char *file, int line)
 			  "an assertion of lwIP failed: %s (%s:%d)", message,
 			  file, line);
 	here->stats.lwip_assertions++;
-	here->is_broken = true;
-	here->broken =
-		tcp_active_pcbs ? net_conn_of(tcp_active_pcbs) : here->in_lwip;
+	here->any_broken = true;
+	if (tcp_active_pcbs)
+		tcp_active_pcbs->is_broken = 1;
+	else if (here->in_lwip)
+		here->in_lwip->pcb.is_broken = 1;
 }
 
 err_t net_lwip_write(struct net_conn *conn, const void *data, uint16_t len,

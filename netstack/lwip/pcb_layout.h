@@ -70,6 +70,7 @@
 		persist_due_us; /* recovery/persist.c, with the three above */ \
 	uint32_t rcv_mark, rcv_mark_us;                                        \
 	uint32_t keep_idle_s : 20, keep_probes : 8;                            \
+	uint32_t is_broken : 1; /* an assertion failed: lwip/hooks.c */        \
 	union {                                                                \
 		struct {                                                       \
 			uint32_t keep_intvl_s : 20;                            \

@@ -460,9 +460,9 @@ static bool drained(struct net_stack *stack)
 
 static void reset_if_broken(struct net_conn *conn)
 {
-	if (conn != net_here()->broken)
+	if (!conn->pcb.is_broken)
 		return;
-	net_here()->broken = NULL;
+	conn->pcb.is_broken = 0;
 	net_conn_discard(conn, -ECONNABORTED, NET_END_BROKEN);
 }
 
@@ -470,8 +470,7 @@ static void reset_if_broken(struct net_conn *conn)
 cold static void reset_broken(struct net_stack *stack)
 {
 	net_for_each_conn(reset_if_broken);
-	stack->broken = NULL; /* it was gone already */
-	stack->is_broken = false;
+	stack->any_broken = false;
 }
 
 unsigned net_stack_work(struct net_stack *stack)
@@ -491,7 +490,7 @@ unsigned net_stack_work(struct net_stack *stack)
 	if (unlikely(stack->shares_ports))
 		work += net_exception_poll();
 	work += coro_sched_round(stack->sched);
-	if (unlikely(stack->is_broken))
+	if (unlikely(stack->any_broken))
 		reset_broken(stack); /* before it can send */
 	net_output_all();
 	if (work)
