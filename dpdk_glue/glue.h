@@ -411,11 +411,15 @@ uint64_t glue_port_no_frame(const struct glue_port *port);
 unsigned glue_port_frames_spare(struct glue_port *port);
 
 /*
- * Returns whether any pool whose frames this shard may hold has fewer free
- * frames than a burst, both now and when its shard last called
- * glue_port_frames_spare().
+ * Returns which pools are empty, of those whose frames this shard may hold, a
+ * bit for each shard's: they have fewer free frames than a burst, both now and
+ * when their shard last called glue_port_frames_spare().
  */
-bool glue_port_frames_exhausted(const struct glue_port *port);
+uint64_t glue_port_empty_pools(const struct glue_port *port);
+/* Returns whether a frame, received on this port, is from one of these pools.
+ */
+bool glue_frame_is_of(const struct glue_port *port, struct glue_frame *frame,
+		      uint64_t pools);
 
 struct glue_port_stats {
 	uint64_t rx_frames, rx_bytes; /* with the tag of the link's VLAN */

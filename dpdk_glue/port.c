@@ -132,15 +132,16 @@ static uint64_t own_pools(const struct glue_port *port)
 }
 
 /*
- * Whether a pool that was marked still has fewer frames than `needed`. The
- * shard that marked it may be in a long handler, so others count the frames.
+ * Which pools of those marked still have fewer frames than `needed`. The shard
+ * that marked one may be in a long handler, so others count the frames.
  */
-static bool any_below(const struct glue_port *port, const uint64_t *pools,
-		      unsigned needed)
+static uint64_t pools_below(const struct glue_port *port, const uint64_t *pools,
+			    unsigned needed)
 {
 	const struct glue_device *device = port->device;
-	uint64_t left =
-		__atomic_load_n(pools, __ATOMIC_RELAXED) & own_pools(port);
+	uint64_t left = __atomic_load_n(pools, __ATOMIC_RELAXED) &
+			own_pools(port),
+		 below = 0;
 
 	for (; unlikely(left); left &= left - 1) {
 		unsigned shard = (unsigned)__builtin_ctzll(left);
@@ -148,9 +149,9 @@ static bool any_below(const struct glue_port *port, const uint64_t *pools,
 						 __ATOMIC_RELAXED);
 
 		if (usable_frames(device->pools[shard], lcore) < needed)
-			return true;
+			below |= left & -left;
 	}
-	return false;
+	return below;
 }
 
 /*
@@ -170,12 +171,22 @@ unsigned glue_port_frames_spare(struct glue_port *port)
 			 __ATOMIC_RELAXED);
 	mark_pool(port, &device->short_pools, receives && usable < needed);
 	mark_pool(port, &device->empty_pools, receives && usable < GLUE_BURST);
-	return any_below(port, &device->short_pools, needed) ? 0 : spare;
+	return pools_below(port, &device->short_pools, needed) ? 0 : spare;
 }
 
-bool glue_port_frames_exhausted(const struct glue_port *port)
+uint64_t glue_port_empty_pools(const struct glue_port *port)
 {
-	return any_below(port, &port->device->empty_pools, GLUE_BURST);
+	return pools_below(port, &port->device->empty_pools, GLUE_BURST);
+}
+
+bool glue_frame_is_of(const struct glue_port *port, struct glue_frame *frame,
+		      uint64_t pools)
+{
+	for (; pools; pools &= pools - 1)
+		if (port->device->pools[__builtin_ctzll(pools)] ==
+		    mbuf_of(frame)->pool)
+			return true;
+	return false;
 }
 
 bool glue_port_rss(const struct glue_port *port)
@@ -399,6 +410,26 @@ struct foreign {
 	struct rte_mbuf *bufs[GLUE_BURST];
 };
 
+/*
+ * How many frames of this shard's queue the ring of another shard may take.
+ * While the pool is short, shards that do not take their frames over have
+ * HAND_OVER of them together. A pool that only one queue receives into has room
+ * for all rings.
+ */
+static unsigned ring_room(const struct glue_port *port,
+			  const struct rte_ring *ring)
+{
+	const struct glue_device *device = port->device;
+	unsigned most = HAND_OVER / device->n_queues;
+	unsigned waiting = rte_ring_count(ring);
+
+	if (!(__atomic_load_n(&device->short_pools, __ATOMIC_RELAXED) >>
+		      port->shard &
+	      1))
+		return HAND_OVER;
+	return most - RTE_MIN(waiting, most);
+}
+
 /* Hands each owner its frames; those its ring has no room for are dropped. */
 __attribute__((noinline)) static void hand_over(struct glue_port *port,
 						struct foreign *foreign)
@@ -406,6 +437,7 @@ __attribute__((noinline)) static void hand_over(struct glue_port *port,
 	while (foreign->n) {
 		struct rte_mbuf *burst[GLUE_BURST];
 		unsigned owner = foreign->owners[0];
+		struct rte_ring *ring = port->device->rx_rings[owner];
 		unsigned n = 0, rest = 0, taken;
 
 		for (unsigned i = 0; i < foreign->n; i++) {
@@ -417,8 +449,9 @@ __attribute__((noinline)) static void hand_over(struct glue_port *port,
 			foreign->bufs[rest++] = foreign->bufs[i];
 		}
 		foreign->n = rest;
-		taken = rte_ring_enqueue_burst(port->device->rx_rings[owner],
-					       (void **)burst, n, NULL);
+		taken = rte_ring_enqueue_burst(
+			ring, (void **)burst, RTE_MIN(n, ring_room(port, ring)),
+			NULL);
 		port->stats.rx_handed_over += taken;
 		port->stats.rx_hand_over_full += n - taken;
 		if (taken < n)

@@ -273,8 +273,8 @@ struct net_port {
 	unsigned frames_to_hold; /* beyond that, data is copied */
 	struct netif *netif0;	 /* its first, which has all of IPv6 */
 	bool has_ip6;		 /* the user gave an IPv6 address */
-	bool is_exhausted;	 /* its pool was empty a millisecond ago */
 	bool no_carrier;	 /* as shard/carrier.c last saw */
+	uint64_t empty_pools;	 /* shard/frames.c: glue_port_empty_pools() */
 	struct net_exception *exception; /* link/exception.c; or NULL */
 	struct net_output waiting;    /* connections, until it accepts frames */
 	struct net_room_list senders; /* of datagrams, until then */

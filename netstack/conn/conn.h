@@ -355,6 +355,14 @@ void net_send_went_out(struct net_conn *conn);
 int net_view_init(void); /* 0 or -ENOMEM */
 void net_view_fini(void);
 void net_views_free(void); /* frees all unreleased views */
+/*
+ * Calls visit() for the unreleased views in the next n slots. *next is 0 at
+ * first; between two calls views may be taken and released. Returns false when
+ * these were the last slots.
+ */
+bool net_views_visit(uint32_t *next, unsigned n,
+		     void (*visit)(const struct net_conn *conn,
+				   const struct pbuf *p));
 
 #define NET_VIEW_SLOTS (1u << 20) /* views of all connections */
 

@@ -54,6 +54,21 @@ void net_views_free(void)
 		}
 }
 
+bool net_views_visit(uint32_t *next, unsigned n,
+		     void (*visit)(const struct net_conn *conn,
+				   const struct pbuf *p))
+{
+	uint32_t end = touched - *next > n ? *next + n : touched;
+
+	for (; *next < end; (*next)++) {
+		const struct net_view_slot *slot = &net_view_slots[*next];
+
+		if (slot->serial & 1)
+			visit(slot->conn, slot->p);
+	}
+	return *next < touched;
+}
+
 /* Called if every slot that was ever used is in use. */
 cold bool net_view_new_slot(void)
 {

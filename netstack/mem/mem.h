@@ -96,13 +96,9 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 		const uint64_t *)(const void *)frame)[NET_PORT_WORD];
 }
 
-/* Returns whether a received pbuf holds a frame of a pool that is empty. */
-static inline bool net_is_scarce_frame(const struct pbuf *p)
-{
-	return net_is_frame(p) && net_frame_port(p)->is_exhausted;
-}
-
 /* ---- frame.c ---- */
+/* Returns whether a received pbuf holds a frame of a pool that is empty. */
+bool net_is_scarce_frame(const struct pbuf *p);
 /* Frees the frame that a pbuf lies in: a pbuf's custom_free_function. */
 void net_frame_free(struct pbuf *p);
 /*

@@ -10,8 +10,9 @@
  *      bytes, copies the frames that they hold into memory, a part every
  *      millisecond.
  *   2. Frames that cannot be copied are held by handlers, as views, or queued
- *      for sending. If the pool is still empty after GRACE_NS, a sweep looks
- *      for the connection that holds most frames of empty pools.
+ *      for sending. If the pool is still empty after GRACE_NS, the views of its
+ *      frames are counted, and a sweep looks for the connection that holds most
+ *      of these frames.
  *   3. The shards bid. The one with the greatest holder sweeps once more, and
  *      resets the first connection that holds about as many frames. Then step 2
  *      begins again, on every shard.
@@ -33,6 +34,7 @@
 /* Bounds of a millisecond's part of a sweep. */
 #define SWEEP_BUCKETS 4096u
 #define SWEEP_CONNS   256u
+#define SWEEP_VIEWS   4096u
 
 #define GRACE_MS 100u
 #define GRACE_NS (GRACE_MS * INT64_C(1000000))
@@ -43,7 +45,7 @@
 /* Connections that hold fewer frames than this are not reset. */
 #define VICTIM_FRAMES 16u
 
-enum phase { IDLE, COPY, WAIT, SEARCH, BID, RESET };
+enum phase { IDLE, COPY, WAIT, COUNT, SEARCH, BID, RESET };
 
 /*
  * The highest bid, or when a connection was last reset. While shards run it is
@@ -57,36 +59,55 @@ static uint64_t highest; /* atomic */
 
 static NET_SHARD_VAR struct {
 	enum phase phase;
-	uint32_t bucket;      /* the next one of the sweep */
+	uint32_t bucket;      /* the next one of the sweep; COUNT: slot */
 	unsigned most_frames; /* that a connection was seen to hold */
 	int64_t waits_ns;     /* since when it waits for frames to return */
 	uint64_t bid;	      /* this shard's, in BID and RESET */
 } sweep;
 #define sweep NET_SHARD(sweep)
 
-/* Notes which ports have an empty pool; returns whether any has. */
-static bool any_exhausted(void)
+/*
+ * Views of scarce frames, by a hash of their connection: no fewer than it has,
+ * and rarely more. A connection has no room for a count of its own.
+ */
+#define VIEW_CELLS_SHIFT 10
+static NET_SHARD_VAR uint8_t view_cells[1u << VIEW_CELLS_SHIFT];
+#define view_cells NET_SHARD(view_cells)
+
+/* Notes the empty pools of each port; returns whether there are any. */
+static bool any_empty_pool(void)
 {
-	bool any = false;
+	uint64_t any = 0;
 
 	for (unsigned i = 0; i < net_here()->n_ports; i++) {
 		struct net_port *port = &net_here()->ports[i];
 
-		port->is_exhausted = glue_port_frames_exhausted(port->glue);
-		any |= port->is_exhausted;
+		port->empty_pools = glue_port_empty_pools(port->glue);
+		any |= port->empty_pools;
 	}
-	return any;
+	return any != 0;
+}
+
+static uint8_t *view_cell(const struct net_conn *conn)
+{
+	uint32_t line = (uint32_t)((uintptr_t)conn / 64);
+
+	/* by Knuth's multiplier */
+	return &view_cells[line * 2654435761u >> (32 - VIEW_CELLS_SHIFT)];
+}
+
+static void count_view(const struct net_conn *conn, const struct pbuf *p)
+{
+	uint8_t *cell = view_cell(conn);
+
+	if (*cell < NET_VIEWS_FRAMES && net_is_scarce_frame(p))
+		(*cell)++;
 }
 
 /* Frames of empty pools that a connection's views hold. */
 static unsigned frames_in_views(const struct net_conn *conn)
 {
-	const struct net_port *port =
-		conn->n_views > 0 ? net_conn_port(conn) : NULL;
-
-	return port && port->is_exhausted
-		       ? LWIP_MIN(conn->n_views, NET_VIEWS_FRAMES)
-		       : 0;
+	return LWIP_MIN(conn->n_views, *view_cell(conn));
 }
 
 /* Frames of empty pools that a connection holds. */
@@ -258,6 +279,8 @@ static void begin_sweep(enum phase phase)
 	net_ended_begin(NET_ENDED_FRAMES);
 	if (phase == SEARCH)
 		sweep.most_frames = 0;
+	if (phase == COUNT)
+		memset(view_cells, 0, sizeof(view_cells));
 }
 
 static void end_sweep(void)
@@ -280,9 +303,16 @@ static void end_sweep(void)
 		break;
 	case IDLE:
 	case WAIT:
+	case COUNT:
 	case BID:
 		break;
 	}
+}
+
+static void count_some_views(void)
+{
+	if (!net_views_visit(&sweep.bucket, SWEEP_VIEWS, count_view))
+		begin_sweep(SEARCH);
 }
 
 static void sweep_some(void)
@@ -311,7 +341,7 @@ static void end_grace(void)
 {
 	if (net_here()->now_ns >= sweep.waits_ns + GRACE_NS &&
 	    may_bid(highest_bid(), UINT_MAX))
-		begin_sweep(SEARCH);
+		begin_sweep(COUNT);
 }
 
 static void await_bids(void)
@@ -340,6 +370,9 @@ static void act_on_shortage(void)
 		else
 			begin_wait();
 		break;
+	case COUNT:
+		count_some_views();
+		break;
 	case COPY:
 	case SEARCH:
 		sweep_some();
@@ -349,7 +382,7 @@ static void act_on_shortage(void)
 
 void net_frames_tick(void)
 {
-	if (any_exhausted()) {
+	if (any_empty_pool()) {
 		net_udp_copy_frames();
 		act_on_shortage();
 	} else if (sweep.phase == COPY) {

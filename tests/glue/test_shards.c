@@ -188,11 +188,11 @@ static void frames_return_while_the_shard_of_the_queue_is_busy(void)
 	open_ring(2);
 	CHECK(glue_port_frames_spare(ports[1]) > 1000);
 	empty_pool();
-	CHECK(glue_port_frames_exhausted(ports[1]));
+	CHECK(glue_port_empty_pools(ports[1]));
 	CHECK(glue_port_frames_spare(ports[1]) == 0);
 	for (unsigned i = 0; i < GLUE_BURST; i++)
 		glue_frame_free(held[--n_held]);
-	CHECK(!glue_port_frames_exhausted(ports[1]));
+	CHECK(!glue_port_empty_pools(ports[1]));
 	CHECK(glue_port_frames_spare(ports[1]) == 0);
 	free_held(n_held);
 	CHECK(glue_port_frames_spare(ports[1]) > 1000);
@@ -209,14 +209,13 @@ static void empty_pool_of_another_shard_is_its_own_concern(void)
 	open_ring(2);
 	device = ports[0]->device;
 	empty_pool();
-	CHECK(glue_port_frames_exhausted(ports[1]));
+	CHECK(glue_port_empty_pools(ports[1]));
 	device->n_queues = 2;
-	CHECK(glue_port_frames_exhausted(
-		ports[1])); /* frames are handed over */
+	CHECK(glue_port_empty_pools(ports[1])); /* frames are handed over */
 	device->rss = true;
-	CHECK(!glue_port_frames_exhausted(ports[1]));
+	CHECK(!glue_port_empty_pools(ports[1]));
 	CHECK(glue_port_frames_spare(ports[1]) > 0);
-	CHECK(glue_port_frames_exhausted(ports[0]));
+	CHECK(glue_port_empty_pools(ports[0]));
 	CHECK(glue_port_frames_spare(ports[0]) == 0);
 	device->rss = false;
 	device->n_queues = 1;
@@ -241,7 +240,7 @@ static void shared_pool_keeps_frames_for_reception(void)
 	for (unsigned s = 0; s < n_shards; s++)
 		CHECK(glue_port_frames_spare(ports[s]) == 0);
 	CHECK(glue_port_frames_usable(ports[0]) > 2048);
-	CHECK(!glue_port_frames_exhausted(ports[3]));
+	CHECK(!glue_port_empty_pools(ports[3]));
 	while (take_all(n_shards, &wrong)) /* the last round's */
 		;
 	for (unsigned flow = 0; flow < FLOWS; flow++) {
@@ -256,10 +255,55 @@ static void shared_pool_keeps_frames_for_reception(void)
 	for (unsigned s = 0; s < n_shards; s++)
 		CHECK(glue_port_frames_spare(ports[s]) > 1000);
 	empty_pool();
-	CHECK(glue_port_frames_exhausted(ports[3]));
+	CHECK(glue_port_empty_pools(ports[3]));
 	free_held(n_held);
 	CHECK(glue_port_frames_spare(ports[0]) != 0);
-	CHECK(!glue_port_frames_exhausted(ports[3]));
+	CHECK(!glue_port_empty_pools(ports[3]));
+	pools_are_full(n_shards);
+	for (unsigned s = 0; s < n_shards; s++)
+		glue_port_close(ports[s]);
+}
+
+/*
+ * One of four queues gets all frames, and three shards do not take theirs over:
+ * once the pool is short, frames that wait for them leave the rest of it alone.
+ */
+static void full_rings_leave_frames_of_a_short_pool(void)
+{
+	const unsigned n_shards = 4;
+	struct glue_device *device;
+	struct glue_port_stats stats;
+	unsigned usable, wrong = 0;
+
+	open_ring(n_shards);
+	device = ports[0]->device;
+	hold_while_spare(n_shards);
+	while (take_all(n_shards, &wrong)) /* the last round's */
+		;
+	while (glue_port_frames_spare(ports[0]))
+		held[n_held++] = glue_tx_alloc(ports[0], LEN);
+	device->n_queues = n_shards;
+	usable = glue_port_frames_usable(ports[0]);
+	for (unsigned i = 0; i < 4 * HAND_OVER; i++) {
+		struct glue_frame *frames[GLUE_BURST];
+		struct glue_frame *f = make_segment(ports[0], i % FLOWS, i);
+		unsigned n;
+
+		CHECK(f);
+		glue_tx(ports[0], f);
+		glue_tx_flush(ports[0]);
+		n = glue_rx(ports[0], frames, GLUE_BURST);
+		while (n)
+			glue_frame_free(frames[--n]);
+	}
+	stats = stats_of(ports[0]);
+	CHECK(stats.rx_hand_over_full > 0);
+	CHECK(glue_port_frames_usable(ports[0]) + HAND_OVER >= usable);
+	device->n_queues = 1;
+	while (take_all(n_shards, &wrong))
+		;
+	CHECK(wrong == 0);
+	free_held(n_held);
 	pools_are_full(n_shards);
 	for (unsigned s = 0; s < n_shards; s++)
 		glue_port_close(ports[s]);
@@ -475,6 +519,7 @@ IN_CHILD(fewer_queues_with_a_vlan)
 IN_CHILD(double_tags)
 IN_CHILD(frames_are_not_in_children)
 IN_CHILD(shared_pool_keeps_frames_for_reception)
+IN_CHILD(full_rings_leave_frames_of_a_short_pool)
 IN_CHILD(frames_return_while_the_shard_of_the_queue_is_busy)
 IN_CHILD(empty_pool_of_another_shard_is_its_own_concern)
 IN_CHILD(full_ring)
@@ -500,6 +545,7 @@ int main(void)
 		cmocka_unit_test(test_fewer_queues_with_a_vlan),
 		cmocka_unit_test(test_double_tags),
 		cmocka_unit_test(test_shared_pool_keeps_frames_for_reception),
+		cmocka_unit_test(test_full_rings_leave_frames_of_a_short_pool),
 		cmocka_unit_test(
 			test_frames_return_while_the_shard_of_the_queue_is_busy),
 		cmocka_unit_test(

@@ -143,10 +143,16 @@ bool glue_port_has_carrier(const struct glue_port *port)
 	return !fake_no_carrier;
 }
 
-bool glue_port_frames_exhausted(const struct glue_port *port)
+uint64_t glue_port_empty_pools(const struct glue_port *port)
 {
 	return fake_frames_exhausted &&
 	       (!fake_exhausted_port || port == fake_exhausted_port);
+}
+
+bool glue_frame_is_of(const struct glue_port *port, struct glue_frame *frame,
+		      uint64_t pools)
+{
+	return pools != 0;
 }
 
 unsigned glue_port_frames_usable(const struct glue_port *port)

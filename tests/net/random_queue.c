@@ -77,13 +77,27 @@ static uint16_t transmit_burst(void *queue, struct rte_mbuf **bufs,
 
 /* ---- the test's side ---- */
 
+static void free_posted(void)
+{
+	while (n_posted)
+		rte_pktmbuf_free(posted[--n_posted]);
+}
+
+void queue_take_from(unsigned shard)
+{
+	free_posted();
+	pool = pool_of(shard);
+	if (!pool)
+		abort();
+	post_buffers();
+}
+
 void queue_open(unsigned buffers)
 {
-	pool = pool_of(0);
-	if (!pool || buffers > BUFFERS)
+	if (buffers > BUFFERS)
 		abort();
 	n_buffers = buffers;
-	post_buffers();
+	queue_take_from(0);
 	driver = rte_eth_fp_ops[0];
 	rte_eth_fp_ops[0].rx_pkt_burst = receive_burst;
 	rte_eth_fp_ops[0].tx_pkt_burst = transmit_burst;
@@ -96,8 +110,7 @@ void queue_close(void)
 		rte_pktmbuf_free(pop_mbuf(&arrived));
 	while (sent.n)
 		rte_pktmbuf_free(pop_mbuf(&sent));
-	while (n_posted)
-		rte_pktmbuf_free(posted[--n_posted]);
+	free_posted();
 	n_buffers = 0;
 }
 

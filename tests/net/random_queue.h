@@ -16,6 +16,8 @@
  */
 void queue_open(unsigned n_buffers);
 void queue_close(void);
+/* From now on, buffers are from another shard's pool, as of its own queue. */
+void queue_take_from(unsigned shard);
 
 /*
  * A frame arrives. It is lost if the ring is full of frames that the stack has

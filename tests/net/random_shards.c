@@ -395,7 +395,7 @@ static void check_pool(void)
 	if (crowd.lost)
 		crowd_violated("a frame had no buffer, connections hold %u",
 			       frames_held());
-	if (glue_port_frames_exhausted(stacks[0]->ports[0].glue))
+	if (glue_port_empty_pools(stacks[0]->ports[0].glue))
 		crowd_violated("the pool is empty, connections hold %u frames",
 			       frames_held());
 }

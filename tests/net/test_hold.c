@@ -223,6 +223,29 @@ static void test_holder_of_another_links_frames_is_not_reset(void **state)
 	assert_int_equal(stack->stats.memory_resets, 1);
 }
 
+static void test_holder_of_copies_is_not_reset(void **state)
+{
+	struct peer peers[2];
+	struct segment s;
+
+	serve(keep_views);
+	hold_frames(&peers[0], 1, 20);
+	fake_frames_spare = 0;
+	net_here()->ports[0].frames_to_hold = 0;
+	peer_connect(&peers[1], 1007, 7, 99);
+	for (unsigned k = 0; k < 40; k++) {
+		peer_send(&peers[1], PEER_ACK, got, 600);
+		run_rounds(1);
+		forget_sent();
+	}
+	assert_int_equal(frames_in(), 20);
+	fake_frames_exhausted = true;
+	run_ms(1000);
+	assert_int_equal(stack->stats.memory_resets, 1);
+	expect(&s, PEER_RST | PEER_ACK, ANY, ANY, 0);
+	assert_int_equal(s.dst, 1000);
+}
+
 static void test_frames_of_a_reset_connection_get_time_to_return(void **state)
 {
 	struct peer peers[3];
@@ -581,6 +604,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_holder_of_another_links_frames_is_not_reset,
 			peer_listen_on_two_links, peer_teardown),
+		T(test_holder_of_copies_is_not_reset),
 		T(test_a_byte_unread_costs_about_a_byte),
 		T(test_pieces_are_merged_in_order),
 		T(test_without_memory_to_merge_bytes_stay_in_frames),

@@ -361,7 +361,7 @@ static void close_shards(void)
 
 		CHECK(s->n_conns == 0 && s->half_open == 0);
 		CHECK(s->ports[0].frames_in == 0 && s->ooseq_held == 0);
-		CHECK(!glue_port_frames_exhausted(s->ports[0].glue));
+		CHECK(!glue_port_empty_pools(s->ports[0].glue));
 		CHECK(queue_missing(i) == 0);
 		enter_shard(i);
 		net_shard_close(stacks[i]);
@@ -437,12 +437,29 @@ static void frames_return_meanwhile(void)
 	hold(1, 30);
 	empty_pool();
 	pass_ns(5 * MS);
-	CHECK(glue_port_frames_exhausted(port_of_queue()));
+	CHECK(glue_port_empty_pools(port_of_queue()));
 	paused_until[0] = now + 1000 * MS;
 	fill_pool();
 	pass_ns(900 * MS);
 	CHECK(resets() == 0);
 	CHECK(stacks[1]->ports[0].frames_to_hold > 0);
+	close_shards();
+}
+
+/* As with a queue per shard, on a port that spreads flows by its own rule. */
+static void others_hold_more_of_another_pool(void)
+{
+	open_shards(2);
+	hold(0, 20);
+	queue_take_from(1);
+	hold(0, 30);
+	hold(1, 30);
+	queue_take_from(0);
+	run_until_reset(1, 500 * MS);
+	CHECK(stacks[0]->ports[0].frames_in == 30);
+	for (int64_t until = now + 1000 * MS; now < until; pass_ms())
+		empty_pool();
+	CHECK(resets() == 1);
 	close_shards();
 }
 
@@ -568,6 +585,12 @@ static void test_stopped_shard_of_the_queue_causes_no_reset(void **state)
 	in_child(frames_return_meanwhile);
 }
 
+static void test_holders_of_another_pools_frames_are_not_reset(void **state)
+{
+	(void)state;
+	in_child(others_hold_more_of_another_pool);
+}
+
 static void test_reception_resumes_beside_many_holders(void **state)
 {
 	(void)state;
@@ -584,6 +607,8 @@ int main(void)
 		cmocka_unit_test(test_bid_of_a_stopped_shard_expires),
 		cmocka_unit_test(
 			test_stopped_shard_of_the_queue_causes_no_reset),
+		cmocka_unit_test(
+			test_holders_of_another_pools_frames_are_not_reset),
 		cmocka_unit_test(test_reception_resumes_beside_many_holders),
 	};
 
