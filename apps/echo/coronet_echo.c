@@ -98,14 +98,14 @@ static const struct opt rows[] = {
 	{"udp", OPT_FLAG, AT(udp),
 	 .help = "Also echo UDP datagrams that arrive at --port"},
 	{"max-clients", OPT_NUMBER, AT(limits.clients), "N", NULL, 1, 4000000,
-	 .help = "Maximum number of clients at a time; SYNs beyond it are "
-		 "dropped, so that clients retry (default: limited by "
+	 .help = "Maximum number of clients at a time; further SYNs are "
+		 "dropped, and the clients' TCP retries (default: no limit but "
 		 "--max-conns)",
 	 .example = "1000"},
 	{"max-clients-per-source", OPT_NUMBER, AT(limits.clients_per_source),
 	 "N", NULL, 1, 4000000,
 	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64 "
-		 "(default: half of --max-conns)",
+		 "(default: half of --max-conns, at least 1024)",
 	 .example = "1000"},
 };
 

@@ -141,8 +141,8 @@ static const struct opt rows[] = {
 	 MIN_NS, OPT_DAY_NS,
 	 .help = "Time that responses may continue after SIGTERM"},
 	{"max-clients", OPT_NUMBER, AT(limits.clients), "N", "100000", 1, MOST,
-	 .help = "Maximum number of clients at a time; SYNs beyond it are "
-		 "dropped, so that clients retry"},
+	 .help = "Maximum number of clients at a time; further SYNs are "
+		 "dropped, and the clients' TCP retries"},
 	{"max-clients-per-source", OPT_NUMBER, AT(limits.clients_per_source),
 	 "N", NULL, 1, MOST, .example = "1000",
 	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64 "

@@ -79,8 +79,8 @@ static int add_backend(const struct opt *opt, const char *text, void *base,
 static const struct opt rows[] = {
 	{"listen", OPT_CUSTOM, .arg = "[udp:]ADDRESS:PORT", .read = add_listen,
 	 .expected = "an address and a port", .example = "10.9.0.1:8080",
-	 .help = "Accept clients here (repeatable); with udp:, which only "
-		 "coronet-proxy takes, clients of UDP",
+	 .help = "Accept TCP clients at this address (repeatable); with udp:, "
+		 "UDP clients (coronet-proxy only)",
 	 .fixed = true},
 	{"port", OPT_NUMBER, AT(port), "PORT", NULL, 1, 65535,
 	 .example = PORT_TEXT,
@@ -123,9 +123,8 @@ static const struct opt rows[] = {
 	 .fixed = true},
 	{"max-clients-per-source", OPT_NUMBER, AT(max_source), "N", NULL, 1,
 	 CLIENTS_MAX, .example = "1024",
-	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64; "
-		 "more are refused (default: half of --max-clients, at least "
-		 "1024)",
+	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64 "
+		 "(default: half of --max-clients, at least 1024)",
 	 .fixed = true},
 	{"max-half-open", OPT_NUMBER, AT(max_half_open), "N", "4096", 1,
 	 CLIENTS_MAX,

@@ -53,8 +53,8 @@ static const struct opt rows[] = {
 	 S / 100, OPT_DAY_NS,
 	 .help = "Reset sessions that have waited this long for a backend"},
 	{"retries", OPT_NUMBER, AT(retries), "N", "63", 0, 63,
-	 .help = "Number of further backends to try when one fails (default "
-		 "{default}: all)"},
+	 .help = "How many other backends to try after one has failed "
+		 "(default {default}: all)"},
 	{"retry-budget", OPT_NUMBER, AT(retry_percent), "PERCENT", "100", 0,
 	 6300,
 	 .help = "Maximum number of retries per 100 sessions, after a burst of "
@@ -84,9 +84,9 @@ static const struct opt rows[] = {
 		 "(default "
 		 "{default}: only --idle-timeout applies)"},
 	{"keepalive", OPT_NUMBER, AT(keepalive_s), "SECONDS", "0", 0, 86400,
-	 .help = "Send keepalive probes, at most three, to clients and "
-		 "backends that are silent for this long (default {default}: "
-		 "never)"},
+	 .help = "Probe clients and backends that are silent for this long, "
+		 "and reset the session after three probes without an answer "
+		 "(default {default}: never)"},
 	{"hello-timeout", OPT_SECONDS, AT(hello_timeout_ns), "SECONDS", "5",
 	 S / 100, OPT_DAY_NS,
 	 .help = "Time allowed for the TLS ClientHello to arrive if backends "
@@ -104,9 +104,9 @@ static const struct opt rows[] = {
 	 .help = "Refuse clients of these networks (repeatable)"},
 	{"proxy-from", OPT_CUSTOM, AT(proxy_from), "NETWORK[,...]", NULL,
 	 .read = allow_nets, .example = NETS,
-	 .help = "With --accept-proxy: networks whose hosts send a PROXY "
-		 "header; all other hosts are clients themselves (repeatable; "
-		 "default: all send a header)"},
+	 .help = "With --accept-proxy: expect a PROXY header only from hosts "
+		 "of these networks; all others are clients themselves "
+		 "(repeatable; default: expect it from all)"},
 	{"max-rate-per-source", OPT_NUMBER, AT(source_rate), "N", NULL, 1,
 	 1000000,
 	 .help = "Maximum number of new connections per second of one IPv4 "
@@ -118,9 +118,9 @@ static const struct opt rows[] = {
 	 S / 10, OPT_DAY_NS,
 	 .help = "End a UDP session after this long without a datagram"},
 	{"udp-responses", OPT_NUMBER, AT(udp_responses), "N", "0", 0, 1000000,
-	 .help = "End a UDP session once its backend has answered each "
-		 "datagram with this many; 1 suits DNS (default {default}: "
-		 "only --udp-timeout ends it)"},
+	 .help = "End a UDP session when its backend has sent this many "
+		 "datagrams for each of the client's; 1 suits DNS (default "
+		 "{default}: only --udp-timeout ends it)"},
 	{"max-udp-sessions", OPT_NUMBER, AT(max_udp_sessions), "N", "65536", 1,
 	 1000000, .fixed = true,
 	 .help = "Maximum number of UDP sessions; beyond it the one that has "

@@ -32,8 +32,9 @@ static const struct {
 		{"orphan",
 		 "reset: closed by its owner, and room was needed for another"},
 	[NET_END_STOPPED] = {"stopped", "reset: the program ends"},
-	[NET_END_UNACCEPTED] = {"unaccepted",
-				"reset: no coroutine could be made for it"},
+	[NET_END_UNACCEPTED] =
+		{"unaccepted",
+		 "reset: no memory for its coroutine, or its listener stopped"},
 	[NET_END_BROKEN] = {"broken", "reset: an assertion of lwIP failed"},
 };
 

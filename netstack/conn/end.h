@@ -23,7 +23,7 @@ enum net_end {
 	NET_END_MEMORY,
 	NET_END_ORPHAN,	    /* too many orphans */
 	NET_END_STOPPED,    /* the program ends */
-	NET_END_UNACCEPTED, /* it ended before its owner got it */
+	NET_END_UNACCEPTED, /* no coroutine for it, or its listener stopped */
 	NET_END_BROKEN,	    /* an assertion of lwIP failed */
 	NET_ENDS
 };

@@ -289,7 +289,7 @@ static int refuse_config(const struct opt *opt, const char *text, void *base,
 static const struct opt rows[] = {
 	{"link", OPT_CUSTOM, .arg = "KIND:NAME[,KEY=VALUE...]",
 	 .read = read_link, .example = "tap:cn0",
-	 .help = "The NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
+	 .help = "A NIC: memif:PATH, tap:NAME, vhost:PATH, af_packet:IFACE, "
 		 "af_xdp:IFACE, pci:ADDRESS, port:NAME, bond:NAME, ring:NAME "
 		 "or pcap:IN,OUT; keys " GLUE_LINK_KEYS
 		 " (repeatable). --link list prints the cards and interfaces "
@@ -351,7 +351,8 @@ static const struct opt rows[] = {
 		 "when a peer asks; on: also ask for it when connecting; off: "
 		 "never use it"},
 	{"predict", OPT_CHOICE, AT(predict_off), "on|off", "on",
-	 .help = "Use header prediction"},
+	 .help = "Process expected segments in a fast path; off is for tests "
+		 "and debugging"},
 	{"lcores", OPT_CUSTOM, .arg = "CPU[-CPU][,...]", .read = read_lcores,
 	 .example = "2-5,8",
 	 .help = "Run one shard (a thread with its own stack) on each of these "

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ten unmodified programs on the stack at the same time, by coronet-run, while everything around
+"""Eleven unmodified programs on the stack at the same time, by coronet-run, while everything around
 them is random.
 
 Usage: test_run_soak.py BUILD_DIR [SECONDS] [SEED]

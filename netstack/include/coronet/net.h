@@ -36,7 +36,7 @@
  *   -ECONNRESET    the peer sent RST
  *   -ETIMEDOUT     the peer did not answer: retransmissions (RFC 9293 3.8.3),
  *                  keepalive probes or the user timeout gave up
- *   -ECONNABORTED  an operator reset it (coronet-ctl drop)
+ *   -ECONNABORTED  an operator or a failed assertion reset it; the stack closed
  *   -ENOBUFS       the stack reset it, because memory was short
  *                  (net_opts.memory_bytes) and it held more than most others
  *   -ENOMEM        a deadline could not be stored (net_set_read_deadline())
