@@ -16,6 +16,7 @@
 
 #include <assert.h>
 #include <dlfcn.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -137,21 +138,61 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-/* Handles a signal that was noted, as the kernel would have. */
-static bool handle(int signo)
+static void clear_noted(int signo)
 {
-	struct sigaction action = actions[signo];
-	sigset_t blocked = action.sa_mask, old;
+	atomic_fetch_and(&net_caller.noted, ~(UINT64_C(1) << (signo - 1)));
+}
+
+/* Calls the handler as the kernel would, but with no context to return to. */
+static void handle_by_hand(const struct sigaction *action, int signo)
+{
+	sigset_t blocked = action->sa_mask, old;
 	siginfo_t info;
 
-	if (!(action.sa_flags & SA_NODEFER))
+	if (!(action->sa_flags & SA_NODEFER))
 		sigaddset(&blocked, signo);
 	pthread_sigmask(SIG_BLOCK, &blocked, &old);
 	info = infos[signo];
-	atomic_fetch_and(&net_caller.noted, ~(UINT64_C(1) << (signo - 1)));
-	if (is_handler(&action)) /* still: the program may ignore it by now */
-		call_handler(&action, signo, &info, NULL);
+	clear_noted(signo);
+	if (is_handler(action)) /* still: the program may ignore it by now */
+		call_handler(action, signo, &info, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/*
+ * Sends a noted signal again, so that its handler gets from the kernel what
+ * belongs to it: the alternate stack, the context, the mask. Returns false if
+ * the kernel has no memory for it; then it is noted still.
+ */
+static bool send_again(int signo)
+{
+	sigset_t only, old;
+	siginfo_t info;
+	bool sent;
+
+	sigemptyset(&only);
+	sigaddset(&only, signo);
+	pthread_sigmask(SIG_BLOCK, &only, &old);
+	info = infos[signo];
+	sent = syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signo,
+		       &info) == 0;
+	if (sent) {
+		clear_noted(signo);
+		/* ppoll() and others may have let it through, and no longer */
+		pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return sent;
+}
+
+/* Handles a signal that was noted. Returns whether the call may go on. */
+static bool handle_noted(int signo)
+{
+	struct sigaction action = actions[signo];
+
+	/* With SA_RESETHAND the kernel has taken the handler away already. */
+	if (action.sa_flags & (int)SA_RESETHAND || !send_again(signo))
+		handle_by_hand(&action, signo);
 	return action.sa_flags & SA_RESTART;
 }
 
@@ -162,7 +203,7 @@ static bool handle_all(void)
 	uint64_t all;
 
 	while ((all = atomic_load(&net_caller.noted)))
-		restarts &= handle(__builtin_ctzll(all) + 1);
+		restarts &= handle_noted(__builtin_ctzll(all) + 1);
 	return restarts;
 }
 

@@ -12,10 +12,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 /* ---- copies ---- */
@@ -82,6 +87,102 @@ static void closing_calls(void)
 	show("dup2 over it", dup2(pair[0], fd) == fd);
 	show("dup2 over it: the pipe",
 	     (write(pair[1], "abc", 3), read(fd, pair, 1)));
+	close(fd);
+}
+
+/* ---- numbers that the program has closed without the C library ---- */
+
+static int number_of_closed(void)
+{
+	int fd = talk("end");
+
+	syscall(SYS_close, fd);
+	return fd;
+}
+
+static void show_again(const char *how, bool again, long result)
+{
+	char label[80];
+
+	snprintf(label, sizeof(label), "%s: the number again", how);
+	show(label, again);
+	snprintf(label, sizeof(label), "%s: what it does", how);
+	show(label, result);
+}
+
+static void numbers_of_events(void)
+{
+	struct itimerspec once = {.it_value = {0, 1}};
+	char room[256];
+	sigset_t set;
+	int fd = number_of_closed(), made = eventfd(1, 0);
+
+	show_again("eventfd", made == fd, read(made, room, sizeof(room)));
+	close(made);
+	fd = number_of_closed();
+	made = timerfd_create(CLOCK_MONOTONIC, 0);
+	timerfd_settime(made, 0, &once, NULL);
+	show_again("timerfd", made == fd, read(made, room, sizeof(room)));
+	close(made);
+	fd = number_of_closed();
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	made = signalfd(-1, &set, 0);
+	raise(SIGUSR2);
+	show_again("signalfd", made == fd, read(made, room, sizeof(room)));
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	close(made);
+	fd = number_of_closed();
+	made = inotify_init1(IN_NONBLOCK);
+	show_again("inotify", made == fd, read(made, room, sizeof(room)));
+	close(made);
+}
+
+static void numbers_of_pairs(void)
+{
+	char room[8];
+	int fd = number_of_closed(), pair[2], other;
+
+	pipe2(pair, O_CLOEXEC);
+	write(pair[1], "abc", 3);
+	show_again("pipe2", pair[0] == fd, read(pair[0], room, sizeof(room)));
+	close(pair[0]);
+	close(pair[1]);
+	fd = number_of_closed();
+	socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+	write(pair[0], "abcd", 4);
+	show_again("socketpair", pair[0] == fd,
+		   read(pair[1], room, sizeof(room)));
+	close(pair[0]);
+	close(pair[1]);
+	other = open("/", O_PATH);
+	fd = number_of_closed();
+	show_again("dup", dup(other) == fd, read(fd, room, 1));
+	close(fd);
+	fd = number_of_closed();
+	show_again("F_DUPFD", fcntl(other, F_DUPFD, fd) == fd,
+		   write(fd, room, 1));
+	close(fd);
+	close(other);
+}
+
+static void numbers_of_files(void)
+{
+	char room[8];
+	int fd = number_of_closed();
+	DIR *dir = opendir("/proc/self");
+	FILE *stream;
+
+	show_again("opendir", dirfd(dir) == fd, readdir(dir) != NULL);
+	closedir(dir);
+	fd = number_of_closed();
+	stream = fopen("/proc/self/comm", "r");
+	show_again("fopen", fileno(stream) == fd, getc(stream) > 0);
+	fclose(stream);
+	fd = number_of_closed();
+	show_again("openat", openat(AT_FDCWD, "/dev/zero", O_RDONLY) == fd,
+		   read(fd, room, sizeof(room)));
 	close(fd);
 }
 
@@ -208,23 +309,48 @@ static void children(void)
 	close(fd);
 }
 
+/* The child's descriptors are its own, and the parent's connection lives. */
+static void closed_in_child(void)
+{
+	int fd = talk("say:abc end");
+	char text[4];
+	pid_t child = fork();
+
+	if (child == 0) {
+		closefrom(3);
+		_exit(write(fd, "x", 1) < 0 ? errno : 0);
+	}
+	show("closefrom: in the child", status_of(child));
+	show("closefrom: read in the parent", recv(fd, text, 3, MSG_WAITALL));
+	close(fd);
+}
+
 void calls_on_descriptors(void)
 {
 	copies();
 	closing_calls();
+	numbers_of_events();
+	numbers_of_pairs();
+	numbers_of_files();
 	by_number();
 	passing();
 	children();
 	cloned();
+	closed_in_child();
 }
 
 /* ---- signals ---- */
 
-static volatile sig_atomic_t alarms;
+static volatile sig_atomic_t alarms, alarms_on_own_stack;
+static char own_stack[64 << 10];
 
 static void on_timer(int number)
 {
+	const char *frame = __builtin_frame_address(0);
+
 	(void)number;
+	alarms_on_own_stack +=
+		frame >= own_stack && frame < own_stack + sizeof(own_stack);
 	alarms++;
 }
 
@@ -301,6 +427,61 @@ static void restarted(void)
 	close(fd);
 }
 
+/* Handlers with a stack of their own, while main() computes and waits. */
+static void alternate_stack(void)
+{
+	stack_t stack = {.ss_sp = own_stack, .ss_size = sizeof(own_stack)};
+	int fd = talk("end");
+	char text[20];
+
+	show("sigaltstack", sigaltstack(&stack, NULL));
+	alarms = alarms_on_own_stack = 0;
+	start_signals(SA_ONSTACK);
+	while (!alarms)
+		;
+	show("SA_ONSTACK: computing", alarms_on_own_stack == alarms);
+	show("SA_ONSTACK: recv", recv(fd, text, 1, 0));
+	stop_signals();
+	show("SA_ONSTACK: of recv", alarms_on_own_stack == alarms);
+	stack.ss_flags = SS_DISABLE;
+	show("sigaltstack: none", sigaltstack(&stack, NULL));
+	signal(SIGUSR1, SIG_DFL);
+	close(fd);
+}
+
+static volatile sig_atomic_t info_code, info_sent, info_context;
+
+static void on_info(int number, siginfo_t *info, void *context)
+{
+	info_code = info->si_code;
+	info_sent = info->si_value.sival_int;
+	info_context = ((ucontext_t *)context)->uc_flags != 0;
+	(void)number;
+}
+
+static void queued_with_value(void)
+{
+	struct sigaction action = {.sa_sigaction = on_info,
+				   .sa_flags = SA_SIGINFO};
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
+				 .sigev_signo = SIGUSR1,
+				 .sigev_value.sival_int = 42};
+	struct itimerspec each = {{0, 30000000}, {0, 30000000}};
+	int fd = talk("end");
+	char text[20];
+
+	sigaction(SIGUSR1, &action, NULL);
+	timer_create(CLOCK_MONOTONIC, &event, &timer);
+	timer_settime(timer, 0, &each, NULL);
+	show("SA_SIGINFO: recv", recv(fd, text, 1, 0));
+	stop_signals();
+	show("SA_SIGINFO: si_code", info_code);
+	show("SA_SIGINFO: si_value", info_sent);
+	show("SA_SIGINFO: a context", info_context);
+	signal(SIGUSR1, SIG_DFL);
+	close(fd);
+}
+
 static void owners(void)
 {
 	int fd = talk("read:1 say:abc end");
@@ -342,6 +523,8 @@ void calls_with_signals(void)
 {
 	interrupted();
 	restarted();
+	alternate_stack();
+	queued_with_value();
 	reset_by_child();
 	owners();
 }

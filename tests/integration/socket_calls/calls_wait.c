@@ -10,9 +10,21 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/inotify.h>
 #include <sys/select.h>
+#include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
+
+static bool is_in_flight(int fd)
+{
+	struct tcp_info info = {0};
+	socklen_t len = sizeof(info);
+
+	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len);
+	return info.tcpi_unacked > 0;
+}
 
 static void fill_buffer(int fd)
 {
@@ -24,7 +36,7 @@ static void fill_buffer(int fd)
 	do
 		while (write(fd, bytes, sizeof(bytes)) > 0)
 			;
-	while (poll(&p, 1, 500) == 1);
+	while (poll(&p, 1, 500) == 1 || is_in_flight(fd));
 	while (write(fd, bytes, 1) > 0)
 		;
 	errno = 0;
@@ -351,9 +363,48 @@ static void kernel_descriptors(void)
 	close(epfd);
 }
 
+/* A set with a socket of the stack and each kind of the kernel's events. */
+static void kernel_events(void)
+{
+	struct itimerspec once = {.it_value = {0, 1}};
+	int epfd = epoll_create1(0), fd = talk("read:1 say:abc end");
+	int timer = timerfd_create(CLOCK_MONOTONIC, 0), signals, notes;
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signals = signalfd(-1, &set, 0);
+	notes = inotify_init1(0);
+	control(epfd, EPOLL_CTL_ADD, fd, EPOLLIN, 1);
+	control(epfd, EPOLL_CTL_ADD, timer, EPOLLIN, 2);
+	control(epfd, EPOLL_CTL_ADD, signals, EPOLLIN, 3);
+	control(epfd, EPOLL_CTL_ADD, notes, EPOLLIN, 4);
+	show_events("events: nothing yet", epfd, 8, 0);
+	timerfd_settime(timer, 0, &once, NULL);
+	show_events("events: timerfd", epfd, 8, -1);
+	close(timer);
+	raise(SIGUSR2);
+	show_events("events: signalfd", epfd, 8, -1);
+	close(signals);
+	signal(SIGUSR2, SIG_IGN); /* nobody has taken it */
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	signal(SIGUSR2, SIG_DFL);
+	inotify_add_watch(notes, "/proc/self/comm", IN_CLOSE_NOWRITE);
+	close(open("/proc/self/comm", O_RDONLY));
+	show_events("events: inotify", epfd, 8, -1);
+	close(notes);
+	send(fd, "x", 1, 0);
+	show_events("events: bytes", epfd, 8, -1);
+	close(fd);
+	show_events("events: all closed", epfd, 8, 0);
+	close(epfd);
+}
+
 void calls_of_epoll(void)
 {
 	check_sets();
 	triggers();
 	kernel_descriptors();
+	kernel_events();
 }
