@@ -138,7 +138,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 }
 
 /* Handles a signal that was noted, as the kernel would have. */
-static bool handle(int signo)
+static bool handle_signal(int signo)
 {
 	struct sigaction action = actions[signo];
 	sigset_t blocked = action.sa_mask, old;
@@ -162,7 +162,7 @@ static bool handle_all(void)
 	uint64_t all;
 
 	while ((all = atomic_load(&net_caller.noted)))
-		restarts &= handle(__builtin_ctzll(all) + 1);
+		restarts &= handle_signal(__builtin_ctzll(all) + 1);
 	return restarts;
 }
 
@@ -206,7 +206,7 @@ static struct sigaction action_for(int signo, const struct sigaction *theirs)
 	return ours;
 }
 
-static bool stands(const struct sigaction *action)
+static bool is_stack_handler(const struct sigaction *action)
 {
 	return action->sa_flags & SA_SIGINFO
 		       ? action->sa_sigaction == on_signal ||
@@ -256,7 +256,7 @@ NET_HOOK int sigaction(int signo, const struct sigaction *action,
 	if (action)
 		actions[signo] = rc == 0 ? *action : theirs;
 	if (rc == 0 && old)
-		*old = stands(&was) ? theirs : was;
+		*old = is_stack_handler(&was) ? theirs : was;
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return rc;
 }
