@@ -294,7 +294,7 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 	return err;
 }
 
-static int destroy(struct coro_sched *s, struct coro *co)
+static int destroy_coro(struct coro_sched *s, struct coro *co)
 {
 	if (co->ext && (co->ext->cleanups || co->ext->locals))
 		return end_with_cleanups(s, co);
@@ -338,7 +338,7 @@ int coro_destroy(struct coro *co)
 	}
 	if (co->ext && co->ext->joiner)
 		return -EBUSY;
-	return destroy(s, co);
+	return destroy_coro(s, co);
 }
 
 /* One pass over all coroutines; true if any was left for the next pass. */
@@ -354,7 +354,7 @@ static bool destroy_pass(struct coro_sched *s)
 				continue;
 			if (co->ctx.state == CORO_ST_NORMAL)
 				left = true;
-			else if (destroy(s, co) < 0)
+			else if (destroy_coro(s, co) < 0)
 				coro_die("coro_sched_close: no memory", co);
 		}
 	return left;

@@ -69,7 +69,8 @@ static const uintptr_t *first_words(const struct coro *co, const char *sp,
 }
 
 __attribute__((no_sanitize("address"))) static bool
-recognize(const struct coro *co, const ucontext_t *at, char *text, size_t len)
+recognize_pointers(const struct coro *co, const ucontext_t *at, char *text,
+		   size_t len)
 {
 	static const int regs[] = {REG_RBX, REG_RBP, REG_R12, REG_R13,
 				   REG_R14, REG_R15, REG_RDI};
@@ -101,7 +102,7 @@ void coro_describe(const struct coro *co, const void *ucontext, char *text,
 {
 	char more[240];
 
-	if (recognize(co, ucontext, more, sizeof(more)))
+	if (recognize_pointers(co, ucontext, more, sizeof(more)))
 		snprintf(text, len, "coroutine '%s' (%s)", coro_name(co), more);
 	else
 		snprintf(text, len, "coroutine '%s'", coro_name(co));

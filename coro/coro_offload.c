@@ -169,7 +169,7 @@ static int thread_reserve(void)
 	return err;
 }
 
-static int offload(struct coro_sched *to, struct coro_wake *w)
+static int queue_call(struct coro_sched *to, struct coro_wake *w)
 {
 	int err = thread_reserve();
 
@@ -187,7 +187,7 @@ static int offload(struct coro_sched *to, struct coro_wake *w)
 int coro_offload_until(coro_fn fn, void *arg, void **result,
 		       int64_t deadline_ns)
 {
-	return coro_call_with(offload, NULL, fn, arg, result, deadline_ns,
+	return coro_call_with(queue_call, NULL, fn, arg, result, deadline_ns,
 			      "coro_offload");
 }
 

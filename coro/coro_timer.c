@@ -161,7 +161,7 @@ static bool unspill_from(struct coro_timer **list, const struct coro_timer *t)
 }
 
 /* Remove t by walking the list, as every advance does while it has timers. */
-cold static void unspill(struct coro_wheel *w, const struct coro_timer *t)
+cold static void unspill_timer(struct coro_wheel *w, const struct coro_timer *t)
 {
 	if (!unspill_from(&w->spilled, t))
 		unspill_from(&w->respilled, t);
@@ -206,7 +206,7 @@ static inline void timer_take(struct coro_wheel *w, struct coro_timer *t)
 	unsigned i;
 
 	if (unlikely((uintptr_t)t->entry & TAG)) {
-		unspill(w, t);
+		unspill_timer(w, t);
 		return;
 	}
 	i = block_of(t->entry)->slot;

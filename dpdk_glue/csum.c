@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-static inline uint64_t halves(uint64_t word)
+static inline uint64_t add_halves(uint64_t word)
 {
 	return (word & 0xffffffff) + (word >> 32);
 }
@@ -40,7 +40,7 @@ static inline uint64_t sum_words(uint64_t sum, const uint8_t *data, size_t len)
 		uint64_t word;
 
 		memcpy(&word, data, 8);
-		sum += halves(word);
+		sum += add_halves(word);
 	}
 	return len ? sum_tail(sum, data, len) : sum;
 }
@@ -104,7 +104,7 @@ bool glue_sum_can(enum glue_sum_method method)
 	return method != GLUE_SUM_AVX2 || __builtin_cpu_supports("avx2");
 }
 
-__attribute__((constructor)) static void choose(void)
+__attribute__((constructor)) static void choose_sum(void)
 {
 	if (glue_sum_can(GLUE_SUM_AVX2))
 		sum_wide = sum_avx2;

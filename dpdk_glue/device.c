@@ -273,7 +273,8 @@ static int alloc_memory(struct glue_device *device, char *err, size_t err_len)
 
 /* ---- opening ---- */
 
-static int configure(struct glue_device *device, char *err, size_t err_len)
+static int configure_device(struct glue_device *device, char *err,
+			    size_t err_len)
 {
 	struct rte_eth_dev_info info;
 	int rc = rte_eth_dev_info_get(device->id, &info);
@@ -424,7 +425,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 
 	glue_capture_start(&log); /* net_tap logs harmless complaints */
 	level = glue_virtio_log_begin();
-	rc = configure(device, err, err_len);
+	rc = configure_device(device, err, err_len);
 	if (rc == 0)
 		rc = choose_mac(device, device->link, err, err_len);
 	glue_virtio_log_end(level);

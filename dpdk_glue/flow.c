@@ -67,7 +67,7 @@ unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b)
 }
 
 /* Find a quoted packet's addresses and ports, if they are there. */
-static bool quoted4(const uint8_t *ip, unsigned room, struct glue_l4 *l4)
+static bool find_quoted4(const uint8_t *ip, unsigned room, struct glue_l4 *l4)
 {
 	unsigned header;
 
@@ -79,7 +79,7 @@ static bool quoted4(const uint8_t *ip, unsigned room, struct glue_l4 *l4)
 	       (glue_get16(ip + 6) & 0x1fff) == 0;
 }
 
-static bool quoted6(const uint8_t *ip, unsigned room, struct glue_l4 *l4)
+static bool find_quoted6(const uint8_t *ip, unsigned room, struct glue_l4 *l4)
 {
 	if (room < GLUE_IP6_BYTES + 4 || ip[0] >> 4 != 6)
 		return false;
@@ -99,9 +99,9 @@ unsigned glue_flow_icmp(const struct glue_frame *f)
 		return 0;
 	if (f->flags & GLUE_FRAME_IP4) {
 		/* RFC 792: unreachable, which has "fragmentation needed" */
-		if (icmp[0] != 3 || !quoted4(icmp + 8, room - 8, &l4))
+		if (icmp[0] != 3 || !find_quoted4(icmp + 8, room - 8, &l4))
 			return 0;
-	} else if (icmp[0] > 127 || !quoted6(icmp + 8, room - 8, &l4)) {
+	} else if (icmp[0] > 127 || !find_quoted6(icmp + 8, room - 8, &l4)) {
 		return 0; /* RFC 4443 2.1: errors are those below 128 */
 	}
 	if (l4.proto != GLUE_PROTO_TCP && l4.proto != GLUE_PROTO_UDP)

@@ -42,7 +42,7 @@ static const char *advice_for_errno(int code)
 	}
 }
 
-static int attach(const char *name, char *err, size_t err_len)
+static int attach_tap(const char *name, char *err, size_t err_len)
 {
 	struct ifreq ifr = request_for(name);
 	int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -177,7 +177,7 @@ fail:
 int glue_kernel_tap_open(const struct glue_kernel_tap_conf *conf, int *fd,
 			 char *err, size_t err_len)
 {
-	int tap = attach(conf->name, err, err_len);
+	int tap = attach_tap(conf->name, err, err_len);
 	int rc;
 
 	if (tap < 0)

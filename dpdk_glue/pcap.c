@@ -287,8 +287,8 @@ static void *write_main(void *arg)
 
 /* ---- starting ---- */
 
-static int compile(struct glue_pcap *pcap, const char *text, char *err,
-		   size_t err_len)
+static int compile_filter(struct glue_pcap *pcap, const char *text, char *err,
+			  size_t err_len)
 {
 	const char *name;
 	size_t len;
@@ -368,7 +368,7 @@ static int open_file(struct glue_pcap *pcap, const char *path, char *err,
 	return 0;
 }
 
-static int allocate(struct glue_pcap *pcap, char *err, size_t err_len)
+static int alloc_buffers(struct glue_pcap *pcap, char *err, size_t err_len)
 {
 	pcap->pool = rte_pktmbuf_pool_create_by_ops(
 		"pcap", WAITING + 4 * WRITE_MAX, 0, 0,
@@ -416,9 +416,9 @@ static int start_locked(const struct glue_pcap_conf *conf, char *err,
 				      : glue_eal_mtu() + RTE_ETHER_HDR_LEN +
 						GLUE_TAG_BYTES;
 	pcap->ended = conf->ended;
-	rc = compile(pcap, conf->filter, err, err_len);
+	rc = compile_filter(pcap, conf->filter, err, err_len);
 	if (rc == 0)
-		rc = allocate(pcap, err, err_len);
+		rc = alloc_buffers(pcap, err, err_len);
 	if (rc == 0)
 		rc = open_file(pcap, conf->path, err, err_len);
 	if (rc < 0)

@@ -422,8 +422,8 @@ void glue_tx_carry_remaining(struct glue_port *port)
  * frames behind `from` may be sent. A frame that the driver refuses is dropped
  * once it is the first, or it would block the rest for ever.
  */
-__attribute__((noinline)) static uint16_t prepare(struct glue_port *port,
-						  unsigned from, uint16_t want)
+__attribute__((noinline)) static uint16_t
+prepare_frames(struct glue_port *port, unsigned from, uint16_t want)
 {
 	struct rte_mbuf **bufs = port->pending + from;
 	uint16_t n = want; /* a port that is away takes none */
@@ -455,7 +455,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 		uint16_t n;
 
 		if (port->hw_csum && glue_port_active(port)) {
-			want = prepare(port, sent, want);
+			want = prepare_frames(port, sent, want);
 			if (unlikely(want == 0))
 				continue;
 		}

@@ -70,7 +70,7 @@ static void join_shutdown(struct shutdown *s)
 }
 
 /* The last shard that has nothing left wakes the others, which wait for it. */
-static void finish(struct shutdown *s)
+static void finish_shard(struct shutdown *s)
 {
 	pthread_mutex_lock(&program.lock);
 	if (--program.working == 0)
@@ -118,7 +118,7 @@ static void *drain_conns(void *arg)
 	until_ns = net_now_ns(s->stack) + plan->timeout_ns;
 	while (plan->left(s->shard) && coro_park_until(until_ns) == 0)
 		;
-	finish(s);
+	finish_shard(s);
 	while (program.working && coro_park_until(until_ns) == 0)
 		;
 	leave_shutdown(s);

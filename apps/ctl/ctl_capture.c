@@ -15,7 +15,7 @@
 #define LOOKS	    500u /* for a capture to end: ten seconds */
 #define REQUEST_MAX 1024u
 
-static int refuse(const char *file, const char *why)
+static int refuse_capture(const char *file, const char *why)
 {
 	fprintf(stderr, "coronet-ctl: capture: '%s': %s\n", file, why);
 	return 2;
@@ -40,12 +40,14 @@ static int write_request(const struct ctl *ctl, char *out)
 	bool fits = true;
 
 	if (!*file)
-		return refuse(file, "expected a file, as in a.pcapng");
+		return refuse_capture(file, "expected a file, as in a.pcapng");
 	if (*file != '/' && !getcwd(folder, sizeof(folder)))
-		return refuse(file, "the current directory has no path; use an "
-				    "absolute path");
+		return refuse_capture(
+			file, "the current directory has no path; use an "
+			      "absolute path");
 	if (strchr(folder, ',') || strchr(file, ','))
-		return refuse(file, "the path must not contain a comma");
+		return refuse_capture(file,
+				      "the path must not contain a comma");
 	*out = '\0';
 	if (*folder)
 		fits = append_text(out, folder) && append_text(out, "/");
@@ -56,7 +58,9 @@ static int write_request(const struct ctl *ctl, char *out)
 	for (unsigned i = 2; i < ctl->n_words; i++)
 		fits = fits && append_text(out, i == 2 ? ",filter=" : " ") &&
 		       append_text(out, ctl->words[i]);
-	return fits ? 0 : refuse(file, "the path and the filter are too long");
+	return fits ? 0
+		    : refuse_capture(file,
+				     "the path and the filter are too long");
 }
 
 static const char *text_of(const cJSON *answer, const char *key)

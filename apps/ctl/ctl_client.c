@@ -28,7 +28,7 @@ report_failure(struct ctl_client *client, const char *format, ...)
 	return -1;
 }
 
-static int refused(struct ctl_client *client, int err)
+static int report_refused(struct ctl_client *client, int err)
 {
 	const char *path = client->path;
 	struct stat st;
@@ -66,7 +66,7 @@ static int refused(struct ctl_client *client, int err)
 }
 
 /* Receives a message, NUL-terminated, to be freed; NULL: none came. */
-static char *receive(struct ctl_client *client, size_t most)
+static char *receive_json(struct ctl_client *client, size_t most)
 {
 	char *text = malloc(most + 1);
 	ssize_t n;
@@ -100,7 +100,7 @@ static char *receive(struct ctl_client *client, size_t most)
 
 static int read_greeting(struct ctl_client *client)
 {
-	char *text = receive(client, GREETING_MAX);
+	char *text = receive_json(client, GREETING_MAX);
 	const cJSON *version, *bytes;
 	cJSON *greeting;
 	int rc = 0;
@@ -147,13 +147,13 @@ int ctl_open(struct ctl_client *client, const char *path)
 	strcpy(addr.sun_path, path);
 	client->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (client->fd < 0)
-		return refused(client, errno);
+		return report_refused(client, errno);
 	setsockopt(client->fd, SOL_SOCKET, SO_RCVTIMEO, &timeout,
 		   sizeof(timeout));
 	setsockopt(client->fd, SOL_SOCKET, SO_SNDTIMEO, &timeout,
 		   sizeof(timeout));
 	if (connect(client->fd, (struct sockaddr *)&addr, sizeof(addr)) < 0)
-		refused(client, errno);
+		report_refused(client, errno);
 	else if (read_greeting(client) == 0)
 		return 0;
 	close(client->fd);
@@ -169,7 +169,8 @@ void ctl_close(struct ctl_client *client)
 }
 
 /* Takes a member out of the answer; NULL: there is none, or it is an error. */
-static cJSON *unwrap(struct ctl_client *client, const char *name, cJSON *answer)
+static cJSON *unwrap_answer(struct ctl_client *client, const char *name,
+			    cJSON *answer)
 {
 	cJSON *value = cJSON_DetachItemFromObjectCaseSensitive(answer, name);
 	const cJSON *error = cJSON_GetObjectItem(value, "error");
@@ -211,7 +212,7 @@ cJSON *ctl_ask(struct ctl_client *client, const char *name, const char *params)
 		report_failure(client, "%s: %s", client->path, strerror(errno));
 		return NULL;
 	}
-	text = receive(client, client->max_bytes);
+	text = receive_json(client, client->max_bytes);
 	if (!text)
 		return NULL;
 	answer = cJSON_Parse(text);
@@ -221,7 +222,7 @@ cJSON *ctl_ask(struct ctl_client *client, const char *name, const char *params)
 			       client->path);
 		return NULL;
 	}
-	value = unwrap(client, name, answer);
+	value = unwrap_answer(client, name, answer);
 	cJSON_Delete(answer);
 	return value;
 }

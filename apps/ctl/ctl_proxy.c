@@ -28,7 +28,7 @@ static const struct ctl_column columns[] = {
 	{"BACKUP", "backup", CTL_BOOL, -6},
 	{0}};
 
-static double number(const cJSON *object, const char *key)
+static double get_json_number(const cJSON *object, const char *key)
 {
 	const cJSON *value = cJSON_GetObjectItem(object, key);
 
@@ -55,8 +55,10 @@ int ctl_run_backends(struct ctl *ctl, const struct command *command)
 	queue = cJSON_GetObjectItem(answer, "queue");
 	printf("queue: %.0f waiting; in all, %.0f sessions have waited, %.0f "
 	       "of them too long, and %.0f found the queue full\n",
-	       number(queue, "waiting"), number(queue, "queued"),
-	       number(queue, "timeouts"), number(queue, "refused"));
+	       get_json_number(queue, "waiting"),
+	       get_json_number(queue, "queued"),
+	       get_json_number(queue, "timeouts"),
+	       get_json_number(queue, "refused"));
 	cJSON_Delete(answer);
 	return 0;
 }
@@ -135,7 +137,7 @@ static cJSON *await_reload(struct ctl *ctl, double reading)
 int ctl_run_reload(struct ctl *ctl, const struct command *command)
 {
 	cJSON *answer = ctl_ask(&ctl->client, "/proxy/reload", "");
-	double reading = number(answer, "number");
+	double reading = get_json_number(answer, "number");
 	const char *text;
 	bool ok;
 

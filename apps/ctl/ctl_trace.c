@@ -21,7 +21,7 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void interrupt(int signo)
+static void on_interrupt(int signo)
 {
 	interrupted = 1;
 }
@@ -29,7 +29,7 @@ static void interrupt(int signo)
 /* A signal ends a sleep, or makes another call fail: none is restarted. */
 static void end_by_signals(void)
 {
-	struct sigaction action = {.sa_handler = interrupt};
+	struct sigaction action = {.sa_handler = on_interrupt};
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -43,7 +43,7 @@ static const char *get_text(const cJSON *event, const char *key)
 	return value ? value : "";
 }
 
-static double number(const cJSON *event, const char *key)
+static double get_json_number(const cJSON *event, const char *key)
 {
 	const cJSON *value = cJSON_GetObjectItem(event, key);
 
@@ -67,18 +67,19 @@ static void print_time(double us)
 /* "seq 1:65 ack 1 wnd 64256 len 64", as tcpdump has it. */
 static void print_segment(const cJSON *event, bool in)
 {
-	double seq = number(event, "seq"), len = number(event, "len");
+	double seq = get_json_number(event, "seq"),
+	       len = get_json_number(event, "len");
 
 	printf("[%s] seq %.0f", get_text(event, "flags"), seq);
 	if (len > 0)
 		printf(":%.0f", seq + len);
 	if (cJSON_GetObjectItem(event, "ack"))
-		printf(" ack %.0f", number(event, "ack"));
-	printf(" wnd %.0f len %.0f", number(event, "wnd"), len);
-	if (number(event, "sacks") > 0)
-		printf(" sacks %.0f", number(event, "sacks"));
+		printf(" ack %.0f", get_json_number(event, "ack"));
+	printf(" wnd %.0f len %.0f", get_json_number(event, "wnd"), len);
+	if (get_json_number(event, "sacks") > 0)
+		printf(" sacks %.0f", get_json_number(event, "sacks"));
 	if (!in)
-		printf(" cwnd %.0f", number(event, "cwnd"));
+		printf(" cwnd %.0f", get_json_number(event, "cwnd"));
 	if (*get_text(event, "resent"))
 		printf(" (sent again: %s)", get_text(event, "resent"));
 	if (*get_text(event, "note"))
@@ -88,8 +89,8 @@ static void print_segment(const cJSON *event, bool in)
 static void print_call(const cJSON *event)
 {
 	printf("%s", get_text(event, "call"));
-	if (number(event, "bytes") > 0)
-		printf(" %.0f bytes", number(event, "bytes"));
+	if (get_json_number(event, "bytes") > 0)
+		printf(" %.0f bytes", get_json_number(event, "bytes"));
 	if (*get_text(event, "coroutine"))
 		printf(" (%s)", get_text(event, "coroutine"));
 }
@@ -100,8 +101,8 @@ static void print_done(const cJSON *event)
 	if (*get_text(event, "error"))
 		printf("%s", get_text(event, "error"));
 	else
-		printf("%.0f", number(event, "result"));
-	printf(" after %.3f ms", number(event, "waited_us") / 1000);
+		printf("%.0f", get_json_number(event, "result"));
+	printf(" after %.3f ms", get_json_number(event, "waited_us") / 1000);
 	if (*get_text(event, "coroutine"))
 		printf(" (%s)", get_text(event, "coroutine"));
 }
@@ -116,16 +117,18 @@ static void print_details(const cJSON *event, const char *kind)
 		print_done(event);
 	else if (strcmp(kind, "cwnd") == 0)
 		printf("%.0f, was %.0f, ssthresh %.0f: %s",
-		       number(event, "cwnd"), number(event, "was"),
-		       number(event, "ssthresh"), get_text(event, "why"));
+		       get_json_number(event, "cwnd"),
+		       get_json_number(event, "was"),
+		       get_json_number(event, "ssthresh"),
+		       get_text(event, "why"));
 	else if (strcmp(kind, "timer") == 0)
 		printf("%s, %.0f in a row", get_text(event, "timer"),
-		       number(event, "times"));
+		       get_json_number(event, "times"));
 	else if (strcmp(kind, "state") == 0)
 		printf("%s, was %s", get_text(event, "state"),
 		       get_text(event, "was"));
 	else if (strcmp(kind, "missed") == 0)
-		printf("%.0f events", number(event, "events"));
+		printf("%.0f events", get_json_number(event, "events"));
 	else if (strcmp(kind, "begin") == 0)
 		printf("%s, %s, ID %s", get_text(event, "how"),
 		       get_text(event, "local"), get_text(event, "id"));
@@ -133,7 +136,7 @@ static void print_details(const cJSON *event, const char *kind)
 		printf("%s", get_text(event, "why"));
 	else
 		printf("%s, %.0f bytes", get_text(event, "what"),
-		       number(event, "bytes"));
+		       get_json_number(event, "bytes"));
 }
 
 static void print_event(const struct ctl *ctl, const cJSON *event)
@@ -147,7 +150,7 @@ static void print_event(const struct ctl *ctl, const cJSON *event)
 		free(json);
 		return;
 	}
-	print_time(number(event, "time_us"));
+	print_time(get_json_number(event, "time_us"));
 	printf(" %s %-11s ", get_text(event, "peer"), kind);
 	print_details(event, kind);
 	putchar('\n');
@@ -188,19 +191,19 @@ static bool print_all(const struct ctl *ctl, const cJSON *page,
  */
 static void print_summary(const cJSON *page, struct follow *f)
 {
-	if (number(page, "missed") > 0)
+	if (get_json_number(page, "missed") > 0)
 		fprintf(stderr,
 			"coronet-ctl: %.0f events were missed: their "
 			"connections ended, and other connections needed the "
 			"memory\n",
-			number(page, "missed"));
-	if (number(page, "without") > 0)
+			get_json_number(page, "missed"));
+	if (get_json_number(page, "without") > 0)
 		fprintf(stderr,
 			"coronet-ctl: %.0f more connections match than can be "
 			"traced at a time; name one, or trace later "
 			"connections from their beginning: coronet-ctl set "
 			"trace.conns N\n",
-			number(page, "without"));
+			get_json_number(page, "without"));
 	if (f->found || f->reported_none ||
 	    cJSON_IsTrue(cJSON_GetObjectItem(page, "more")))
 		return;
@@ -223,7 +226,7 @@ static int begin_trace(struct ctl *ctl)
 	return answer ? 0 : ctl_fail(ctl);
 }
 
-static int follow(struct ctl *ctl, struct follow *f, int64_t until_ns)
+static int follow_trace(struct ctl *ctl, struct follow *f, int64_t until_ns)
 {
 	static const struct timespec pause = {.tv_nsec = LOOK_NS};
 
@@ -262,8 +265,8 @@ int ctl_run_trace(struct ctl *ctl, const struct command *command)
 	status = begin_trace(ctl);
 	if (status)
 		return status;
-	return follow(ctl, &f,
-		      ctl->seconds ? sys_now_ns() +
-					     (int64_t)ctl->seconds * 1000000000
-				   : INT64_MAX);
+	return follow_trace(
+		ctl, &f,
+		ctl->seconds ? sys_now_ns() + (int64_t)ctl->seconds * 1000000000
+			     : INT64_MAX);
 }

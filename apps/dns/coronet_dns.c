@@ -112,7 +112,7 @@ static int replace_zones(struct net_stack *stack, struct zones *zones)
 }
 
 /* Reads the zones on another thread, while the shards answer. */
-static int reload(struct net_stack *stack)
+static int reload_zones(struct net_stack *stack)
 {
 	void *zones = NULL;
 	int err = net_offload(load_zones, NULL, &zones, CORO_FOREVER);
@@ -143,7 +143,7 @@ static void *await_hangups(void *arg)
 	hangup_follow();
 	while (err == 0) {
 		if (hangup_take())
-			err = reload(stack);
+			err = reload_zones(stack);
 		else
 			err = coro_park_until(CORO_FOREVER);
 	}

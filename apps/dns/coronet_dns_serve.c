@@ -220,7 +220,7 @@ static void set_deadlines(const struct dns_client *client)
 	net_set_write_deadline(client->conn, until_ns + CLOSE_NS);
 }
 
-static void converse(struct dns_client *client)
+static void answer_queries(struct dns_client *client)
 {
 	uint8_t prefix[DNS_TCP_LENGTH];
 	bool go_on = true;
@@ -259,7 +259,7 @@ void dns_serve_tcp(struct net_conn *conn, void *arg)
 	shard->client_list = client;
 	counters_add(&shard->counters.clients, 1);
 	counters_add(&shard->counters.accepts, 1);
-	converse(client);
+	answer_queries(client);
 	shutdown_close_conn(&client->closing, conn, CLOSE_NS);
 	*client->pprev = client->next;
 	if (client->next)

@@ -47,7 +47,7 @@ size_t dns_name_read(const uint8_t *wire, size_t len, struct dns_name *out)
 	return at;
 }
 
-static bool advance(struct reader *r, size_t n)
+static bool advance_reader(struct reader *r, size_t n)
 {
 	if (r->left < n)
 		return false;
@@ -66,8 +66,8 @@ static bool skip_name(struct reader *r)
 			return false;
 		label = r->at[0];
 		if ((label & 0xc0) == 0xc0)
-			return advance(r, 2);
-		if (label > DNS_LABEL_MAX || !advance(r, 1u + label))
+			return advance_reader(r, 2);
+		if (label > DNS_LABEL_MAX || !advance_reader(r, 1u + label))
 			return false;
 		if (label == 0)
 			return true;
@@ -102,7 +102,8 @@ static int read_records(struct reader *r, unsigned n, unsigned n_additional,
 		if (!skip_name(r))
 			return DNS_FORMERR;
 		fields = r->at;
-		if (!advance(r, 10) || !advance(r, dns_get16(fields + 8)))
+		if (!advance_reader(r, 10) ||
+		    !advance_reader(r, dns_get16(fields + 8)))
 			return DNS_FORMERR;
 		if (dns_get16(fields) != DNS_OPT)
 			continue;
@@ -122,7 +123,7 @@ static int read_question(struct reader *r, struct dns_query *out)
 	out->type = dns_get16(r->at + len);
 	out->class = dns_get16(r->at + len + 2);
 	out->question_bytes = (uint16_t)(len + 4);
-	advance(r, len + 4);
+	advance_reader(r, len + 4);
 	return DNS_NOERROR;
 }
 
@@ -146,7 +147,7 @@ int dns_query_read(const uint8_t *msg, size_t len, struct dns_query *out)
 	out->dnssec_ok = false;
 	out->question_bytes = 0;
 	out->udp_size = DNS_UDP_PLAIN;
-	if (!advance(&r, DNS_HEADER_BYTES))
+	if (!advance_reader(&r, DNS_HEADER_BYTES))
 		return -1;
 	out->flags = dns_get16(msg + 2);
 	if (out->flags & DNS_QR)

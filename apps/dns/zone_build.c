@@ -300,8 +300,8 @@ static int too_large(struct zone_builder *b, const struct layout *l)
 }
 
 /* Copies the answer to the zone's memory. */
-static int finish(struct zone_builder *b, const struct layout *l, uint16_t type,
-		  const struct zone_answer **out)
+static int store_answer(struct zone_builder *b, const struct layout *l,
+			uint16_t type, const struct zone_answer **out)
 {
 	struct zone_answer *answer;
 	uint16_t *fixups;
@@ -391,8 +391,8 @@ static bool was_here(const struct chain *chain, const struct zone_node *first,
 }
 
 /* Follows the CNAMEs of a node inside the zone; a loop ends OUTSIDE. */
-static void follow(const struct zone *zone, const struct zone_node *node,
-		   struct chain *chain)
+static void follow_cnames(const struct zone *zone, const struct zone_node *node,
+			  struct chain *chain)
 {
 	const struct zone_set *cname;
 
@@ -471,13 +471,14 @@ static int build_types(struct zone_builder *b, struct layout *l,
 	if (cname) {
 		layout_begin(l, node, exact);
 		put_records(l, cname, NULL);
-		err = finish(b, l, DNS_CNAME, &node->answers[0]);
+		err = store_answer(b, l, DNS_CNAME, &node->answers[0]);
 		node->n_answers = 1;
 	}
 	for (; err == 0 && set; set = set->next) {
 		layout_begin(l, node, exact);
 		put_answer(l, chain, set);
-		err = finish(b, l, set->type, &node->answers[node->n_answers]);
+		err = store_answer(b, l, set->type,
+				   &node->answers[node->n_answers]);
 		node->n_answers++;
 	}
 	return err;
@@ -493,13 +494,13 @@ static int build_node(struct zone_builder *b, struct layout *l,
 		layout_begin(l, node, false);
 		l->flags = 0;
 		put_referral(l, node, node->name);
-		err = finish(b, l, DNS_NS, &node->referral);
+		err = store_answer(b, l, DNS_NS, &node->referral);
 		if (err < 0)
 			return err;
 	} else if (node->cut) {
 		return 0;
 	}
-	follow(b->zone, node, &chain);
+	follow_cnames(b->zone, node, &chain);
 	err = build_types(b, l, node, &chain);
 	if (err < 0)
 		return err;
@@ -508,7 +509,7 @@ static int build_node(struct zone_builder *b, struct layout *l,
 		return 0;
 	layout_begin(l, node, !is_wildcard(node->name));
 	put_answer(l, &chain, NULL);
-	return finish(b, l, 0, &node->otherwise);
+	return store_answer(b, l, 0, &node->otherwise);
 }
 
 static int build_negative(struct zone_builder *b, struct layout *l)
@@ -518,12 +519,12 @@ static int build_negative(struct zone_builder *b, struct layout *l)
 
 	layout_begin(l, apex, false);
 	put_negative(l, DNS_NXDOMAIN);
-	err = finish(b, l, 0, &b->zone->missing);
+	err = store_answer(b, l, 0, &b->zone->missing);
 	if (err < 0)
 		return err;
 	layout_begin(l, apex, false);
 	put_negative(l, DNS_NOERROR);
-	return finish(b, l, 0, &b->zone->no_data);
+	return store_answer(b, l, 0, &b->zone->no_data);
 }
 
 /* Finds the delegation that each name is at or below, and wildcards. */

@@ -23,8 +23,8 @@ struct source {
 	int line;		     /* the last one that was read */
 };
 
-__attribute__((format(printf, 2, 3))) static int refuse(struct zone_builder *b,
-							const char *format, ...)
+__attribute__((format(printf, 2, 3))) static int
+refuse_zone(struct zone_builder *b, const char *format, ...)
 {
 	va_list args;
 
@@ -122,16 +122,17 @@ static int check_record(struct zone_builder *b, const struct dns_name *name,
 
 	zone_name_text(name->wire, text);
 	if (ldns_rr_get_class(rr) != LDNS_RR_CLASS_IN)
-		return refuse(b, "%.255s: only class IN is served", text);
+		return refuse_zone(b, "%.255s: only class IN is served", text);
 	if (!zone_has_name(b->zone, name))
-		return refuse(b, "%.255s is outside the zone", text);
+		return refuse_zone(b, "%.255s is outside the zone", text);
 	if (type == DNS_DNAME)
-		return refuse(b, "%.255s: DNAME is not supported", text);
+		return refuse_zone(b, "%.255s: DNAME is not supported", text);
 	if (type == DNS_NS && name->wire[0] == 1 && name->wire[1] == '*')
-		return refuse(b, "%.255s: a wildcard cannot be a delegation",
-			      text);
+		return refuse_zone(
+			b, "%.255s: a wildcard cannot be a delegation", text);
 	if (type == DNS_SOA && name->n_labels != b->zone->apex.n_labels)
-		return refuse(b, "%.255s: SOA below the zone's apex", text);
+		return refuse_zone(b, "%.255s: SOA below the zone's apex",
+				   text);
 	return 0;
 }
 
@@ -147,7 +148,7 @@ static int add_rr(struct zone_builder *b, const ldns_rr *rr)
 
 	if (dns_name_read(ldns_rdf_data(owner), ldns_rdf_size(owner), &name) ==
 	    0)
-		return refuse(b, "the name of a record is wrong");
+		return refuse_zone(b, "the name of a record is wrong");
 	err = check_record(b, &name, rr);
 	if (err < 0)
 		return err;
@@ -166,7 +167,7 @@ static int add_rr(struct zone_builder *b, const ldns_rr *rr)
 			err = add_record(b, set, ldns_buffer_begin(rdata),
 					 ldns_buffer_position(rdata));
 		else
-			err = refuse(b, "a record's data is too long");
+			err = refuse_zone(b, "a record's data is too long");
 	}
 	ldns_buffer_free(rdata);
 	return err;
@@ -194,10 +195,10 @@ static int read_record(struct zone_builder *b, struct source *source,
 	case LDNS_STATUS_SYNTAX_ORIGIN:
 		break;
 	case LDNS_STATUS_SYNTAX_INCLUDE:
-		err = refuse(b, "$INCLUDE is not supported");
+		err = refuse_zone(b, "$INCLUDE is not supported");
 		break;
 	default:
-		err = refuse(b, "%s", ldns_get_errorstr_by_id(status));
+		err = refuse_zone(b, "%s", ldns_get_errorstr_by_id(status));
 	}
 	ldns_rr_free(rr);
 	*done = feof(source->file) && source->line == line &&
@@ -221,7 +222,7 @@ static int read_records(struct zone_builder *b, FILE *file, ldns_rdf *apex)
 			 source.line, text);
 	}
 	if (err == 0 && ferror(file))
-		err = refuse(b, "%s", strerror(errno));
+		err = refuse_zone(b, "%s", strerror(errno));
 	ldns_rdf_deep_free(source.origin);
 	ldns_rdf_deep_free(source.previous);
 	return err;
@@ -238,12 +239,13 @@ static int check_node(struct zone_builder *b, const struct zone_node *node)
 		return 0;
 	zone_name_text(node->name, text);
 	if (cname->n > 1)
-		return refuse(b, "%.255s has more than one CNAME", text);
+		return refuse_zone(b, "%.255s has more than one CNAME", text);
 	for (const struct zone_set *set = node->sets; set; set = set->next)
 		if (set != cname && set->type != DNS_RRSIG &&
 		    set->type != DNS_NSEC)
-			return refuse(b, "%.255s has a CNAME and other records",
-				      text);
+			return refuse_zone(
+				b, "%.255s has a CNAME and other records",
+				text);
 	return 0;
 }
 
@@ -259,11 +261,11 @@ static int check_zone(struct zone_builder *b)
 			   : NULL;
 	soa = apex ? zone_node_set(apex, DNS_SOA) : NULL;
 	if (!soa)
-		return refuse(b, "the zone has no SOA record");
+		return refuse_zone(b, "the zone has no SOA record");
 	if (soa->n > 1)
-		return refuse(b, "the zone has more than one SOA record");
+		return refuse_zone(b, "the zone has more than one SOA record");
 	if (!zone_node_set(apex, DNS_NS))
-		return refuse(b, "the zone has no NS record at its apex");
+		return refuse_zone(b, "the zone has no NS record at its apex");
 	zone->serial =
 		ldns_read_uint32(soa->records->rdata + soa->records->len - 20);
 	for (uint32_t i = 0; err == 0 && i <= zone->mask; i++)
@@ -281,7 +283,7 @@ static int load_records(struct zone_builder *b, FILE *file, ldns_rdf *apex)
 	if (err == 0)
 		err = zone_build(b);
 	if (err == -ENOMEM)
-		refuse(b, "out of memory");
+		refuse_zone(b, "out of memory");
 	return err;
 }
 
@@ -293,11 +295,11 @@ struct zone *zone_load(const char *name, FILE *file, char error[ZONE_ERROR_MAX])
 
 	b.zone = calloc(1, sizeof(*b.zone));
 	if (!b.zone)
-		refuse(&b, "out of memory");
+		refuse_zone(&b, "out of memory");
 	else if (!apex ||
 		 dns_name_read(ldns_rdf_data(apex), ldns_rdf_size(apex),
 			       &b.zone->apex) == 0)
-		err = refuse(&b, "'%.200s' is not a domain name", name);
+		err = refuse_zone(&b, "'%.200s' is not a domain name", name);
 	else
 		err = load_records(&b, file, apex);
 	ldns_rdf_deep_free(apex);

@@ -22,7 +22,7 @@ struct worker {
 	char bufs[BATCH][BUF_BYTES];
 };
 
-static void prepare(struct worker *worker)
+static void prepare_msgs(struct worker *worker)
 {
 	for (int i = 0; i < BATCH; i++) {
 		worker->iovs[i] = (struct iovec){worker->bufs[i], BUF_BYTES};
@@ -62,13 +62,13 @@ static void serve_datagrams(void *arg)
 			       {worker->drain_event, POLLIN, 0}};
 	int n;
 
-	prepare(worker);
+	prepare_msgs(worker);
 	while (!fds[1].revents) {
 		n = recvmmsg(worker->fd, worker->msgs, BATCH, MSG_DONTWAIT,
 			     NULL);
 		if (n > 0) {
 			answer_batch(worker, n);
-			prepare(worker);
+			prepare_msgs(worker);
 		}
 		if (n < BATCH)
 			poll(fds, 2, n > 0 ? 0 : -1);

@@ -112,7 +112,7 @@ static void learn_port(int listener)
 							       : in->sin_port);
 }
 
-static void announce(void)
+static void announce_listener(void)
 {
 	bool v6 = config.listen.addr.ss_family == AF_INET6;
 
@@ -151,7 +151,7 @@ static int run_threads(struct thread *threads, int signals, int drain_event)
 			break;
 	}
 	if (err == 0)
-		announce();
+		announce_listener();
 	else if (write(drain_event, &one, sizeof(one)) < 0)
 		_exit(1);
 	shutdown_wait(signals, drain_event, done_event, started);

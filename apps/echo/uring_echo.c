@@ -113,7 +113,7 @@ static void check_fatal(const char *what, int err)
 	_exit(1);
 }
 
-static void submit(struct worker *worker, unsigned int n_wait)
+static void submit_sqes(struct worker *worker, unsigned int n_wait)
 {
 	check_fatal("io_uring_enter",
 		    io_uring_submit_and_wait(&worker->uring, n_wait));
@@ -127,7 +127,7 @@ static struct io_uring_sqe *new_entry(struct worker *worker, struct conn *conn,
 
 	/* A submission makes room, unless the kernel is out of memory. */
 	while (!(sqe = io_uring_get_sqe(&worker->uring)))
-		submit(worker, 0);
+		submit_sqes(worker, 0);
 	io_uring_sqe_set_data64(sqe, (uintptr_t)conn | op);
 	return sqe;
 }
@@ -360,7 +360,7 @@ static void on_drain(struct worker *worker)
 	shutdown(worker->listener, SHUT_RDWR); /* ends the accept */
 }
 
-static void complete(struct worker *worker, const struct io_uring_cqe *cqe)
+static void handle_cqe(struct worker *worker, const struct io_uring_cqe *cqe)
 {
 	struct conn *conn = (void *)(uintptr_t)(cqe->user_data & ~OP_BITS);
 
@@ -431,11 +431,11 @@ static void run_worker(void *arg)
 	begin_worker(worker);
 	while (!worker->drained &&
 	       (worker->listener >= 0 || !LIST_EMPTY(&worker->conns))) {
-		submit(worker, 1);
+		submit_sqes(worker, 1);
 		n = 0;
 		io_uring_for_each_cqe(&worker->uring, head, cqe)
 		{
-			complete(worker, cqe);
+			handle_cqe(worker, cqe);
 			n++;
 		}
 		io_uring_cq_advance(&worker->uring, n);

@@ -55,7 +55,7 @@ static unsigned index_of(int status)
 	return i;
 }
 
-static const char *reason(int status)
+static const char *get_reason(int status)
 {
 	return statuses[index_of(status)].reason;
 }
@@ -167,7 +167,7 @@ static int send_body(struct visit *visit, const struct httpd_reply *reply,
  * The fields, kept ready by a file, that distinguish its forms (RFC 9110
  * 15.3.7) and, except for 304, that say how it is coded.
  */
-static struct iovec validators(const struct httpd_reply *reply)
+static struct iovec get_validators(const struct httpd_reply *reply)
 {
 	const struct file_body *as = reply->as;
 	uint16_t end = reply->status == 304 ? as->coding_field : as->fields_len;
@@ -266,7 +266,7 @@ static size_t write_head(struct httpd_shard *shard,
 	int n = snprintf(out, HEAD_ROOM,
 			 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
 			 "Server: coronet\r\n%s",
-			 reply->status, reason(reply->status),
+			 reply->status, get_reason(reply->status),
 			 format_date(shard),
 			 reply->status == 405 ? "Allow: GET, HEAD\r\n" : "");
 
@@ -317,14 +317,14 @@ __attribute__((noinline)) int httpd_answer(struct visit *visit,
 
 	counters_add(&shard->counters.answers[index_of(reply->status)], 1);
 	text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
-				    reply->status, reason(reply->status));
+				    reply->status, get_reason(reply->status));
 	iov[n++] =
 		(struct iovec){head, write_head(shard, reply, text_len, head)};
 	if (reply->status == 200)
 		iov[n++] = (struct iovec){(char *)reply->as->fields,
 					  reply->as->fields_len};
 	if (reply->status == 206 || reply->status == 304)
-		iov[n++] = validators(reply);
+		iov[n++] = get_validators(reply);
 	if (reply->status == 301) {
 		iov[n++] = (struct iovec){reply->file->location,
 					  strlen(reply->file->location)};

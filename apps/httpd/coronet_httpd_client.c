@@ -47,8 +47,8 @@ struct client {
 };
 
 /* Sends an answer; keep is httpd_answer()'s. Returns whether all was taken. */
-static bool answer(struct client *c, const struct httpd_reply *reply,
-		   const struct http_request *keep)
+static bool answer_client(struct client *c, const struct httpd_reply *reply,
+			  const struct http_request *keep)
 {
 	int err = httpd_answer(c->visit, reply, keep);
 
@@ -92,19 +92,21 @@ take_request(struct client *c, const struct http_request *request,
 	counters_add(&c->shard->counters.requests, 1);
 	c->chunks = (struct http_chunks){0};
 	c->skipped = 0;
-	taken = answer(c, &reply, keep ? request : NULL);
+	taken = answer_client(c, &reply, keep ? request : NULL);
 	site_put(here, site);
 	return taken && keep;
 }
 
 /* Answers a request that is wrong or late, whose bytes begin at `head`. */
-static bool refuse(struct client *c, int status, const char *head, size_t len)
+static bool refuse_request(struct client *c, int status, const char *head,
+			   size_t len)
 {
 	counters_add(&c->shard->counters.refused, 1);
-	answer(c,
-	       &(struct httpd_reply){.status = status,
-				     .body = !http_asks_for_head(head, len)},
-	       NULL);
+	answer_client(
+		c,
+		&(struct httpd_reply){.status = status,
+				      .body = !http_asks_for_head(head, len)},
+		NULL);
 	return false;
 }
 
@@ -151,7 +153,7 @@ static bool take_bytes(struct client *c, struct http_head *head,
 			return true;
 		*head = (struct http_head){0};
 		if (n < 0)
-			return refuse(c, (int)-n, at, len - *used);
+			return refuse_request(c, (int)-n, at, len - *used);
 		if (!take_request(c, &request, at))
 			return false;
 	}
@@ -201,7 +203,7 @@ static bool take_piece(struct client *c, const char *data, size_t len,
 	go_on = take_bytes(c, &p->head, p->bytes, p->len, &done);
 	p->n = c->answered == answered ? p->n + 1 : 1;
 	if (go_on && p->n > HTTP_PIECES_MAX)
-		return refuse(c, 400, p->bytes, p->len);
+		return refuse_request(c, 400, p->bytes, p->len);
 	p->len -= done;
 	memmove(p->bytes, p->bytes + done, p->len);
 	return go_on;
@@ -293,7 +295,7 @@ static void set_half_open(struct visit *visit, bool begun)
 }
 
 /* Receives and answers until the connection has come to its end. */
-static void converse(struct client *c, struct visit *visit)
+static void serve_requests(struct client *c, struct visit *visit)
 {
 	bool partial = false, go_on = true;
 	struct net_view view;
@@ -326,7 +328,7 @@ static void converse(struct client *c, struct visit *visit)
 	}
 	set_half_open(visit, false);
 	if ((n == -ETIMEDOUT || visit->displaced) && c->pieces)
-		refuse(c, 408, c->pieces->bytes, c->pieces->len);
+		refuse_request(c, 408, c->pieces->bytes, c->pieces->len);
 }
 
 static struct visit *visit_begin(struct httpd_shard *shard,
@@ -372,7 +374,7 @@ void httpd_serve(struct net_conn *conn, void *arg)
 	if (!visit)
 		return;
 	c.visit = visit;
-	converse(&c, visit);
+	serve_requests(&c, visit);
 	free(c.pieces);
 	counters_add(&shard->counters.gave_up, c.gave_up);
 	if (c.gave_up)

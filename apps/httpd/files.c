@@ -24,7 +24,7 @@ static const char own_page[] =
 	"coroutine a connection, no system call on the way.</p>\n"
 	"</body></html>\n";
 
-static int refuse(struct files *files, const char *name, int err)
+static int refuse_root(struct files *files, const char *name, int err)
 {
 	char why[64];
 
@@ -294,7 +294,7 @@ static int load_name(struct files *files, const struct folder *in,
 	}
 	if (err < 0 && !files->error[0]) {
 		snprintf(whole, sizeof(whole), "%.200s/%s", in->name, path);
-		refuse(files, whole, err);
+		refuse_root(files, whole, err);
 	}
 	return err;
 }
@@ -406,7 +406,7 @@ static int make_location(struct file *file)
 	return 0;
 }
 
-static int finish(struct files *files, struct file *file)
+static int finish_file(struct files *files, struct file *file)
 {
 	char path[FILES_PATH_MAX + 16];
 	int err;
@@ -428,7 +428,7 @@ static int finish(struct files *files, struct file *file)
 	return 0;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_paths(const void *a, const void *b)
 {
 	return strcmp(((const struct file *)a)->path,
 		      ((const struct file *)b)->path);
@@ -473,9 +473,9 @@ static int load_files(struct files *files, const char *root)
 		err = add_file(files, "/", "text/html; charset=utf-8", NULL);
 	if (err == 0 && files->n == 0)
 		err = -ENOENT;
-	qsort(files->list, files->n, sizeof(struct file), compare);
+	qsort(files->list, files->n, sizeof(struct file), compare_paths);
 	for (unsigned i = 0; err == 0 && i < files->n; i++)
-		err = finish(files, &files->list[i]);
+		err = finish_file(files, &files->list[i]);
 	return err;
 }
 
@@ -485,7 +485,7 @@ int files_load(struct files *files, const char *root, const char *types)
 
 	*files = (struct files){0};
 	if (list_open(files) < 0)
-		return refuse(files, root ? root : "", -ENOMEM);
+		return refuse_root(files, root ? root : "", -ENOMEM);
 	err = types_load(&files->types, types);
 	if (err < 0) {
 		snprintf(files->error, sizeof(files->error),
@@ -498,7 +498,7 @@ int files_load(struct files *files, const char *root, const char *types)
 	err = load_files(files, root);
 	if (err < 0) {
 		files_free(files);
-		return files->error[0] ? err : refuse(files, root, err);
+		return files->error[0] ? err : refuse_root(files, root, err);
 	}
 	return 0;
 }
@@ -520,14 +520,15 @@ int files_reload(struct files *files, struct files *before, const char *root)
 
 	*files = (struct files){.types = before->types, .before = before};
 	if (list_open(files) < 0)
-		return refuse(files, root, -ENOMEM);
+		return refuse_root(files, root, -ENOMEM);
 	err = load_files(files, root);
 	files->before = NULL;
 	if (err < 0 || are_same(files, before)) {
 		files->types = (struct types){0};
 		files_free(files);
-		return err == 0 || files->error[0] ? err
-						   : refuse(files, root, err);
+		return err == 0 || files->error[0]
+			       ? err
+			       : refuse_root(files, root, err);
 	}
 	before->types = (struct types){0};
 	return 1;

@@ -51,7 +51,7 @@ static bool is_type(const char *word)
 	return true;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_extensions(const void *a, const void *b)
 {
 	return strcasecmp(((const struct type *)a)->end,
 			  ((const struct type *)b)->end);
@@ -122,7 +122,7 @@ int types_load(struct types *types, const char *path)
 	rest = types->text;
 	while ((line = strsep(&rest, "\n")))
 		take_line(types, line);
-	qsort(types->list, types->n, sizeof(*types->list), compare);
+	qsort(types->list, types->n, sizeof(*types->list), compare_extensions);
 	return 0;
 }
 
@@ -147,6 +147,6 @@ const char *types_find(const struct types *types, const char *name)
 			return common[i].name;
 	if (types->n)
 		found = bsearch(&key, types->list, types->n, sizeof(key),
-				compare);
+				compare_extensions);
 	return found ? found->name : "application/octet-stream";
 }

@@ -98,7 +98,7 @@ static void check_slot(struct slot *slot, int64_t now_ns)
 }
 
 /* Scans the slots ten times a second. */
-static void *watchdog(void *arg)
+static void *watch_slots(void *arg)
 {
 	struct load_shard *shard = arg;
 
@@ -291,7 +291,7 @@ static void *start_shard(void *arg)
 	if (shard != load.shards)
 		load_stats_set_busy(&shard->stats, busy_ns, shard);
 	spawn_coro(shard, "open", open_slots);
-	spawn_coro(shard, "watchdog", watchdog);
+	spawn_coro(shard, "watchdog", watch_slots);
 	if (load.opts.rate)
 		spawn_coro(shard, "pacer", run_pacer);
 	return NULL;
@@ -347,7 +347,7 @@ static void on_each_shard(coro_fn fn)
 	}
 }
 
-static void gather(struct load_stats *stats)
+static void gather_shards(struct load_stats *stats)
 {
 	on_each_shard(gather_shard);
 }
@@ -358,7 +358,7 @@ static void begin_run(void)
 
 	load_stats_start(stats, &load.opts, "coronet-load", net_clock_ns());
 	stats->put = net_log_write;
-	stats->gather = gather;
+	stats->gather = gather_shards;
 	load.shards[0].stack = net_stack_here();
 	load_stats_set_busy(stats, busy_ns, &load.shards[0]);
 	on_each_shard(start_shard);
@@ -376,7 +376,7 @@ static void lead_run(void)
 		if (atomic_load(&load.signalled) || load.unheard)
 			load_stats_interrupt(stats, net_clock_ns());
 		else if (stats->phase == LOAD_OPENING)
-			gather(stats); /* all may have been opened */
+			gather_shards(stats); /* all may have been opened */
 	}
 }
 
@@ -389,7 +389,7 @@ static void end_run(void)
 	/* Bounded: each shard gives up what does not answer. */
 	while (atomic_load(&load.ending) && !load.unheard)
 		coro_sleep_ns(OPT_NS_PER_S / 1000);
-	gather(&load.stats); /* the second echoes */
+	gather_shards(&load.stats); /* the second echoes */
 }
 
 static void on_signal(int signo)

@@ -65,7 +65,7 @@ static void begin_next(struct slot *slot, int64_t now_ns)
 		send_request(slot, now_ns, now_ns);
 }
 
-static void answered(struct slot *slot)
+static void end_request(struct slot *slot)
 {
 	int64_t now_ns = net_clock_ns();
 
@@ -96,7 +96,7 @@ static void on_echo(struct net_conn *conn, struct net_watch *watch)
 		}
 		slot->unanswered -= (uint32_t)n;
 		if (slot->unanswered == 0)
-			answered(slot);
+			end_request(slot);
 	} while (slot->conn);
 }
 

@@ -59,7 +59,7 @@ static void catch_signals(sigset_t *while_waiting)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static void gather(struct load_stats *stats)
+static void gather_workers(struct load_stats *stats)
 {
 	for (uint32_t i = 0; i < load.n_started; i++)
 		worker_gather(&load.workers[i]);
@@ -80,7 +80,7 @@ static void wait_for_news(const sigset_t *while_waiting)
 	}
 	if (ppoll(&settled, 1, &wait, while_waiting) > 0 &&
 	    read(load.all_settled, &count, sizeof(count)) == sizeof(count))
-		gather(stats);
+		gather_workers(stats);
 }
 
 /* Moves the run on to its end. */
@@ -120,7 +120,7 @@ static int run_load(void)
 
 	catch_signals(&while_waiting);
 	load_stats_start(&load.stats, &load.opts, "epoll-load", sys_now_ns());
-	load.stats.gather = gather;
+	load.stats.gather = gather_workers;
 	for (i = 0; i < load.n_workers; i++)
 		worker_follow(&load.workers[i]);
 	err = start_workers();

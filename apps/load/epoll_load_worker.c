@@ -195,7 +195,7 @@ static void stream_again(struct worker *worker, int64_t now_ns)
 	}
 }
 
-static int64_t earlier(int64_t a_ns, int64_t b_ns)
+static int64_t pick_earlier_ns(int64_t a_ns, int64_t b_ns)
 {
 	return a_ns < b_ns ? a_ns : b_ns;
 }
@@ -212,10 +212,11 @@ static struct timespec time_to_wait(const struct worker *worker, int64_t now_ns)
 	int64_t wait_ns;
 
 	if (is_open_loop())
-		until_ns = earlier(until_ns, turn_due(worker) - WAKE_LATE_NS);
+		until_ns = pick_earlier_ns(until_ns,
+					   turn_due(worker) - WAKE_LATE_NS);
 	wait_ns = until_ns - now_ns;
 	if (worker->started < worker->part.count)
-		wait_ns = earlier(wait_ns, OPT_NS_PER_S / 1000);
+		wait_ns = pick_earlier_ns(wait_ns, OPT_NS_PER_S / 1000);
 	if (wait_ns < 0 || worker->again_count > 0 ||
 	    (worker->started < may && may_connect(worker)))
 		wait_ns = 0;

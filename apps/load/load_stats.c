@@ -82,7 +82,7 @@ static bool is_of_opening(const struct load_stats *stats)
 	return stats->opts->mode == LOAD_IDLE;
 }
 
-static bool counts(const struct load_stats *stats)
+static bool interval_counts(const struct load_stats *stats)
 {
 	return stats->phase == LOAD_MEASURING || is_of_opening(stats);
 }
@@ -195,7 +195,7 @@ void load_stats_gather(struct load_stats *leader, struct load_stats *follower,
  * the mean of their times, if that is later. A thread may have to wait for a
  * core before it answers.
  */
-static int64_t gather(struct load_stats *stats, int64_t now_ns)
+static int64_t gather_followers(struct load_stats *stats, int64_t now_ns)
 {
 	int64_t mean_ns;
 
@@ -221,7 +221,7 @@ static void enter_warmup(struct load_stats *stats, int64_t now_ns)
 
 static void enter_measuring(struct load_stats *stats, int64_t now_ns)
 {
-	end_interval(stats, now_ns, counts(stats));
+	end_interval(stats, now_ns, interval_counts(stats));
 	stats->phase = LOAD_MEASURING;
 	stats->measured_from_ns = now_ns;
 	stats->phase_end_ns = now_ns + stats->opts->duration_ns;
@@ -237,7 +237,7 @@ static void enter_done(struct load_stats *stats, int64_t now_ns)
 	if (interval_ns > 0 &&
 	    now_ns - stats->interval_start_ns >= interval_ns / 2)
 		load_progress(stats, now_ns);
-	end_interval(stats, now_ns, counts(stats));
+	end_interval(stats, now_ns, interval_counts(stats));
 	if (stats->phase == LOAD_MEASURING) {
 		stats->measured_to_ns = now_ns;
 		if (!is_of_opening(stats))
@@ -292,16 +292,16 @@ bool load_stats_advance(struct load_stats *stats, int64_t now_ns)
 	int64_t interval_ns = stats->opts->interval_ns;
 
 	if (stats->phase != LOAD_DONE)
-		now_ns = gather(stats, now_ns);
+		now_ns = gather_followers(stats, now_ns);
 	/* Printed first, so that a phase's last interval is seen. */
 	if (stats->phase != LOAD_DONE && interval_ns > 0 &&
 	    now_ns - stats->interval_start_ns >= interval_ns) {
 		load_progress(stats, now_ns);
-		end_interval(stats, now_ns, counts(stats));
+		end_interval(stats, now_ns, interval_counts(stats));
 	}
 	while (next_phase(stats, now_ns))
 		; /* bounded: phases only go on */
-	gather(stats, now_ns);
+	gather_followers(stats, now_ns);
 	set_wake(stats);
 	return stats->phase != LOAD_DONE;
 }
@@ -311,9 +311,9 @@ void load_stats_interrupt(struct load_stats *stats, int64_t now_ns)
 	if (stats->phase == LOAD_DONE)
 		return;
 	stats->interrupted = true;
-	now_ns = gather(stats, now_ns);
+	now_ns = gather_followers(stats, now_ns);
 	enter_done(stats, now_ns);
-	gather(stats, now_ns);
+	gather_followers(stats, now_ns);
 	set_wake(stats);
 }
 
@@ -330,7 +330,7 @@ uint32_t load_stats_may_open(const struct load_stats *stats, int64_t now_ns)
 }
 
 /* Counts one more connection that was tried while opening. */
-static void settle(struct load_stats *stats)
+static void settle_conn(struct load_stats *stats)
 {
 	if (stats->phase == LOAD_OPENING &&
 	    ++stats->settled == stats->opts->conns)
@@ -343,7 +343,7 @@ void load_stats_opened(struct load_stats *stats, int64_t latency_ns)
 	stats->opened++;
 	if (stats->opts->mode == LOAD_IDLE)
 		hist_record(&stats->interval, latency_ns);
-	settle(stats);
+	settle_conn(stats);
 }
 
 void load_stats_closed(struct load_stats *stats)
@@ -360,7 +360,7 @@ void load_stats_error(struct load_stats *stats, enum load_error kind)
 		return;
 	stats->errors[kind]++;
 	stats->error_count++;
-	settle(stats);
+	settle_conn(stats);
 }
 
 double load_stats_busy_share(const struct load_stats *stats)

@@ -284,7 +284,7 @@ static int open_file(const char *path)
 }
 
 /* If the new file cannot be opened, the old one is kept: no line is lost. */
-static void reopen(struct access_log *log)
+static void reopen_log_file(struct access_log *log)
 {
 	int fd = open_file(log->path);
 	char line[512];
@@ -325,7 +325,7 @@ static void *run_writer(void *arg)
 		sem_timedwait(&log->wake, &until);
 		write_rings(log);
 		if (log->path && atomic_exchange(&log->reopen, false))
-			reopen(log);
+			reopen_log_file(log);
 	}
 	write_rings(log);
 	return NULL;

@@ -58,7 +58,7 @@ static int hex_value(char c)
 
 /* Decodes \r, \n, \\ and \xHH; a comma is \x2c. False: too long or
  * malformed. */
-static bool unescape(const char *text, char *out)
+static bool unescape_text(const char *text, char *out)
 {
 	size_t n = 0;
 
@@ -105,11 +105,11 @@ static int parse_check(const struct opt *opt, const char *value, void *base,
 	}
 	if (strncmp(value, "udp:", 4) == 0) {
 		out->check = BACKEND_CHECK_UDP;
-		return unescape(value + 4, out->expect) ? 0 : -EINVAL;
+		return unescape_text(value + 4, out->expect) ? 0 : -EINVAL;
 	}
 	if (strncmp(value, "expect:", 7) == 0) {
 		out->check = BACKEND_CHECK_EXPECT;
-		return unescape(value + 7, out->expect) ? 0 : -EINVAL;
+		return unescape_text(value + 7, out->expect) ? 0 : -EINVAL;
 	}
 	if (strcmp(value, "http") != 0 && strncmp(value, "http:/", 6) != 0)
 		return -EINVAL;
@@ -126,8 +126,9 @@ static int parse_check(const struct opt *opt, const char *value, void *base,
 static int parse_send(const struct opt *opt, const char *value, void *base,
 		      struct opt_error *error)
 {
-	return unescape(value, ((struct backend_spec *)base)->send) ? 0
-								    : -EINVAL;
+	return unescape_text(value, ((struct backend_spec *)base)->send)
+		       ? 0
+		       : -EINVAL;
 }
 
 static int parse_sni(const struct opt *opt, const char *value, void *base,
@@ -217,8 +218,8 @@ int backend_spec_parse(const char *text, struct backend_spec *out,
 }
 
 /* Matches one pattern of `len` bytes against a name. */
-static unsigned matches(const char *pattern, size_t len, const char *name,
-			size_t name_len)
+static unsigned match_pattern(const char *pattern, size_t len, const char *name,
+			      size_t name_len)
 {
 	/* The star stands for one label or more. */
 	if (len > 2 && pattern[0] == '*')
@@ -253,7 +254,7 @@ unsigned backend_spec_serves(const struct backend_spec *spec, const char *name)
 	while (at) {
 		const char *end = strchr(at, '|');
 		size_t len = end ? (size_t)(end - at) : strlen(at);
-		unsigned well = matches(at, len, name, name_len);
+		unsigned well = match_pattern(at, len, name, name_len);
 
 		if (well > best)
 			best = well;

@@ -27,7 +27,7 @@ enum {
 	STEP_NAME
 };
 
-static void expect(struct client_hello *h, unsigned step, unsigned need)
+static void expect_step(struct client_hello *h, unsigned step, unsigned need)
 {
 	h->step = step;
 	h->need = need;
@@ -37,7 +37,7 @@ static void expect(struct client_hello *h, unsigned step, unsigned need)
 void client_hello_init(struct client_hello *h)
 {
 	*h = (struct client_hello){.result = CLIENT_HELLO_MORE};
-	expect(h, STEP_TYPE, 1);
+	expect_step(h, STEP_TYPE, 1);
 }
 
 static void end_parse(struct client_hello *h, enum client_hello_result result)
@@ -57,7 +57,7 @@ static void skip_bytes(struct client_hello *h, uint32_t len, unsigned step,
 		return;
 	}
 	h->skip = len;
-	expect(h, step, need);
+	expect_step(h, step, need);
 }
 
 /* Expects the next extension, or ends after them all. */
@@ -68,7 +68,7 @@ static void next_extension(struct client_hello *h)
 	else if (h->extensions_left < 4)
 		end_parse(h, CLIENT_HELLO_NOT);
 	else
-		expect(h, STEP_EXTENSION_TYPE, 2);
+		expect_step(h, STEP_EXTENSION_TYPE, 2);
 }
 
 static void begin_extension(struct client_hello *h, uint32_t len)
@@ -84,7 +84,7 @@ static void begin_extension(struct client_hello *h, uint32_t len)
 		if (len < 2)
 			end_parse(h, CLIENT_HELLO_NOT);
 		else
-			expect(h, STEP_LIST_LENGTH, 2);
+			expect_step(h, STEP_LIST_LENGTH, 2);
 		return;
 	}
 	next_extension(h);
@@ -99,7 +99,7 @@ static void next_name(struct client_hello *h)
 	else if (h->list_left < 3)
 		end_parse(h, CLIENT_HELLO_NOT);
 	else
-		expect(h, STEP_NAME_TYPE, 1);
+		expect_step(h, STEP_NAME_TYPE, 1);
 }
 
 static void begin_name(struct client_hello *h, uint32_t len)
@@ -111,7 +111,7 @@ static void begin_name(struct client_hello *h, uint32_t len)
 		return;
 	}
 	h->name_len = 0;
-	expect(h, STEP_NAME, len);
+	expect_step(h, STEP_NAME, len);
 }
 
 /* Takes a byte of a name, which has to be visible ASCII. */
@@ -141,7 +141,7 @@ static void take_number(struct client_hello *h, uint32_t n)
 		if (n != HANDSHAKE_HELLO)
 			end_parse(h, CLIENT_HELLO_NOT);
 		else
-			expect(h, STEP_LENGTH, 3);
+			expect_step(h, STEP_LENGTH, 3);
 		break;
 	case STEP_LENGTH:
 		h->hello_left = n;
@@ -175,7 +175,7 @@ static void take_number(struct client_hello *h, uint32_t n)
 		break;
 	case STEP_EXTENSION_TYPE:
 		h->extension = (uint16_t)n;
-		expect(h, STEP_EXTENSION_LENGTH, 2);
+		expect_step(h, STEP_EXTENSION_LENGTH, 2);
 		break;
 	case STEP_EXTENSION_LENGTH:
 		begin_extension(h, n);
@@ -191,7 +191,7 @@ static void take_number(struct client_hello *h, uint32_t n)
 		if (n != NAME_HOST)
 			end_parse(h, CLIENT_HELLO_NOT);
 		else
-			expect(h, STEP_NAME_LENGTH, 2);
+			expect_step(h, STEP_NAME_LENGTH, 2);
 		break;
 	default: /* STEP_NAME_LENGTH */
 		begin_name(h, n);

@@ -314,7 +314,7 @@ static void post_update(struct proxy_shard *shard)
  * new clients by the new configuration, so that what is said then is true. If a
  * handler holds up a shard for seconds, returns false without waiting for it.
  */
-static bool publish(struct proxy_config *config, struct pool *pool)
+static bool publish_proxy_config(struct proxy_config *config, struct pool *pool)
 {
 	struct proxy_config *old_config;
 	struct pool *old_pool;
@@ -407,7 +407,7 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 	}
 	added = pool_count_missing(pool, state.pool);
 	gone = pool_count_missing(state.pool, pool);
-	taken = publish(config, pool);
+	taken = publish_proxy_config(config, pool);
 	reload_report(true, "%u backends, %u of them new, %u gone%s%s",
 		      state.pool->n, added, gone,
 		      taken ? "" : "; a shard has not applied it yet",
@@ -418,7 +418,7 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 	names_renew();
 }
 
-static void reload(void)
+static void reload_config(void)
 {
 	struct opt_error error;
 	struct proxy_config *config;
@@ -449,7 +449,7 @@ static void *reload_thread(void *arg)
 		while (!state.running)
 			sleep_1_ms();
 		reload_begins();
-		reload();
+		reload_config();
 		reload_ends();
 	}
 	return NULL;
@@ -485,7 +485,7 @@ void config_move_backend(const struct backend *backend,
 	if (i >= 0)
 		pool = pool_readdress(state.pool, (unsigned)i, addr);
 	if (pool) {
-		publish(config_ref(state.config), pool);
+		publish_proxy_config(config_ref(state.config), pool);
 		net_log("coronet-proxy: backend %s is at %s", backend->name,
 			net_addr_format(addr, text, sizeof(text)));
 	}

@@ -191,7 +191,7 @@ static int check_backend(struct check *check, int64_t timeout_ns)
 }
 
 /* Takes the backend's settings from the pool. False: stop checking it. */
-static bool prepare(struct check *check)
+static bool prepare_check(struct check *check)
 {
 	const struct proxy_shard *shard = check->shard;
 	int i = pool_find(shard->pool, check->backend);
@@ -209,7 +209,7 @@ static bool prepare(struct check *check)
 	return true;
 }
 
-static void report(const struct check *check, int err)
+static void report_check(const struct check *check, int err)
 {
 	struct proxy_shard *shard = check->shard;
 	int i = pool_find(shard->pool, check->backend);
@@ -241,7 +241,7 @@ static void *watch_backend(void *arg)
 	struct check *check = arg;
 	struct proxy_shard *shard = check->shard;
 
-	while (prepare(check)) {
+	while (prepare_check(check)) {
 		int64_t interval_ns = shard->config->opts.health_interval_ns;
 		int64_t timeout_ns = shard->config->opts.connect_timeout_ns;
 		int err = 0;
@@ -254,7 +254,7 @@ static void *watch_backend(void *arg)
 		if (net_stack_stopping(shard->stack))
 			break;
 		if (check->addr.family)
-			report(check, err);
+			report_check(check, err);
 		if (coro_sleep_ns(interval_ns) < 0)
 			break;
 	}

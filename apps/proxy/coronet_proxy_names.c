@@ -16,10 +16,13 @@
  */
 #include "apps/proxy/coronet_proxy_priv.h"
 
+#include <arpa/nameser.h>
 #include <errno.h>
 #include <limits.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <resolv.h>
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,13 +31,13 @@
 #include <coronet/net_resolve.h>
 
 #include "apps/common/host.h"
-#include "apps/proxy/name_ttl.h"
 
 #define SOONEST_NS INT64_C(1000000000) /* until a name is asked for again */
 #define LATE_NS	   INT64_C(5000000000)
 #define NS_PER_S   INT64_C(1000000000)
 #define ASK_MS	   60000 /* net_resolve() gives up earlier */
 #define FOUND_MAX  (2 * NET_RESOLVE_ADDRS)
+#define ANSWER_MAX 4096 /* bytes; what is longer is cut */
 
 /* Names of a pool, and of older pools whose lookups have not ended. */
 #define NAMES_MAX (2 * BALANCE_MAX)
@@ -66,6 +69,51 @@ struct lookup {
 	const char *why; /* there are none; NULL: unknown */
 	struct lookup *next_done;
 };
+
+/* ---- the TTL of a host name's DNS records ---- */
+
+/* The smallest TTL of the answer's records: aliases and addresses. */
+static int64_t smallest_ttl(const unsigned char *answer, int len)
+{
+	int64_t ttl = -ENOENT;
+	ns_msg message;
+
+	if (ns_initparse(answer, len, &message) < 0)
+		return -ENOENT;
+	for (int i = 0; i < ns_msg_count(message, ns_s_an); i++) {
+		ns_rr record;
+
+		if (ns_parserr(&message, ns_s_an, i, &record) < 0)
+			break;
+		if (ttl < 0 || ns_rr_ttl(record) < ttl)
+			ttl = ns_rr_ttl(record);
+	}
+	return ttl;
+}
+
+/*
+ * Queries the name servers of resolv.conf(5) for a host's addresses of a family
+ * (4 or 6). Returns the smallest TTL of the answer, in seconds, or -ENOENT:
+ * there is no answer, as for a name of /etc/hosts. Blocks as long as the
+ * resolver.
+ */
+static int64_t query_ttl(const char *host, uint8_t family)
+{
+	unsigned char answer[ANSWER_MAX];
+	struct __res_state state;
+	int len;
+
+	memset(&state, 0, sizeof(state));
+	if (res_ninit(&state) < 0)
+		return -ENOENT;
+	len = res_nsearch(&state, host, ns_c_in,
+			  family == 4 ? ns_t_a : ns_t_aaaa, answer,
+			  sizeof(answer));
+	res_nclose(&state);
+	if (len > (int)sizeof(answer))
+		len = sizeof(answer);
+	return len < 0 ? -ENOENT : smallest_ttl(answer, len);
+}
 
 /* ---- a lookup ---- */
 
@@ -128,7 +176,7 @@ static int64_t use_answer(const struct lookup *lookup)
 	if (memcmp(&addr, &lookup->used, sizeof(addr)) != 0)
 		config_move_backend(lookup->backend, &addr);
 	if (!proxy.net.n_resolvers)
-		ttl_s = name_ttl(lookup->spec.host, addr.family);
+		ttl_s = query_ttl(lookup->spec.host, addr.family);
 	return hold_ns(ttl_s, lookup->most_ns);
 }
 

@@ -118,8 +118,9 @@ static void look_for_progress(struct session *s, int64_t now_ns)
 
 /* Applies a limit that has begun at since_ns: sets *end if it has passed, and
  * lowers *due_ns to when to look at it. */
-static void consider(int64_t since_ns, int64_t limit_ns, enum access_end which,
-		     int64_t now_ns, int64_t *due_ns, enum access_end *end)
+static void apply_limit(int64_t since_ns, int64_t limit_ns,
+			enum access_end which, int64_t now_ns, int64_t *due_ns,
+			enum access_end *end)
 {
 	int64_t at_ns = since_ns + limit_ns, look_ns = now_ns + limit_ns / 4;
 
@@ -142,16 +143,16 @@ static int64_t next_look(const struct session *s, int64_t now_ns,
 		s->client_ns > s->server_ns ? s->client_ns : s->server_ns;
 	int64_t due_ns = CORO_FOREVER;
 
-	consider(moved_ns, s->limit_ns, s->limit_end, now_ns, &due_ns, end);
+	apply_limit(moved_ns, s->limit_ns, s->limit_end, now_ns, &due_ns, end);
 	if (!s->carries)
 		return due_ns;
-	consider(s->client_ns, steer->client_timeout_ns, ACCESS_CLIENT_TIMEOUT,
-		 now_ns, &due_ns, end);
-	consider(s->server_ns, steer->server_timeout_ns, ACCESS_SERVER_TIMEOUT,
-		 now_ns, &due_ns, end);
+	apply_limit(s->client_ns, steer->client_timeout_ns,
+		    ACCESS_CLIENT_TIMEOUT, now_ns, &due_ns, end);
+	apply_limit(s->server_ns, steer->server_timeout_ns,
+		    ACCESS_SERVER_TIMEOUT, now_ns, &due_ns, end);
 	if (s->half_closed)
-		consider(moved_ns, steer->half_closed_timeout_ns,
-			 ACCESS_HALF_CLOSED_TIMEOUT, now_ns, &due_ns, end);
+		apply_limit(moved_ns, steer->half_closed_timeout_ns,
+			    ACCESS_HALF_CLOSED_TIMEOUT, now_ns, &due_ns, end);
 	return due_ns;
 }
 

@@ -51,7 +51,7 @@ void worker_set_accepting(struct worker *w, bool on)
 	}
 }
 
-static void refuse(int fd, uint64_t *counter)
+static void refuse_client(int fd, uint64_t *counter)
 {
 	static const struct linger now = {.l_onoff = 1};
 
@@ -83,10 +83,10 @@ static bool accept_batch(struct worker *w, int listener)
 		if (fd >= 0) {
 			source = source_key_of(&addr);
 			if (w->sessions >= w->max_sessions)
-				refuse(fd, &w->counters.over_limit);
+				refuse_client(fd, &w->counters.over_limit);
 			else if (sources_count(&w->sources, source) >=
 				 w->max_source)
-				refuse(fd, &w->counters.over_source);
+				refuse_client(fd, &w->counters.over_source);
 			else
 				session_start(w, fd, source);
 			continue;
@@ -183,7 +183,7 @@ static void take_event(struct worker *w, const struct epoll_event *event)
 	}
 }
 
-static int64_t earlier(int64_t a, int64_t b)
+static int64_t pick_earlier_ns(int64_t a, int64_t b)
 {
 	return a < b ? a : b;
 }
@@ -191,11 +191,11 @@ static int64_t earlier(int64_t a, int64_t b)
 /* Milliseconds epoll may wait, rounded up. */
 static int time_to_wait(const struct worker *w, int64_t other_ns)
 {
-	int64_t due_ns = earlier(sessions_due_ns(w), checks_due_ns(w));
+	int64_t due_ns = pick_earlier_ns(sessions_due_ns(w), checks_due_ns(w));
 
-	due_ns = earlier(due_ns, other_ns);
+	due_ns = pick_earlier_ns(due_ns, other_ns);
 	if (w->retry_ns)
-		due_ns = earlier(due_ns, w->retry_ns);
+		due_ns = pick_earlier_ns(due_ns, w->retry_ns);
 	if (due_ns == INT64_MAX)
 		return -1;
 	if (due_ns <= w->now_ns)
@@ -257,8 +257,9 @@ static void run_worker(struct worker *w)
 	if (w->index == 0 && config.stats_ns)
 		stats_ns = w->now_ns + config.stats_ns;
 	while (!w->draining || (w->sessions && w->now_ns < end_ns)) {
-		int n = epoll_wait(w->epoll, events, BATCH,
-				   time_to_wait(w, earlier(end_ns, stats_ns)));
+		int n = epoll_wait(
+			w->epoll, events, BATCH,
+			time_to_wait(w, pick_earlier_ns(end_ns, stats_ns)));
 
 		w->now_ns = sys_now_ns();
 		for (int i = 0; i < n; i++)
@@ -416,7 +417,7 @@ static void worker_fini(struct worker *w)
 		close(w->epoll);
 }
 
-static void announce(void)
+static void announce_listeners(void)
 {
 	const char *between = "listening on ";
 
@@ -445,7 +446,7 @@ static int run_workers(int signals)
 			break;
 	}
 	if (err == 0)
-		announce();
+		announce_listeners();
 	else if (write(drain_event, &one, sizeof(one)) < 0)
 		_exit(1);
 	shutdown_wait(signals, drain_event, done_event, started);

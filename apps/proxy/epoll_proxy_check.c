@@ -15,7 +15,7 @@
 	10000000000 /* minimum interval between repeated log lines */
 
 /* Reports what a check found; the next check follows after an interval. */
-static void report(struct worker *w, struct check *check, bool well)
+static void report_check(struct worker *w, struct check *check, bool well)
 {
 	if (check->source.fd >= 0)
 		close(check->source.fd);
@@ -62,7 +62,7 @@ static void begin_check(struct worker *w, struct check *check)
 	    epoll_ctl(w->epoll, EPOLL_CTL_ADD, check->source.fd, &event) == 0)
 		return;
 	if (check->source.fd >= 0 || !is_our_fault(check->source.fd)) {
-		report(w, check, false);
+		report_check(w, check, false);
 		return;
 	}
 	worker_connect_failed(w, check->backend, check->source.fd);
@@ -84,7 +84,7 @@ void check_event(struct worker *w, struct check *check)
 		send(check->source.fd, header,
 		     proxy_write(config.opts.send_proxy, &nobody, header),
 		     MSG_NOSIGNAL);
-	report(w, check, err == 0);
+	report_check(w, check, err == 0);
 }
 
 void checks_start(struct worker *w)
@@ -118,7 +118,7 @@ void checks_run(struct worker *w)
 		if (check->due_ns > w->now_ns)
 			continue;
 		if (check->source.fd >= 0)
-			report(w, check, false);
+			report_check(w, check, false);
 		else
 			begin_check(w, check);
 	}

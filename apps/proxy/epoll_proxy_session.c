@@ -340,7 +340,7 @@ static void connect_failed(struct worker *w, struct session *s)
 	connect_next(w, s);
 }
 
-static void connected(struct worker *w, struct session *s)
+static void connect_succeeded(struct worker *w, struct session *s)
 {
 	char header[PROXY_WRITE_MAX];
 	size_t len;
@@ -363,7 +363,7 @@ static void connecting_event(struct worker *w, struct session *s,
 	if (events & EPOLLERR)
 		connect_failed(w, s);
 	else if (events & EPOLLOUT)
-		connected(w, s);
+		connect_succeeded(w, s);
 }
 
 /* ---- beginning ---- */

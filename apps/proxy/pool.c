@@ -242,8 +242,8 @@ static bool is_full(const struct pool_entry *entry)
 }
 
 /* Returns the first tier that has any: regular, backup, then ejected ones. */
-static uint64_t candidates(const struct pool *pool,
-			   const struct pool_wish *wish)
+static uint64_t find_candidates(const struct pool *pool,
+				const struct pool_wish *wish)
 {
 	uint64_t tiers[4] = {0};
 
@@ -402,8 +402,8 @@ static int choose_by_hash(const struct pool *pool, uint64_t hash,
 	return warming;
 }
 
-static int choose(const struct pool *pool, struct pool_cursor *cursor,
-		  const struct pool_wish *wish, uint64_t among)
+static int choose_entry(const struct pool *pool, struct pool_cursor *cursor,
+			const struct pool_wish *wish, uint64_t among)
 {
 	switch (pool->rules.kind) {
 	case BALANCE_RR:
@@ -432,13 +432,13 @@ static bool take_slot(const struct pool_entry *entry)
 int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 	      const struct pool_wish *wish)
 {
-	uint64_t among = candidates(pool, wish);
+	uint64_t among = find_candidates(pool, wish);
 
 	if (among == 0)
 		return -ENOENT;
 	/* Each turn removes a backend that has no room: at most 64. */
 	while ((among = without_full(pool, among)) != 0) {
-		int i = choose(pool, cursor, wish, among);
+		int i = choose_entry(pool, cursor, wish, among);
 
 		if (i < 0)
 			break;

@@ -211,7 +211,8 @@ static long parse_v2(const uint8_t *data, size_t len, struct proxy_addrs *out)
 	return (long)(V2_HEADER + rest);
 }
 
-static bool begins(const void *data, size_t len, const void *start, size_t n)
+static bool begins_with(const void *data, size_t len, const void *start,
+			size_t n)
 {
 	return memcmp(data, start, len < n ? len : n) == 0;
 }
@@ -222,9 +223,9 @@ long proxy_parse(const void *data, size_t len, struct proxy_addrs *out)
 
 	if (len == 0)
 		return 0;
-	if (begins(data, len, v1_start, v1_len))
+	if (begins_with(data, len, v1_start, v1_len))
 		return len < v1_len ? 0 : parse_v1(data, len, out);
-	if (begins(data, len, v2_start, sizeof(v2_start)))
+	if (begins_with(data, len, v2_start, sizeof(v2_start)))
 		return parse_v2(data, len, out);
 	return -EPROTO;
 }
@@ -284,7 +285,8 @@ const uint8_t *proxy_tlvs(const void *header, size_t len, size_t *n)
 	size_t at = 0;
 
 	*n = 0;
-	if (len < V2_HEADER || !begins(data, len, v2_start, sizeof(v2_start)) ||
+	if (len < V2_HEADER ||
+	    !begins_with(data, len, v2_start, sizeof(v2_start)) ||
 	    (data[12] & 15) != 1)
 		return NULL;
 	if (data[13] == 0x11)

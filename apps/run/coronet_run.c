@@ -213,7 +213,7 @@ static void find_library(char *path)
 		fail_run(path, strerror(errno));
 }
 
-static void preload(void)
+static void set_preload(void)
 {
 	const char *others = getenv("LD_PRELOAD");
 	char path[PATH_MAX], all[2 * PATH_MAX];
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 		set_or_fail("CORONET_RUN_IN_CHILD", "1");
 	check_program(argv[at]);
 	hand_on(words, argv);
-	preload();
+	set_preload();
 	execvp(argv[at], argv + at);
 	fail_run(argv[at], strerror(errno));
 	return OPT_EXIT_USAGE;

@@ -55,7 +55,7 @@ int net_shutdown(struct net_conn *conn, enum net_shut how)
 }
 
 /* Ends ownership; the pcb may live on to send its FIN. */
-static void disown(struct net_conn *conn)
+static void disown_conn(struct net_conn *conn)
 {
 	conn->owned = false;
 	conn->watched = false;
@@ -84,7 +84,7 @@ static void abort_for(struct net_conn *conn, enum net_end why)
 		conn->attached = false;
 		net_conn_reset(conn, why);
 	}
-	disown(conn);
+	disown_conn(conn);
 }
 
 /* lwIP learns from rcv_wnd whether all has been read. */
@@ -125,7 +125,7 @@ static void close_now(struct net_conn *conn)
 		net_timer_check(conn);
 		net_orphan_enter(conn);
 	}
-	disown(conn);
+	disown_conn(conn);
 }
 
 static long close_if_open(struct net_conn *conn)
@@ -198,7 +198,7 @@ void net_conn_drop(struct net_conn *conn)
  * Has the peer acknowledged everything, and our FIN as well? When that is so,
  * lwIP frees a pcb in LAST_ACK, and reports ERR_CLSD.
  */
-static bool delivered(const struct net_conn *conn)
+static bool is_fin_acked(const struct net_conn *conn)
 {
 	if (!conn->pcb_live)
 		return conn->err == -EPIPE;
@@ -207,7 +207,7 @@ static bool delivered(const struct net_conn *conn)
 
 static int wait_delivered(struct net_conn *conn, int64_t deadline_ns)
 {
-	while (!delivered(conn)) {
+	while (!is_fin_acked(conn)) {
 		int err = conn->err;
 
 		if (err == 0)

@@ -131,7 +131,7 @@ static void fill_info(const struct net_conn *conn, struct net_conn_stats *stats)
  * Bytes that nobody has read. If there are many pieces, the result is what the
  * window is shut by, which is more while memory is short.
  */
-static uint32_t unread(const struct net_conn *conn)
+static uint32_t count_unread(const struct net_conn *conn)
 {
 	/* An orphan's link in its list lies where the queue is. */
 	const struct pbuf *p = conn->orphaned ? NULL : net_rxq_head(conn);
@@ -168,7 +168,7 @@ void net_conn_fill_stats(const struct net_conn *conn,
 		.snd_wnd = pcb->snd_wnd,
 		.rcv_wnd = pcb->rcv_wnd,
 		.snd_una = pcb->lastack,
-		.unread = unread(conn),
+		.unread = count_unread(conn),
 		.cc = net_cc_name(conn),
 		.pacing_rate = info.pacing_rate,
 		.ecn = (pcb->flags & NET_TF_ECN) && pcb->state > SYN_SENT,

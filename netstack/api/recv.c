@@ -222,7 +222,7 @@ static long open_window(struct net_conn *conn, size_t len)
 	return (long)len;
 }
 
-NET_HOT long receive(struct net_conn *conn, void *buf, size_t len)
+NET_HOT long receive_data(struct net_conn *conn, void *buf, size_t len)
 {
 	int ready;
 
@@ -238,14 +238,14 @@ NET_HOT long receive(struct net_conn *conn, void *buf, size_t len)
 
 cold static long receive_traced(struct net_conn *conn, void *buf, size_t len)
 {
-	NET_CALL_TRACED(conn, "net_recv", len, receive(conn, buf, len));
+	NET_CALL_TRACED(conn, "net_recv", len, receive_data(conn, buf, len));
 }
 
 long net_recv(struct net_conn *conn, void *buf, size_t len)
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return receive_traced(conn, buf, len);
-	return receive(conn, buf, len);
+	return receive_data(conn, buf, len);
 }
 
 long net_peek(struct net_conn *conn, void *buf, size_t len)
@@ -311,7 +311,7 @@ static long receive_full(struct net_conn *conn, void *buf, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		long n = receive(conn, (uint8_t *)buf + done, len - done);
+		long n = receive_data(conn, (uint8_t *)buf + done, len - done);
 
 		if (n < 0)
 			return n;

@@ -112,7 +112,7 @@ static long queue_now(struct net_conn *conn, const void *buf, size_t len)
 	return err == ERR_MEM ? net_send_refused(conn) : -EPIPE;
 }
 
-static long writable(struct net_conn *conn)
+static long wait_writable(struct net_conn *conn)
 {
 	int err = net_send_enter(conn);
 	size_t n;
@@ -129,14 +129,14 @@ static long writable(struct net_conn *conn)
 
 cold static long writable_traced(struct net_conn *conn)
 {
-	NET_CALL_TRACED(conn, "net_writable", 0, writable(conn));
+	NET_CALL_TRACED(conn, "net_writable", 0, wait_writable(conn));
 }
 
 long net_writable(struct net_conn *conn)
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return writable_traced(conn);
-	return writable(conn);
+	return wait_writable(conn);
 }
 
 static inline long send_some(struct net_conn *conn, const void *buf, size_t len)

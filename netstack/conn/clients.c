@@ -209,7 +209,7 @@ void net_listener_limits(const struct net_listener *listener,
 /* ---- counting ---- */
 
 /* Counts one connection less, half open or established. */
-static void uncount(const struct source_key *key, bool client)
+static void uncount_conn(const struct source_key *key, bool client)
 {
 	unsigned bucket = bucket_of(key);
 	struct source **at, *s;
@@ -352,7 +352,7 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 	if (!counted)
 		return admission;
 	if (!take_slot(port, most.clients)) {
-		uncount(&key, false);
+		uncount_conn(&key, false);
 		return NET_ADMIT_NOT;
 	}
 	admitted = key;
@@ -366,7 +366,7 @@ void net_clients_unadmit(void)
 	if (!key.family)
 		return;
 	admitted.family = 0;
-	uncount(&key, false);
+	uncount_conn(&key, false);
 	add_count(&table.ports[key.port].taken, -1u);
 }
 
@@ -417,7 +417,7 @@ void net_client_forget(struct net_conn *conn)
 		key_of(&conn->pcb.remote_ip, conn->pcb.own_port);
 	bool client = conn->counted_as == NET_COUNTED_CLIENT;
 
-	uncount(&key, client);
+	uncount_conn(&key, client);
 	if (client)
 		add_count(&table.ports[key.port].clients, -1u);
 	add_count(&table.ports[key.port].taken, -1u);

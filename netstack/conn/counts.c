@@ -7,7 +7,7 @@
 
 #include "lwip/prot/tcp.h"
 
-static void count16(uint16_t *count)
+static void bump_count16(uint16_t *count)
 {
 	*count = (uint16_t)(*count + (*count != UINT16_MAX));
 }
@@ -28,7 +28,7 @@ void net_count_rto(struct net_conn *conn)
 
 	net_here()->stats.rtos++;
 	if (counts)
-		count16(&counts->rtos);
+		bump_count16(&counts->rtos);
 	net_event_rto(conn);
 }
 
@@ -160,10 +160,10 @@ void net_count_in(struct net_conn *conn, const struct pbuf *p)
 	if (len)
 		net_count_data_in(net_counted_of(counts), len);
 	if (len && (int32_t)(lwip_ntohl(tcp->seqno) - conn->pcb.rcv_nxt) > 0) {
-		count16(&counts->out_of_order);
+		bump_count16(&counts->out_of_order);
 		net_counted_of(counts)->out_of_order++;
 	} else if (is_dup_ack(&conn->pcb, tcp, len)) {
-		count16(&counts->dup_acks);
+		bump_count16(&counts->dup_acks);
 	}
 }
 

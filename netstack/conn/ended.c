@@ -19,7 +19,7 @@ static NET_SHARD_VAR struct {
 } list;
 #define list NET_SHARD(list)
 
-static struct net_conn *previous(const struct net_conn *conn)
+static struct net_conn *get_prev_ended(const struct net_conn *conn)
 {
 	return conn->pcb.ended_prev ? net_conn_of(conn->pcb.ended_prev) : NULL;
 }
@@ -37,7 +37,7 @@ void net_ended_enter(struct net_conn *conn)
 
 void net_ended_leave(struct net_conn *conn)
 {
-	struct net_conn *prev = previous(conn), *next;
+	struct net_conn *prev = get_prev_ended(conn), *next;
 
 	if (list.first != conn && !prev)
 		return; /* it had no unread bytes */

@@ -28,7 +28,7 @@ struct net_trace *net_trace_of(const struct net_conn *conn)
 	return trace;
 }
 
-static void unhash(struct net_trace *trace)
+static void unhash_trace(struct net_trace *trace)
 {
 	struct net_trace **at = bucket_of(trace->was);
 
@@ -120,7 +120,7 @@ static void forget_trace(struct net_trace *trace)
 		trace->next->pprev = trace->pprev;
 	else
 		traces->last = trace->pprev;
-	unhash(trace);
+	unhash_trace(trace);
 	--*(trace->extra ? &traces->n_extra : &traces->n_own);
 	net_mem_free(trace);
 }

@@ -139,7 +139,7 @@ static cJSON *set_exception(const char *params)
 	return wrong ? wrong : link_json(link - 1);
 }
 
-static cJSON *exception(const char *params)
+static cJSON *show_or_set_exceptions(const char *params)
 {
 	return params ? set_exception(params) : show_exceptions();
 }
@@ -148,6 +148,6 @@ const struct net_command net_exception_commands[] = {
 	{"/coronet/exception",
 	 "What the kernel gets of each link. Parameter: [LINK,]RULE, in the "
 	 "form of --exception, sets this; [LINK,]off ends it",
-	 exception},
+	 show_or_set_exceptions},
 	{0},
 };

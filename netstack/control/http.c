@@ -40,7 +40,7 @@ static char *format_refusal(size_t *len, const char *status, const char *why)
 	return format_answer(len, false, status, TEXT, why);
 }
 
-static char *metrics(size_t *len, bool head)
+static char *format_metrics(size_t *len, bool head)
 {
 	char *page = net_metrics_page(), *text;
 
@@ -83,7 +83,7 @@ static char *answer_line(char *line, size_t *len)
 		return format_refusal(len, "405 Method Not Allowed",
 				      "expected GET or HEAD\n");
 	if (strcmp(path, "/metrics") == 0)
-		return metrics(len, head);
+		return format_metrics(len, head);
 	if (strcmp(path, "/") == 0)
 		return format_answer(
 			len, head, "200 OK", TEXT,

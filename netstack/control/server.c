@@ -298,7 +298,7 @@ static void add_wait(struct waits *waits, int fd, short events,
 
 /* Drops clients that have taken too long. Returns the ms until the next client
  * may have to be dropped, or -1. */
-static int expire(int64_t now)
+static int expire_clients(int64_t now)
 {
 	int64_t next = INT64_MAX;
 
@@ -316,7 +316,7 @@ static int expire(int64_t now)
 }
 
 /* Returns the earlier of two times in ms; -1: never. */
-static int sooner(int a, int b)
+static int pick_sooner_ms(int a, int b)
 {
 	if (a < 0 || b < 0)
 		return LWIP_MAX(a, b);
@@ -354,7 +354,8 @@ static void *run_server(void *arg)
 
 	while (!atomic_load(&server.stop)) {
 		int64_t now = net_control_now_ms();
-		int timeout = sooner(expire(now), net_traces_expire(now));
+		int timeout = pick_sooner_ms(expire_clients(now),
+					     net_traces_expire(now));
 
 		fill_waits(&waits);
 		if (poll(waits.fds, waits.n, timeout) <= 0)

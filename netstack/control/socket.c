@@ -93,7 +93,7 @@ static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
 }
 
 /* Identifies the file at a path; false: there is none. */
-static bool identify(const char *path, struct net_socket_file *out)
+static bool identify_file(const char *path, struct net_socket_file *out)
 {
 	struct statx st;
 
@@ -121,7 +121,7 @@ static int bind_and_listen(const struct sockaddr_un *addr,
 	if (fchmod(out->fd, 0600) < 0 ||
 	    bind(out->fd, (const struct sockaddr *)addr, sizeof(*addr)) < 0 ||
 	    listen(out->fd, BACKLOG) < 0 ||
-	    !identify(addr->sun_path, &out->file))
+	    !identify_file(addr->sun_path, &out->file))
 		return report_failure(
 			-errno, err, err_len, "--control %s: %s%s",
 			addr->sun_path, strerror(errno),
@@ -165,7 +165,7 @@ void net_socket_close(struct net_socket *socket)
 
 	if (socket->fd < 0)
 		return;
-	if (identify(socket->path, &now) && now.dev == socket->file.dev &&
+	if (identify_file(socket->path, &now) && now.dev == socket->file.dev &&
 	    now.ino == socket->file.ino && now.born_ns == socket->file.born_ns)
 		unlink(socket->path);
 	close(socket->fd);

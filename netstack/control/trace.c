@@ -409,7 +409,7 @@ static bool page_step(void *data)
 /* ---- as JSON ---- */
 
 /* A sequence number relative to the stream's first; a SYN's is 0. */
-static double relative(uint32_t number, uint32_t first)
+static double make_seq_relative(uint32_t number, uint32_t first)
 {
 	uint32_t n = number - first;
 
@@ -441,12 +441,14 @@ static void add_segment(cJSON *to, const struct net_trace_event *e,
 
 	add_flags(to, e->flags);
 	cJSON_AddNumberToObject(
-		to, "seq", relative(e->seg.seq, in ? ring->irs : ring->iss));
+		to, "seq",
+		make_seq_relative(e->seg.seq, in ? ring->irs : ring->iss));
 	net_control_number(to, "len", e->seg.len);
 	if (e->flags & TCP_ACK)
 		cJSON_AddNumberToObject(
 			to, "ack",
-			relative(e->seg.ack, in ? ring->iss : ring->irs));
+			make_seq_relative(e->seg.ack,
+					  in ? ring->iss : ring->irs));
 	net_control_number(to, "wnd", e->seg.wnd);
 	if (e->sacks)
 		net_control_number(to, "sacks", e->sacks);
@@ -552,7 +554,7 @@ static cJSON *head_json(const struct ring *ring, int64_t wall_ns,
 }
 
 /* Orders events of several rings by time, of one ring as they are. */
-static int compare(const void *a, const void *b)
+static int compare_events(const void *a, const void *b)
 {
 	const struct reported_event *x =
 		*(const struct reported_event *const *)a;
@@ -571,7 +573,7 @@ static void add_events(cJSON *to, const struct page *page)
 
 	for (unsigned i = 0; i < page->n_events; i++)
 		order[i] = &page->events[i];
-	qsort(order, page->n_events, sizeof(order[0]), compare);
+	qsort(order, page->n_events, sizeof(order[0]), compare_events);
 	for (unsigned i = 0; i < page->n_events; i++) {
 		const struct net_trace_event *e = &order[i]->event;
 		const struct ring *ring = &page->rings[order[i]->ring];

@@ -185,8 +185,8 @@ static struct net_ifaddr *free_entry(void)
 	return found;
 }
 
-static int enable(struct net_port *port, const ip_addr_t *ip,
-		  unsigned prefix_len, enum net_addr_origin origin)
+static int enable_addr(struct net_port *port, const ip_addr_t *ip,
+		       unsigned prefix_len, enum net_addr_origin origin)
 {
 	struct net_ifaddr *entry = net_ifaddr_on(port, ip);
 	struct net_ifaddr addr = {.ip = *ip,
@@ -236,7 +236,7 @@ static int open_ip6(struct net_port *port, enum net_addr_origin origin)
 	addr.ip[12] = 0xfe;
 	memcpy(addr.ip + 13, mac + 3, 3);
 	read_ip(port, &addr, &ip);
-	err = enable(port, &ip, 64, origin);
+	err = enable_addr(port, &ip, 64, origin);
 	port->has_ip6 = err == 0;
 	return err;
 }
@@ -255,7 +255,8 @@ static int add_addr(struct net_port *port, const struct net_addr *addr,
 	err = addr->family == 6 && !ip_addr_isloopback(&ip)
 		      ? open_ip6(port, origin)
 		      : 0;
-	return err == 0 ? enable(port, &ip, addr->prefix_len, origin) : err;
+	return err == 0 ? enable_addr(port, &ip, addr->prefix_len, origin)
+			: err;
 }
 
 int net_ifaddr_add(struct net_port *port, const struct net_addr *addr)
@@ -275,7 +276,7 @@ int net_ifaddr_add_probed(struct net_port *port, const struct net_addr *addr)
 	read_ip(port, addr, &ip);
 	if (net_ifaddr_of(&ip))
 		return -EEXIST;
-	err = enable(port, &ip, addr->prefix_len, NET_ADDR_PROBED);
+	err = enable_addr(port, &ip, addr->prefix_len, NET_ADDR_PROBED);
 	if (err < 0)
 		return err;
 	port->has_ip6 |= ip6_addr_islinklocal(ip_2_ip6(&ip));

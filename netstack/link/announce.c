@@ -60,7 +60,7 @@ static void send_advertisement(const struct net_ifaddr *addr, uint8_t flags)
 }
 
 /* Without override, a neighbour that knows another MAC keeps it. */
-static void announce(struct net_ifaddr *addr, bool override)
+static void announce_addr(struct net_ifaddr *addr, bool override)
 {
 	if (IP_IS_V6(&addr->ip))
 		send_advertisement(addr, override ? NA_OVERRIDE : 0);
@@ -89,7 +89,7 @@ void net_announce_begin(struct net_ifaddr *addr, enum net_addr_origin origin)
 			send_arp(addr, true);
 	}
 	addr->to_announce = ANNOUNCEMENTS;
-	announce(addr, origin == NET_ADDR_MOVED || net_here()->dad_off);
+	announce_addr(addr, origin == NET_ADDR_MOVED || net_here()->dad_off);
 }
 
 void net_announce_start(void)
@@ -114,7 +114,7 @@ void net_announce_port(const struct net_port *port)
 		    ip_addr_isloopback(&addr->ip) || net_here()->shard != 0)
 			continue;
 		addr->to_announce = ANNOUNCEMENTS;
-		announce(addr, true);
+		announce_addr(addr, true);
 	}
 }
 
@@ -167,7 +167,7 @@ void net_announce_tick(void)
 		if (addr->duplicate)
 			post_withdrawal(addr);
 		else if (addr->due_ns <= now_ns)
-			announce(addr, true);
+			announce_addr(addr, true);
 		else
 			next_due_ns = LWIP_MIN(next_due_ns, addr->due_ns);
 	}
@@ -218,6 +218,6 @@ void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
 		log_conflict(addr, mac, "change one of the two");
 		addr->defended_ns = now_ns + DEFEND_NS;
 		addr->to_announce = 1;
-		announce(addr, true);
+		announce_addr(addr, true);
 	}
 }

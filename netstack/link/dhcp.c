@@ -236,7 +236,7 @@ static void lose_lease(struct net_dhcp *client, const char *reason)
 	publish_lease(client);
 }
 
-static void discover(struct net_dhcp *client)
+static void start_discovery(struct net_dhcp *client)
 {
 	enter_state(client, NET_DHCP_SELECTING);
 	client->remembered = false;
@@ -247,7 +247,7 @@ static void discover(struct net_dhcp *client)
 }
 
 /* Asks whether the address is right for the network (INIT-REBOOT). */
-static void reboot(struct net_dhcp *client)
+static void start_init_reboot(struct net_dhcp *client)
 {
 	enter_state(client, NET_DHCP_REBOOTING);
 	client->xid = net_random();
@@ -280,9 +280,9 @@ static void advance_client(struct net_dhcp *client)
 	switch (client->state) {
 	case NET_DHCP_INIT:
 		if (client->remembered)
-			reboot(client);
+			start_init_reboot(client);
 		else
-			discover(client);
+			start_discovery(client);
 		return;
 	case NET_DHCP_SELECTING:
 		send_and_back_off(client, NET_DHCP_DISCOVER);
@@ -291,7 +291,7 @@ static void advance_client(struct net_dhcp *client)
 		if (client->tries < REQUESTS)
 			send_and_back_off(client, NET_DHCP_REQUEST);
 		else
-			discover(client);
+			start_discovery(client);
 		return;
 	case NET_DHCP_REBOOTING:
 		if (client->tries <
@@ -300,7 +300,7 @@ static void advance_client(struct net_dhcp *client)
 		else if (client->lease.bound)
 			keep_lease(client);
 		else
-			discover(client);
+			start_discovery(client);
 		return;
 	case NET_DHCP_BOUND:
 	case NET_DHCP_RENEWING:
@@ -327,7 +327,7 @@ static bool is_duplicate(const struct net_dhcp *client)
 	return false;
 }
 
-static void decline(struct net_dhcp *client)
+static void decline_lease(struct net_dhcp *client)
 {
 	enter_state(client, NET_DHCP_INIT);
 	client->xid = net_random();
@@ -344,7 +344,7 @@ static void check_carrier(struct net_dhcp *client)
 
 	if (client->no_carrier && !none) {
 		if (client->lease.bound)
-			reboot(client);
+			start_init_reboot(client);
 		else
 			restart_client(client, 0);
 	}
@@ -354,7 +354,7 @@ static void check_carrier(struct net_dhcp *client)
 static void tick_client(struct net_dhcp *client)
 {
 	if (client->lease.bound && is_duplicate(client))
-		decline(client);
+		decline_lease(client);
 	if (client->lease.bound && net_here()->now_ns >= client->expires_ns) {
 		lose_lease(client, "expired");
 		restart_client(client, 0);
@@ -411,7 +411,7 @@ static void set_times(struct net_dhcp *client, const struct net_dhcp_msg *msg)
 	client->expires_ns = client->asked_ns + lease_ns;
 }
 
-static bool differ(const struct net_lease *a, const struct net_lease *b)
+static bool leases_differ(const struct net_lease *a, const struct net_lease *b)
 {
 	return a->bound != b->bound || a->mtu != b->mtu ||
 	       memcmp(&a->addr, &b->addr, sizeof(a->addr)) != 0 ||
@@ -446,7 +446,7 @@ static void take_ack(struct net_dhcp *client, const struct net_dhcp_msg *msg)
 	client->server = msg->server;
 	enter_state(client, NET_DHCP_BOUND);
 	client->due_ns = client->t1_ns;
-	if (differ(&lease, &client->lease)) {
+	if (leases_differ(&lease, &client->lease)) {
 		client->lease = lease;
 		publish_lease(client);
 	}

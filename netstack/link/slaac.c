@@ -91,7 +91,7 @@ static void ask_again(struct net_slaac *client)
 	client->ask_ns = net_here()->now_ns;
 }
 
-static void solicit(struct net_slaac *client)
+static void solicit_routers(struct net_slaac *client)
 {
 	int64_t wait_ns = client->ask_wait_ns * 2;
 
@@ -127,7 +127,7 @@ static void tick_client(struct net_slaac *client)
 	publish_config(client);
 	if (client->port->has_ip6 && !client->no_carrier &&
 	    net_here()->now_ns >= client->ask_ns)
-		solicit(client);
+		solicit_routers(client);
 }
 
 void net_slaac_tick(void)

@@ -47,7 +47,7 @@ static err_t on_recv(struct net_conn *conn, struct pbuf *p)
 	return ERR_OK;
 }
 
-static void dialed(struct net_conn *conn)
+static void wake_dialer(struct net_conn *conn)
 {
 	conn->connecting = false;
 	net_event_opened(conn, true);
@@ -78,7 +78,7 @@ err_t lwip_tcp_event(void *arg, struct tcp_pcb *pcb, enum lwip_event event,
 	case LWIP_EVENT_ACCEPT: /* of a dial that crossed the peer's */
 	case LWIP_EVENT_CONNECTED:
 		if (conn)
-			dialed(conn);
+			wake_dialer(conn);
 		break;
 	case LWIP_EVENT_ERR:
 		if (err == ERR_RST) /* before the pcb is freed */

@@ -141,7 +141,7 @@ static void write_ring(void)
 	}
 }
 
-static void *writer(void *arg)
+static void *run_log_writer(void *arg)
 {
 	for (;;) {
 		while (sem_wait(&the_log.wake))
@@ -403,7 +403,7 @@ static int start_writer(void)
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, &attr, writer, NULL);
+	err = pthread_create(&thread, &attr, run_log_writer, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	pthread_attr_destroy(&attr);
 	if (err)

@@ -20,7 +20,7 @@ struct complaint {
 };
 
 __attribute__((format(printf, 2, 3))) static int
-complain(const struct complaint *to, const char *format, ...)
+format_complaint(const struct complaint *to, const char *format, ...)
 {
 	va_list ap;
 
@@ -97,24 +97,26 @@ static int read_keys(char **save, struct net_route_opts *out,
 		if (strcmp(key, "dev") == 0 && !out->link) {
 			if (!value || opt_parse_number(value, 1, NET_MAX_LINKS,
 						       &link) < 0)
-				return complain(to,
-						"dev '%s': expected the number "
-						"of a --link, from 1 to %d",
-						value ? value : "",
-						NET_MAX_LINKS);
+				return format_complaint(
+					to,
+					"dev '%s': expected the number "
+					"of a --link, from 1 to %d",
+					value ? value : "", NET_MAX_LINKS);
 			out->link = (unsigned)link;
 		} else if (strcmp(key, "src") == 0 && !out->source.family) {
 			if (read_host(value, &out->source) < 0 ||
 			    out->source.family != out->via.family)
-				return complain(to,
-						"src '%s': expected an --addr, "
-						"of the gateway's IP version",
-						value ? value : "");
+				return format_complaint(
+					to,
+					"src '%s': expected an --addr, "
+					"of the gateway's IP version",
+					value ? value : "");
 		} else {
-			return complain(to,
-					"'%s': expected dev LINK or src "
-					"ADDRESS, each once",
-					key);
+			return format_complaint(
+				to,
+				"'%s': expected dev LINK or src "
+				"ADDRESS, each once",
+				key);
 		}
 	}
 	return 0;
@@ -128,23 +130,26 @@ static int read_route(char *words, struct net_route_opts *out,
 	char *gateway = strtok_r(NULL, " \t", &save);
 
 	if (!network || read_network(network, &out->to) < 0)
-		return complain(to,
-				"'%s': expected a network whose bits after the "
-				"prefix are 0, as in 10.0.0.0/8, or default",
-				network ? network : "");
+		return format_complaint(
+			to,
+			"'%s': expected a network whose bits after the "
+			"prefix are 0, as in 10.0.0.0/8, or default",
+			network ? network : "");
 	if (!via || strcmp(via, "via") != 0)
-		return complain(to, "'%s': expected via GATEWAY",
-				via ? via : "");
+		return format_complaint(to, "'%s': expected via GATEWAY",
+					via ? via : "");
 	if (read_host(gateway, &out->via) < 0)
-		return complain(to, "via '%s': expected the address of a host",
-				gateway ? gateway : "");
+		return format_complaint(
+			to, "via '%s': expected the address of a host",
+			gateway ? gateway : "");
 	if (!out->to.family)
 		out->to.family = out->via.family;
 	if (out->to.family != out->via.family)
-		return complain(to,
-				"via '%s': expected a gateway of the network's "
-				"IP version",
-				gateway);
+		return format_complaint(
+			to,
+			"via '%s': expected a gateway of the network's "
+			"IP version",
+			gateway);
 	return read_keys(&save, out, to);
 }
 
@@ -157,8 +162,8 @@ int net_route_parse(const char *text, struct net_route_opts *out, char *error,
 	int err;
 
 	if (strlen(text) >= sizeof(words))
-		return complain(&to, "expected at most %u characters",
-				ROUTE_TEXT_MAX - 1);
+		return format_complaint(&to, "expected at most %u characters",
+					ROUTE_TEXT_MAX - 1);
 	strcpy(words, text);
 	err = read_route(words, &route, &to);
 	if (err == 0)

@@ -136,7 +136,7 @@ static void on_signal(int signo, siginfo_t *info, void *context)
  * meanwhile. ThreadSanitizer does not know that sem_clockwait() orders what was
  * before the sem_post(), but it knows that loading `pc` does.
  */
-static uintptr_t capture(const struct loop *loop)
+static uintptr_t capture_coro(const struct loop *loop)
 {
 	struct timespec until;
 	int64_t until_ns = read_clock(CLOCK_MONOTONIC) + CAPTURE_WAIT_NS;
@@ -165,7 +165,7 @@ static uintptr_t capture(const struct loop *loop)
 static bool log_computing(const struct loop *loop, int64_t held_ns)
 {
 	char place[200];
-	uintptr_t pc = capture(loop);
+	uintptr_t pc = capture_coro(loop);
 
 	if (pc == 0)
 		return false;

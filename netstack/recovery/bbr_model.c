@@ -56,7 +56,7 @@ double net_bbr_bdp(const struct net_bbr *bbr, double gain)
 }
 
 /* SetSendQuantum() and QuantizationBudget() */
-static double quantized(const struct net_bbr *bbr, double bytes)
+static double quantize_inflight(const struct net_bbr *bbr, double bytes)
 {
 	double quantum = bbr->pacing_rate / 1000, mss = bbr->mss;
 
@@ -68,14 +68,14 @@ static double quantized(const struct net_bbr *bbr, double bytes)
 
 double net_bbr_inflight(const struct net_bbr *bbr, double bw)
 {
-	return quantized(bbr, bw * bbr->min_rtt_us * 1024 / 1e9);
+	return quantize_inflight(bbr, bw * bbr->min_rtt_us * 1024 / 1e9);
 }
 
 double net_bbr_max_inflight(const struct net_bbr *bbr)
 {
 	double extra = LWIP_MAX(bbr->extra_acked[0], bbr->extra_acked[1]);
 
-	return quantized(bbr, net_bbr_bdp(bbr, bbr->cwnd_gain) + extra);
+	return quantize_inflight(bbr, net_bbr_bdp(bbr, bbr->cwnd_gain) + extra);
 }
 
 double net_bbr_with_headroom(const struct net_bbr *bbr)

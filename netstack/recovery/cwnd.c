@@ -151,7 +151,8 @@ void net_cwnd_slow_start(struct tcp_pcb *pcb, uint32_t lastack, uint32_t cwnd)
  * in Linux, the window halves for each RTO that has passed, down to the initial
  * window, and slow start leads back to three quarters of the former window.
  */
-static uint32_t decayed(struct tcp_pcb *pcb, uint32_t cwnd, uint32_t timeouts)
+static uint32_t decay_cwnd(struct tcp_pcb *pcb, uint32_t cwnd,
+			   uint32_t timeouts)
 {
 	uint32_t least = LWIP_MIN(10u * pcb->mss, cwnd);
 
@@ -165,7 +166,7 @@ void net_cwnd_on_idle(struct net_conn *conn, uint32_t timeouts)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
-	rec->cwnd = decayed(&conn->pcb, rec->cwnd, timeouts);
+	rec->cwnd = decay_cwnd(&conn->pcb, rec->cwnd, timeouts);
 }
 
 void net_recovery_restart(struct net_conn *conn)
@@ -180,7 +181,7 @@ void net_recovery_restart(struct net_conn *conn)
 	if (net_traced(conn))
 		net_trace_cwnd_why(conn, "idle");
 	if (!conn->has_recovery) {
-		conn->pcb.cwnd = decayed(&conn->pcb, conn->pcb.cwnd, n);
+		conn->pcb.cwnd = decay_cwnd(&conn->pcb, conn->pcb.cwnd, n);
 		return;
 	}
 	conn->recovery->cc->on_idle(conn, n);

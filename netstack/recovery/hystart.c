@@ -36,7 +36,7 @@ static void begin_round(struct net_hystart *hs, const struct tcp_pcb *pcb)
 	hs->begun = hs->train = true;
 }
 
-static void sample(struct net_hystart *hs, uint32_t rtt_us)
+static void sample_rtt(struct net_hystart *hs, uint32_t rtt_us)
 {
 	if (rtt_us == 0)
 		rtt_us = 1;
@@ -89,7 +89,7 @@ uint32_t net_hystart_on_ack(struct net_conn *conn, const struct net_ack *ack)
 	if (!hs->begun)
 		begin_round(hs, pcb);
 	if (ack->has_rtt)
-		sample(hs, ack->rtt_us);
+		sample_rtt(hs, ack->rtt_us);
 	judge_round(hs);
 	grows = hs->conservative ? ack->acked / CSS_DIVISOR : ack->acked;
 	if (TCP_SEQ_LT(ack->una, hs->end)) {

@@ -124,7 +124,7 @@ static struct net_path *entry_for(const ip_addr_t *ip)
  * A guess is believed for a minute and then, while it proves right each time,
  * for twice as long as before.
  */
-static void remember(const ip_addr_t *ip, unsigned mtu, bool guessed)
+static void remember_mtu(const ip_addr_t *ip, unsigned mtu, bool guessed)
 {
 	struct net_path *path = entry_for(ip);
 	int64_t age_ns = AGE_NS;
@@ -243,7 +243,7 @@ unsigned net_path_note(const ip_addr_t *remote, unsigned mtu)
 	if (mtu < least || (known && path->cuts >= MAX_CUTS))
 		mtu = least;
 	if (!known || mtu < known)
-		remember(remote, mtu, false);
+		remember_mtu(remote, mtu, false);
 	return mtu;
 }
 
@@ -297,7 +297,7 @@ void net_path_timed_out(struct net_conn *conn)
 	if (mtu == 0 || pcb->nrtx + 1u < BLACK_HOLE)
 		return;
 	if (lower_mss(conn, mtu)) {
-		remember(remote, mtu, true);
+		remember_mtu(remote, mtu, true);
 		net_here()->stats.path_mtu_guessed++;
 	}
 }

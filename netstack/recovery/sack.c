@@ -131,7 +131,7 @@ static void note_arrival(struct net_recovery *rec, const struct net_seg *seg,
 }
 
 /* Takes a segment off the list it is on, if any. */
-static void unlist(struct net_recovery *rec, struct net_seg *seg)
+static void unlist_seg(struct net_recovery *rec, struct net_seg *seg)
 {
 	if (seg->state & NET_SEG_LOST) {
 		TAILQ_REMOVE(&rec->lost, seg, link);
@@ -146,7 +146,7 @@ static void mark_sacked(struct net_recovery *rec, struct net_seg *seg,
 			struct net_ack *ack)
 {
 	note_arrival(rec, seg, ack);
-	unlist(rec, seg);
+	unlist_seg(rec, seg);
 	seg->state |= NET_SEG_SACKED;
 	rec->sacked_bytes += TCP_TCPLEN(&seg->seg);
 	rec->sacked_segs++;
@@ -281,7 +281,7 @@ void net_sack_forget(struct net_recovery *rec, struct net_seg *seg,
 	} else {
 		note_arrival(rec, seg, ack);
 	}
-	unlist(rec, seg);
+	unlist_seg(rec, seg);
 	if (rec->scan == seg)
 		rec->scan = NULL;
 	if (rec->high == seg)
@@ -345,7 +345,7 @@ void net_sack_take_acked(struct net_conn *conn, struct net_ack *ack)
 
 void net_sack_lose(struct net_recovery *rec, struct net_seg *seg)
 {
-	unlist(rec, seg);
+	unlist_seg(rec, seg);
 	seg->state |= NET_SEG_LOST;
 	rec->lost_bytes += TCP_TCPLEN(&seg->seg);
 	TAILQ_INSERT_TAIL(&rec->lost, seg, link);
@@ -439,7 +439,7 @@ void net_sack_detect(struct net_conn *conn, const struct net_ack *ack)
  * RFC 2018 8: the peer may renege on SACKs. That shows when the oldest segment
  * is sacked and yet not acknowledged: then no SACK counts.
  */
-static void renege(struct net_conn *conn)
+static void forget_sacks(struct net_conn *conn)
 {
 	struct net_recovery *rec = net_recovery_of(conn);
 
@@ -458,7 +458,7 @@ void net_sack_lose_all(struct net_conn *conn)
 	note_sent(rec, &conn->pcb);
 	if (!(conn->pcb.flags & TF_SACK) ||
 	    (seg && net_seg_of(seg)->state & NET_SEG_SACKED))
-		renege(conn);
+		forget_sacks(conn);
 	rec->sacked_bytes = rec->sacked_segs = 0;
 	for (; seg; seg = seg->next) {
 		if (!(net_seg_of(seg)->state & NET_SEG_SACKED)) {
@@ -477,14 +477,14 @@ void net_sack_find_all(struct net_recovery *rec)
 	struct net_seg *seg;
 
 	while ((seg = TAILQ_FIRST(&rec->lost)))
-		unlist(rec, seg);
+		unlist_seg(rec, seg);
 	rec->scan = NULL;
 	rec->rack_known = rec->reorder_armed = false;
 }
 
 void net_sack_resent(struct net_recovery *rec, struct net_seg *seg)
 {
-	unlist(rec, seg);
+	unlist_seg(rec, seg);
 	seg->state |= NET_SEG_RESENT | NET_SEG_RETRIED;
 	seg->sent_us = net_now_us();
 	if (seg->sent_us == rec->new_us)
@@ -496,7 +496,7 @@ void net_sack_resent(struct net_recovery *rec, struct net_seg *seg)
 
 void net_sack_replace(struct net_recovery *rec, struct net_seg *seg)
 {
-	unlist(rec, seg);
+	unlist_seg(rec, seg);
 	if (rec->scan == seg)
 		rec->scan = NULL;
 	if (rec->high == seg)

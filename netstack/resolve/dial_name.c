@@ -91,7 +91,7 @@ static void *look_up(void *arg)
 	return NULL;
 }
 
-static void *attempt(void *arg)
+static void *run_attempt(void *arg)
 {
 	struct attempt *a = arg;
 	struct race *race = a->race;
@@ -176,7 +176,7 @@ static int begin_attempt(struct race *race, struct lookup *l)
 	int err;
 
 	*a = (struct attempt){.race = race, .addr = l->addrs[l->next++]};
-	err = race_spawn(race, attempt, a, &a->co);
+	err = race_spawn(race, run_attempt, a, &a->co);
 	if (err < 0)
 		return err;
 	race->n_attempts++;

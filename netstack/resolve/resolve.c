@@ -249,7 +249,7 @@ static bool find_in_hosts(struct call *call, const char *text, uint8_t family)
 	return n != 0;
 }
 
-static int resolve(struct call *call, const char *name, uint8_t family)
+static int resolve_name(struct call *call, const char *name, uint8_t family)
 {
 	size_t len = strnlen(name, NET_NAME_BYTES + 1);
 	char text[NET_NAME_BYTES];
@@ -296,7 +296,7 @@ int net_resolve(struct net_stack *stack, const char *name,
 	call.wants6 = net_resolve_wants(6, opts->family);
 	err = read_number(&call, name, opts->family);
 	if (err == 0)
-		err = resolve(&call, name, opts->family);
+		err = resolve_name(&call, name, opts->family);
 	if (err < 0)
 		return err;
 	if (opts->ttl_s)

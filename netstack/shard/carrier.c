@@ -25,7 +25,7 @@ static NET_SHARD_VAR struct {
 #define sweep NET_SHARD(sweep)
 
 /* Connections of other links without a carrier stay as they are. */
-static void resume(struct net_conn *conn)
+static void resume_conn(struct net_conn *conn)
 {
 	const struct net_port *port = net_conn_port(conn);
 
@@ -45,7 +45,7 @@ static void sweep_some(void)
 		struct net_conn *conn = net_here()->buckets[sweep.bucket++];
 
 		for (; conn; conn = conn->pcb.hash_next, n++)
-			resume(conn);
+			resume_conn(conn);
 	}
 	if (sweep.bucket <= net_here()->bucket_mask)
 		return;

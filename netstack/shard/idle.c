@@ -94,7 +94,7 @@ static void sleep_briefly(void)
 }
 
 /* Are there frames that no port took yet, or senders that wait for room? */
-static bool sending(const struct net_stack *stack)
+static bool is_sending(const struct net_stack *stack)
 {
 	for (unsigned i = 0; i < stack->n_ports; i++)
 		if (glue_tx_pending(stack->ports[i].glue) ||
@@ -111,7 +111,7 @@ static bool sending(const struct net_stack *stack)
 static void sleep_until_event(struct net_stack *stack, int64_t last_ns)
 {
 	int64_t now_ns = glue_now_ns(), until_ns = now_ns + NAP_NS;
-	bool sleeps = stack->woken && !sending(stack);
+	bool sleeps = stack->woken && !is_sending(stack);
 
 	if (woken_early || (!sleeps && !coro_fd_waiting(stack->sched))) {
 		woken_early = false;

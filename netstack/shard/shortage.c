@@ -371,7 +371,7 @@ static uint64_t quarter_of_ram(void)
 	return (limit && limit < ram ? limit : ram) / 4;
 }
 
-static uint64_t resident(void)
+static uint64_t get_resident_bytes(void)
 {
 	return net_resident_kib() << 10;
 }
@@ -387,7 +387,7 @@ void net_budget_fini(void)
 /* Returns what the program takes for n shards without a connection. */
 static uint64_t taken_by(unsigned n)
 {
-	return resident() + n * shortage.headroom;
+	return get_resident_bytes() + n * shortage.headroom;
 }
 
 /*

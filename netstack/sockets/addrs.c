@@ -74,7 +74,8 @@ int net_sockets_addrs(const char *prefixes)
 	return set_prefixes(prefixes);
 }
 
-static bool contains(const struct net_addr *prefix, const struct net_addr *addr)
+static bool prefix_contains(const struct net_addr *prefix,
+			    const struct net_addr *addr)
 {
 	unsigned whole = prefix->prefix_len / 8, rest = prefix->prefix_len % 8;
 
@@ -85,10 +86,10 @@ static bool contains(const struct net_addr *prefix, const struct net_addr *addr)
 	       ((prefix->ip[whole] ^ addr->ip[whole]) >> (8 - rest)) == 0;
 }
 
-static bool configured(const struct net_addr *addr)
+static bool is_configured(const struct net_addr *addr)
 {
 	for (unsigned i = 0; i < config.n; i++)
-		if (contains(&config.prefixes[i], addr))
+		if (prefix_contains(&config.prefixes[i], addr))
 			return true;
 	return false;
 }
@@ -117,7 +118,7 @@ bool net_ours_to_connect(const struct net_addr *addr)
 {
 	pthread_once(&config_once, read_environment);
 	if (config.given)
-		return configured(addr);
+		return is_configured(addr);
 	return is_unicast(addr) && net_route(net_stack_here(), addr, NULL) == 0;
 }
 
@@ -125,7 +126,7 @@ bool net_ours_to_bind(const struct net_addr *addr)
 {
 	pthread_once(&config_once, read_environment);
 	if (config.given)
-		return configured(addr);
+		return is_configured(addr);
 	return net_addr_is_any(addr) || net_is_local(net_stack_here(), addr);
 }
 

@@ -260,7 +260,7 @@ static void begin_call(void)
 }
 
 /* Ends a call without passing the baton on: the thread stays in the stack. */
-static void retain(struct net_bias *bias)
+static void retain_baton(struct net_bias *bias)
 {
 	net_sockets_given = NULL;
 	atomic_store_explicit(&bias->in_call, false, memory_order_release);
@@ -285,7 +285,7 @@ static void end_call(void)
 	}
 	if (bias &&
 	    atomic_load_explicit(&bias->retains, memory_order_relaxed)) {
-		retain(bias);
+		retain_baton(bias);
 		return;
 	}
 	leave_stack();

@@ -272,7 +272,7 @@ static long start_connect(struct net_sock *sock, const struct net_addr *to)
 }
 
 /* Returns what connect() reports, once, of a handshake that is over. */
-static long outcome(struct net_sock *sock)
+static long report_outcome(struct net_sock *sock)
 {
 	int err = sock->err;
 
@@ -315,14 +315,14 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 	case NET_SOCK_CLOSED:
 		return -EBADF;
 	case NET_SOCK_CONNECTED:
-		return sock->reported ? -EISCONN : outcome(sock);
+		return sock->reported ? -EISCONN : report_outcome(sock);
 	case NET_SOCK_CONNECTING:
 		if (sock->nonblock)
 			return -EALREADY;
 		break;
 	case NET_SOCK_FAILED:
 		if (sock->err)
-			return outcome(sock);
+			return report_outcome(sock);
 		__attribute__((fallthrough)); /* SO_ERROR has reported it */
 	case NET_SOCK_BOUND:
 		err = check_family(sock, sa, len);
@@ -339,7 +339,7 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 		if (err < 0)
 			return err == -EAGAIN ? -EINPROGRESS : err;
 	}
-	return outcome(sock);
+	return report_outcome(sock);
 }
 
 long net_sock_disconnect(struct net_sock *sock)

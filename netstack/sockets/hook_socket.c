@@ -288,7 +288,7 @@ NET_HOOK int dup(int fd)
 }
 
 /* Replaces the socket that `to` was, once the kernel has copied fd to it. */
-static int copied(int fd, int to, int rc)
+static int track_dup(int fd, int to, int rc)
 {
 	if (rc < 0 || fd == to)
 		return rc;
@@ -318,7 +318,7 @@ NET_HOOK int dup2(int fd, int to)
 		return (int)NET_WITH_BATON(dup2, fd, to);
 	err = may_copy(fd, to);
 	return err < 0 ? (int)net_result(err)
-		       : copied(fd, to, net_real()->dup2(fd, to));
+		       : track_dup(fd, to, net_real()->dup2(fd, to));
 }
 
 NET_HOOK int __dup2(int fd, int to);
@@ -335,7 +335,7 @@ NET_HOOK int dup3(int fd, int to, int flags)
 		return (int)NET_WITH_BATON(dup3, fd, to, flags);
 	err = may_copy(fd, to);
 	return err < 0 ? (int)net_result(err)
-		       : copied(fd, to, net_real()->dup3(fd, to, flags));
+		       : track_dup(fd, to, net_real()->dup3(fd, to, flags));
 }
 
 static long fcntl_with_baton(long fd, long cmd, long arg)
@@ -349,8 +349,8 @@ static long ioctl_with_baton(long fd, long request, long arg)
 }
 
 /* The kernel's socket that holds the number keeps the flags, too. */
-static int control(int fd, int cmd, void *arg,
-		   int (*call)(int fd, int cmd, ...))
+static int call_fcntl(int fd, int cmd, void *arg,
+		      int (*call)(int fd, int cmd, ...))
 {
 	struct net_sock *sock;
 	int whose, rc;
@@ -382,20 +382,20 @@ static int control(int fd, int cmd, void *arg,
 NET_HOOK int fcntl(int fd, int cmd, ...)
 {
 	ARGUMENT(cmd);
-	return control(fd, cmd, arg, net_real()->fcntl);
+	return call_fcntl(fd, cmd, arg, net_real()->fcntl);
 }
 
 NET_HOOK int fcntl64(int fd, int cmd, ...)
 {
 	ARGUMENT(cmd);
-	return control(fd, cmd, arg, net_real()->fcntl64);
+	return call_fcntl(fd, cmd, arg, net_real()->fcntl64);
 }
 
 NET_HOOK int __fcntl(int fd, int cmd, ...);
 NET_HOOK int __fcntl(int fd, int cmd, ...)
 {
 	ARGUMENT(cmd);
-	return control(fd, cmd, arg, net_real()->fcntl);
+	return call_fcntl(fd, cmd, arg, net_real()->fcntl);
 }
 
 NET_HOOK int ioctl(int fd, unsigned long request, ...)

@@ -132,7 +132,8 @@ void net_sock_choose_port(struct net_sock *sock)
 }
 
 /* Returns whether two listening sockets would accept the same clients. */
-static bool overlap(const struct net_sock *a, const struct net_sock *b)
+static bool listeners_overlap(const struct net_sock *a,
+			      const struct net_sock *b)
 {
 	struct net_addr x = listen_addr(a), y = listen_addr(b);
 
@@ -153,8 +154,8 @@ static bool may_share(const struct net_sock *a, const struct net_sock *b)
 bool net_sock_port_in_use(const struct net_sock *sock)
 {
 	for (struct net_sock *s = net_sockets_here()->socks; s; s = s->next)
-		if (s->state == NET_SOCK_LISTENING && overlap(s, sock) &&
-		    !may_share(s, sock))
+		if (s->state == NET_SOCK_LISTENING &&
+		    listeners_overlap(s, sock) && !may_share(s, sock))
 			return true;
 	return false;
 }

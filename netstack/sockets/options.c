@@ -87,7 +87,7 @@ static void set_nagle(struct net_sock *sock)
 				sock->opts.nodelay && !sock->opts.cork);
 }
 
-static void keepalive(struct net_sock *sock)
+static void apply_keepalive(struct net_sock *sock)
 {
 	const struct net_sock_opts *o = &sock->opts;
 
@@ -104,7 +104,7 @@ void net_sock_opts_apply(struct net_sock *sock)
 	if (!o->nodelay || o->cork)
 		set_nagle(sock);
 	if (o->keepalive)
-		keepalive(sock);
+		apply_keepalive(sock);
 	if (o->user_timeout_ms)
 		net_set_user_timeout(sock->conn, o->user_timeout_ms);
 	if (o->pacing_rate)
@@ -208,7 +208,7 @@ static bool set_socket(struct net_sock *sock, int name, const void *value,
 	switch (name) {
 	case SO_KEEPALIVE:
 		o->keepalive = number;
-		keepalive(sock);
+		apply_keepalive(sock);
 		return true;
 	case SO_LINGER:
 		memcpy(&linger, value, sizeof(linger));
@@ -260,15 +260,15 @@ static bool set_tcp(struct net_sock *sock, int name, const void *value)
 		return true;
 	case TCP_KEEPIDLE:
 		o->keep_idle_s = number;
-		keepalive(sock);
+		apply_keepalive(sock);
 		return true;
 	case TCP_KEEPINTVL:
 		o->keep_interval_s = number;
-		keepalive(sock);
+		apply_keepalive(sock);
 		return true;
 	case TCP_KEEPCNT:
 		o->keep_count = number;
-		keepalive(sock);
+		apply_keepalive(sock);
 		return true;
 	case TCP_USER_TIMEOUT:
 		o->user_timeout_ms = (unsigned)number;

@@ -44,7 +44,7 @@ static void prepare_bind(int fd)
 	errno = saved;
 }
 
-static bool listens(int fd)
+static bool is_tcp_listener(int fd)
 {
 	int value = 0, saved = errno;
 	socklen_t len = sizeof(value);
@@ -68,7 +68,7 @@ static void adopt_listeners(void)
 
 	net_whole_step_in();
 	for (int fd = 0; fd < last && (unsigned)fd < NET_FDS_MAX; fd++) {
-		int err = !net_fds[fd].reserved && listens(fd)
+		int err = !net_fds[fd].reserved && is_tcp_listener(fd)
 				  ? net_sock_adopt_listener(fd)
 				  : 1;
 
@@ -118,7 +118,7 @@ static void await_clients(int fd)
 	const struct net_late *late;
 	int saved = errno;
 
-	if (getpid() != the.parent && listens(fd) &&
+	if (getpid() != the.parent && is_tcp_listener(fd) &&
 	    (late = __atomic_exchange_n(&net_whole.late, NULL,
 					__ATOMIC_ACQ_REL))) {
 		if (await_stack()) {

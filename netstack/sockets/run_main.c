@@ -169,7 +169,7 @@ static void note_fd(int fd, void *arg)
 		open[fd] = true;
 }
 
-static void reserve(int fd, void *arg)
+static void reserve_fd(int fd, void *arg)
 {
 	const bool *open = arg;
 
@@ -180,7 +180,7 @@ static void reserve(int fd, void *arg)
 /* ---- the end of the program ---- */
 
 /* Waits until the peers have everything, or nothing more goes. */
-static void deliver(void)
+static void await_delivery(void)
 {
 	struct net_stack *stack = net_whole.stack;
 	int64_t until = coro_sched_clock(net_whole.sched) + STALLED_NS;
@@ -208,7 +208,7 @@ static void at_exit(int status, void *arg)
 	net_whole_step_in();
 	net_sockets_close_all();
 	net_caller.state = NET_TURNING;
-	deliver();
+	await_delivery();
 	net_stack_stop(net_whole.stack);
 	net_stack_run(net_whole.stack);
 	net_whole_close();
@@ -256,7 +256,7 @@ void net_run_open(void)
 	if (net_whole_begin(stack) < 0 || net_run_children_begin() < 0)
 		fail_run(strerror(ENOMEM));
 	net_run_exec_begin();
-	each_fd(reserve, open);
+	each_fd(reserve_fd, open);
 	on_exit(at_exit, NULL);
 	net_run_signals_begin();
 	net_sockets_given = NULL;

@@ -247,7 +247,7 @@ static struct sigaction action_for(int signo, const struct sigaction *theirs)
 	return ours;
 }
 
-static bool stands(const struct sigaction *action)
+static bool is_stack_handler(const struct sigaction *action)
 {
 	return action->sa_flags & SA_SIGINFO
 		       ? action->sa_sigaction == on_signal ||
@@ -297,7 +297,7 @@ NET_HOOK int sigaction(int signo, const struct sigaction *action,
 	if (action)
 		actions[signo] = rc == 0 ? *action : theirs;
 	if (rc == 0 && old)
-		*old = stands(&was) ? theirs : was;
+		*old = is_stack_handler(&was) ? theirs : was;
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
 	return rc;
 }

@@ -69,7 +69,7 @@ size_t net_touch(uintptr_t memory, size_t bytes, bool write)
 	return bytes;
 }
 
-static uintptr_t target(const int32_t *field)
+static uintptr_t resolve_fixup(const int32_t *field)
 {
 	return (uintptr_t)field + (uintptr_t)(intptr_t)*field;
 }
@@ -79,10 +79,11 @@ bool net_touch_failed(void *context)
 	greg_t *rip = &((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
 	const struct fixup *f = __start_net_fixups;
 
-	while (f < __stop_net_fixups && target(&f->instruction) != (size_t)*rip)
+	while (f < __stop_net_fixups &&
+	       resolve_fixup(&f->instruction) != (size_t)*rip)
 		f++;
 	if (f == __stop_net_fixups)
 		return false;
-	*rip = (greg_t)target(&f->fault);
+	*rip = (greg_t)resolve_fixup(&f->fault);
 	return true;
 }

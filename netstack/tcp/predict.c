@@ -109,7 +109,7 @@ static inline void grow_window(struct tcp_pcb *pcb, uint32_t acked)
 }
 
 /* Frees segments that are acknowledged whole; returns their bytes. */
-static inline uint32_t retire(struct tcp_pcb *pcb, uint32_t ack)
+static inline uint32_t free_acked_segs(struct tcp_pcb *pcb, uint32_t ack)
 {
 	struct tcp_seg *seg = pcb->unacked;
 	uint32_t bytes = 0;
@@ -163,7 +163,7 @@ static inline uint32_t take_ack(struct net_conn *conn, const struct expected *s)
 	pcb->dupacks = 0;
 	pcb->lastack = s->ack;
 	grow_window(pcb, s->acked);
-	bytes = retire(pcb, s->ack);
+	bytes = free_acked_segs(pcb, s->ack);
 	pcb->rtime = pcb->unacked ? 0 : -1;
 	pcb->snd_buf += bytes;
 	if (!bytes)

@@ -61,7 +61,8 @@ static inline void set_push(struct tcp_seg *seg)
 	seg->tcphdr->_hdrlen_rsvd_flags |= PP_HTONS(TCP_PSH);
 }
 
-static inline void queued(struct tcp_pcb *pcb, unsigned len, unsigned pbufs)
+static inline void count_queued(struct tcp_pcb *pcb, unsigned len,
+				unsigned pbufs)
 {
 	pcb->snd_lbb += len;
 	pcb->snd_buf -= len;
@@ -143,7 +144,7 @@ static err_t write_behind(struct tcp_pcb *pcb, const uint8_t *data,
 		last->next = first;
 	else
 		pcb->unsent = first;
-	queued(pcb, len, pbufs);
+	count_queued(pcb, len, pbufs);
 	return ERR_OK;
 }
 
@@ -166,7 +167,7 @@ TWICE err_t write_some(struct net_conn *conn, const void *data, uint16_t len,
 	set_push(seg);
 	pcb->unsent = seg;
 	pcb->unsent_near = 0;
-	queued(pcb, len, 1);
+	count_queued(pcb, len, 1);
 	return ERR_OK;
 }
 
@@ -293,7 +294,7 @@ static inline bool has_nothing(const struct tcp_pcb *pcb)
 	return !pcb->unsent && !(pcb->flags & (TF_ACK_NOW | TF_NAGLEMEMERR));
 }
 
-TWICE bool output(struct net_conn *conn, unsigned options)
+TWICE bool send_unsent(struct net_conn *conn, unsigned options)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 	uint32_t wnd = LWIP_MIN(pcb->snd_wnd, pcb->cwnd);
@@ -336,13 +337,13 @@ __attribute__((noinline)) static bool output_agreed(struct net_conn *conn)
 			return false;
 		net_ecn_set_ect(pcb, pcb->unsent);
 	}
-	return pcb->flags & NET_TF_TS ? output(conn, NET_TS_BYTES)
-				      : output(conn, 0);
+	return pcb->flags & NET_TF_TS ? send_unsent(conn, NET_TS_BYTES)
+				      : send_unsent(conn, 0);
 }
 
 bool net_predict_output(struct net_conn *conn)
 {
 	if (conn->pcb.flags & (NET_TF_TS | NET_TF_ECN | NET_TF_TRACED))
 		return output_agreed(conn);
-	return output(conn, 0);
+	return send_unsent(conn, 0);
 }

@@ -280,7 +280,7 @@ static void set_slot(struct net_wait *wait, unsigned slot)
 	wait->local_index |= (uint16_t)((slot & 3) << SLOT);
 }
 
-static void record(const struct net_conn *conn)
+static void record_conn(const struct net_conn *conn)
 {
 	const struct tcp_pcb *pcb = &conn->pcb;
 	struct net_wait wait = {
@@ -322,7 +322,7 @@ bool net_time_wait_check(struct net_conn *conn)
 		return false;
 	while (all->n >= net_here()->max_conns)
 		recycle_record();
-	record(conn);
+	record_conn(conn);
 	tcp_abort(&conn->pcb); /* of TIME_WAIT: sends nothing */
 	arm_timer();
 	return true;
@@ -330,7 +330,8 @@ bool net_time_wait_check(struct net_conn *conn)
 
 /* ---- input in TIME_WAIT ---- */
 
-static bool renews(const struct net_wait *wait, const struct tcp_hdr *tcp)
+static bool syn_renews_wait(const struct net_wait *wait,
+			    const struct tcp_hdr *tcp)
 {
 	const struct net_past past = {
 		.rcv_nxt = wait->rcv_nxt,
@@ -421,7 +422,7 @@ __attribute__((noinline)) static bool input_to_record(const struct pbuf *p)
 			    lwip_ntohs(tcp->src));
 	if (!wait)
 		return false;
-	if (renews(wait, tcp)) {
+	if (syn_renews_wait(wait, tcp)) {
 		end_record(wait);
 		return false;
 	}

@@ -84,7 +84,7 @@ static bool waits_for_port(const struct net_conn *conn)
 }
 
 /* Returns whether lwIP's timers have work that they count in ticks. */
-static bool counting(const struct net_conn *conn)
+static bool has_tick_work(const struct net_conn *conn)
 {
 	return (fast_pending(&conn->pcb) && !waits_for_port(conn)) ||
 	       held_back(conn);
@@ -209,7 +209,7 @@ static int64_t due_at(struct net_conn *conn)
 
 	if (overdue)
 		due = CORO_FOREVER;
-	if (overdue || counting(conn))
+	if (overdue || has_tick_work(conn))
 		due = LWIP_MIN(due, tick_due(conn));
 	else
 		conn->ticking = false; /* tick_at wraps: it begins again */

@@ -73,7 +73,7 @@ void net_ts_accept(struct net_conn *conn, uint32_t value)
  * Our SYN may have to be sent again with an ACK, to a peer whose own has no
  * timestamp: so ours has none from now on.
  */
-static void withdraw(struct tcp_pcb *pcb)
+static void withdraw_timestamps(struct tcp_pcb *pcb)
 {
 	struct tcp_seg *syn = pcb->unacked ? pcb->unacked : pcb->unsent;
 	uint8_t *end;
@@ -97,7 +97,7 @@ void net_ts_answered(struct net_conn *conn, const struct tcp_hdr *tcp)
 	if (net_ts_read(tcp, &ts))
 		conn->pcb.ts_recent = ts.value;
 	else
-		withdraw(pcb);
+		withdraw_timestamps(pcb);
 }
 
 bool net_ts_returned(const struct tcp_hdr *ack, int64_t age_ns,

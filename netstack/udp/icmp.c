@@ -106,7 +106,7 @@ static void take_too_big(const struct quote *q, unsigned mtu)
 	net_path_note(&q->remote, mtu);
 }
 
-static void input4(const uint8_t *icmp, unsigned room)
+static void take_error4(const uint8_t *icmp, unsigned room)
 {
 	struct quote quote;
 
@@ -118,7 +118,7 @@ static void input4(const uint8_t *icmp, unsigned room)
 		take_unreachable(&quote);
 }
 
-static void input6(const uint8_t *icmp, unsigned room, struct netif *netif)
+static void take_error6(const uint8_t *icmp, unsigned room, struct netif *netif)
 {
 	struct quote quote;
 
@@ -153,7 +153,7 @@ void net_udp_icmp_input(const struct net_port *port,
 	unsigned room = frame->seg_len - frame->l4_off;
 
 	if (frame->flags & GLUE_FRAME_IP4)
-		input4(icmp, room);
+		take_error4(icmp, room);
 	else
-		input6(icmp, room, port->netif0);
+		take_error6(icmp, room, port->netif0);
 }

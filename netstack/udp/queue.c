@@ -65,7 +65,7 @@ static void loaded_remove(struct net_udp *udp)
 /* ---- unread datagrams ---- */
 
 /* Puts a copy in place of p, which is not its caller's any more. */
-static struct pbuf *replace(struct pbuf *p)
+static struct pbuf *replace_with_copy(struct pbuf *p)
 {
 	struct pbuf *copy = net_budget_is_short() ? NULL : net_udp_copy(p);
 
@@ -83,7 +83,7 @@ void net_udp_queue(struct net_udp *udp, struct pbuf *p)
 		return;
 	}
 	if (unlikely(!net_rxq_has_room(p))) {
-		p = replace(p);
+		p = replace_with_copy(p);
 		if (!p) {
 			udp->stats.rx_no_memory++;
 			net_here()->stats.rx_no_memory++;

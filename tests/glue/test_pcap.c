@@ -253,13 +253,14 @@ static void test_host_names_in_filters_are_refused(void **state)
 	struct glue_pcap pcap = {0};
 
 	for (size_t i = 0; i < RTE_DIM(right); i++) {
-		if (compile(&pcap, right[i], error, sizeof(error)) < 0)
+		if (compile_filter(&pcap, right[i], error, sizeof(error)) < 0)
 			fail_msg("%s", error);
 		pcap_freecode(&pcap.filter);
 	}
 	for (size_t i = 0; i < RTE_DIM(wrong); i++) {
-		assert_int_equal(compile(&pcap, wrong[i], error, sizeof(error)),
-				 -EINVAL);
+		assert_int_equal(
+			compile_filter(&pcap, wrong[i], error, sizeof(error)),
+			-EINVAL);
 		assert_non_null(strstr(error, "not looked up"));
 	}
 }
@@ -301,7 +302,8 @@ static void test_filters_on_tcp_flags(void **state)
 		struct glue_pcap pcap = {0};
 
 		assert_int_equal(
-			compile(&pcap, filters[i], error, sizeof(error)), 0);
+			compile_filter(&pcap, filters[i], error, sizeof(error)),
+			0);
 		rte_pktmbuf_mtod(m, uint8_t *)[47] = 2;
 		assert_true(filter_accepts(&pcap, m));
 		rte_pktmbuf_mtod(m, uint8_t *)[47] = 16;
@@ -442,7 +444,7 @@ static void test_dropped_frames_are_counted(void **state)
 
 	pcap->fd = -1;
 	pcap->snap = 200;
-	assert_int_equal(allocate(pcap, error, sizeof(error)), 0);
+	assert_int_equal(alloc_buffers(pcap, error, sizeof(error)), 0);
 	start_clock(pcap);
 	__atomic_store_n(&glue_pcap_now, pcap, __ATOMIC_RELEASE);
 	send_frames(2000, 100);
