@@ -95,7 +95,9 @@ static void call_handler(const struct sigaction *action, int signo,
 
 /*
  * A fault in net_touch() does not concern the program; with any other the
- * program's own action decides, at the instruction that faulted.
+ * program's own action decides, at the instruction that faulted. Without a
+ * handler that instruction faults once more, now with the default action, which
+ * the reporter of coro_crash.c would only have restored for the program.
  */
 static void on_fault(int signo, siginfo_t *info, void *context)
 {
@@ -104,17 +106,18 @@ static void on_fault(int signo, siginfo_t *info, void *context)
 
 	if (net_touch_failed(context))
 		return;
-	if (action.sa_handler == SIG_DFL && info->si_code > 0 &&
-	    is_handler(&reporter[signo]))
-		action = reporter[signo];
 	if (action.sa_flags & (int)SA_RESETHAND)
 		actions[signo] = dfl;
-	if (is_handler(&action))
+	if (is_handler(&action)) {
 		call_handler(&action, signo, info, context);
-	else if (info->si_code > 0) /* it recurs, with the default */
+	} else if (info->si_code > 0) {
+		if (action.sa_handler == SIG_DFL &&
+		    is_handler(&reporter[signo]))
+			call_handler(&reporter[signo], signo, info, context);
 		set_action(signo, &dfl, NULL);
-	else if (action.sa_handler == SIG_DFL)
+	} else if (action.sa_handler == SIG_DFL) {
 		end_by_default(signo);
+	}
 }
 
 static bool is_fault(int signo)

@@ -636,6 +636,19 @@ def executes(env):
               f"{call}: {program.story()}")
 
 
+def crashes(env):
+    """A program that crashes ends by the signal, as without the stack."""
+    for statement, signo in (("string_at(8)", signal.SIGSEGV), ("abort()", signal.SIGABRT),
+                             ("faulthandler.enable(); string_at(8)", signal.SIGSEGV),
+                             ("kill(getpid(), 11)", signal.SIGSEGV)):
+        program = env.start([env.app("coronet-run"), "--link", "ring:r0", "--addr", f"{OURS}/16",
+                             "python3", "-c", "import faulthandler; from ctypes import string_at; "
+                             f"from os import abort, getpid, kill; {statement}"],
+                            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:"
+                                                               "handle_abort=0"})
+        check(program.wait(WAIT_MAX_S) == -signo, f"{statement}: {program.story()}")
+
+
 def refused(env):
     run = env.app("coronet-run")
     (env.scratch / "static.c").write_text("int main(void) { return 0; }\n")
@@ -661,7 +674,7 @@ def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, nginx_in_child, python_serves,
                  curl_fetches, wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3,
                  netcat, memcached, over_memif, keeps_to_itself, descriptors_of_the_stack, scripts,
-                 executes, refused):
+                 executes, crashes, refused):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
