@@ -449,7 +449,7 @@ static void start_drain(struct net_stack *stack)
 	net_resolve_stop();
 }
 
-static bool drained(struct net_stack *stack)
+static bool is_drained(struct net_stack *stack)
 {
 	if (stack->now_ns >= drain_until_ns)
 		return true;
@@ -518,6 +518,6 @@ void net_shard_run(struct net_stack *stack)
 			net_shards_say_stats(stack);
 	}
 	start_drain(stack);
-	while (!drained(stack))
+	while (!is_drained(stack))
 		net_stack_round(stack);
 }

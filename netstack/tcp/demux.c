@@ -80,9 +80,9 @@ static inline bool has_ports(const struct net_conn *conn, uint16_t local_port,
 	return both == ((uint32_t)remote_port << 16 | local_port);
 }
 
-static inline bool matches(const struct net_conn *conn, const ip_addr_t *local,
-			   uint16_t local_port, const ip_addr_t *remote,
-			   uint16_t remote_port)
+static inline bool conn_matches(const struct net_conn *conn,
+				const ip_addr_t *local, uint16_t local_port,
+				const ip_addr_t *remote, uint16_t remote_port)
 {
 	return has_ports(conn, local_port, remote_port) &&
 	       ip_addr_eq(&conn->pcb.remote_ip, remote) &&
@@ -97,7 +97,7 @@ struct net_conn *net_demux_find_hashed(uint32_t hash, const ip_addr_t *local,
 	struct net_conn *conn = *bucket_of(hash);
 
 	for (; conn; conn = conn->pcb.hash_next)
-		if (matches(conn, local, local_port, remote, remote_port))
+		if (conn_matches(conn, local, local_port, remote, remote_port))
 			break;
 	return conn;
 }
@@ -210,7 +210,7 @@ static inline uint32_t hash_frame(const struct glue_frame *frame)
  * only prefetches has no effect, and removes calls of it.)
  */
 static inline __attribute__((always_inline)) void
-prefetch(const uint32_t *hashes, unsigned n)
+prefetch_conns(const uint32_t *hashes, unsigned n)
 {
 	struct net_conn *conns[GLUE_BURST];
 
@@ -242,7 +242,7 @@ void net_demux_hash_burst(struct glue_frame *const *frames, unsigned n,
 	for (unsigned i = 0; i < n; i++)
 		hashes[i] = hash_frame(frames[i]);
 	if (net_here()->n_conns > CACHED_CONNS)
-		prefetch(hashes, n);
+		prefetch_conns(hashes, n);
 }
 
 void net_for_each_conn(void (*fn)(struct net_conn *conn))
