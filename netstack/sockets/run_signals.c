@@ -18,6 +18,7 @@
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 typedef int (*action_fn)(int signo, const struct sigaction *action,
@@ -126,6 +127,28 @@ static bool is_fault(int signo)
 	       signo == SIGILL || signo == SIGABRT || signo == SIGTRAP;
 }
 
+static uint64_t bit_of(int signo)
+{
+	return UINT64_C(1) << (signo - 1);
+}
+
+/*
+ * Notes a signal that came in the stack. Further ones wait in the kernel until
+ * its handler has run, as they would wait for the handler; if one comes
+ * nevertheless, since ppoll() has replaced the mask, it goes back there.
+ */
+static void note_signal(int signo, const siginfo_t *info, ucontext_t *context)
+{
+	sigaddset(&context->uc_sigmask, signo);
+	atomic_fetch_or(&net_caller.held, bit_of(signo));
+	if (atomic_load(&net_caller.noted) & bit_of(signo)) {
+		syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signo, info);
+		return;
+	}
+	infos[signo] = *info;
+	net_whole_note(signo);
+}
+
 /* Faults are handled at once. */
 static void on_signal(int signo, siginfo_t *info, void *context)
 {
@@ -136,14 +159,21 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 		call_handler(&actions[signo], signo, info, context);
 		return;
 	}
-	infos[signo] = *info;
-	net_whole_note(signo);
+	note_signal(signo, info, context);
 	errno = saved;
+}
+
+/* Takes the thread's mask, with a noted signal as it was when that came. */
+static void block_noted(int signo, const sigset_t *blocked, sigset_t *old)
+{
+	pthread_sigmask(SIG_BLOCK, blocked, old);
+	if (atomic_fetch_and(&net_caller.held, ~bit_of(signo)) & bit_of(signo))
+		sigdelset(old, signo);
 }
 
 static void clear_noted(int signo)
 {
-	atomic_fetch_and(&net_caller.noted, ~(UINT64_C(1) << (signo - 1)));
+	atomic_fetch_and(&net_caller.noted, ~bit_of(signo));
 }
 
 /* Calls the handler as the kernel would, but with no context to return to. */
@@ -154,7 +184,7 @@ static void handle_by_hand(const struct sigaction *action, int signo)
 
 	if (!(action->sa_flags & SA_NODEFER))
 		sigaddset(&blocked, signo);
-	pthread_sigmask(SIG_BLOCK, &blocked, &old);
+	block_noted(signo, &blocked, &old);
 	info = infos[signo];
 	clear_noted(signo);
 	if (is_handler(action)) /* still: the program may ignore it by now */
@@ -175,7 +205,7 @@ static bool send_again(int signo)
 
 	sigemptyset(&only);
 	sigaddset(&only, signo);
-	pthread_sigmask(SIG_BLOCK, &only, &old);
+	block_noted(signo, &only, &old);
 	info = infos[signo];
 	sent = syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signo,
 		       &info) == 0;

@@ -40,6 +40,14 @@ static bool is_among(const int *tids, unsigned n, int tid)
 	return n;
 }
 
+void net_whole_unhold(sigset_t *restored)
+{
+	uint64_t held = atomic_exchange(&net_caller.held, 0);
+
+	for (; restored && held; held &= held - 1)
+		sigdelset(restored, __builtin_ctzll(held) + 1);
+}
+
 void net_whole_note_threads(bool programs)
 {
 	int *tids = programs ? net_whole.programs_threads : net_whole.threads;

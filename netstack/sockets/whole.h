@@ -70,6 +70,7 @@ struct net_caller {
 	pthread_t thread;
 	LIST_ENTRY(net_caller) link; /* of all threads that made a call */
 	_Atomic uint64_t noted; /* signals still to be handled: a bit each */
+	_Atomic uint64_t held; /* of those, blocked until then by on_signal() */
 	sem_t sem;
 };
 extern _Thread_local struct net_caller net_caller
@@ -131,6 +132,12 @@ void net_whole_step_in(void);
 void net_whole_step_out(void);
 /* net_waitq_wait() for a thread that holds the baton. */
 int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns);
+/*
+ * The thread's mask has been replaced, and signals that were blocked until they
+ * are handled are not any more. They are removed from the mask that is to be
+ * restored, if there is one.
+ */
+void net_whole_unhold(sigset_t *restored);
 /* Runs handlers of noted signals, without the baton. Returns 0 or -EINTR. */
 int net_whole_signals(void);
 /*

@@ -482,6 +482,64 @@ static void queued_with_value(void)
 	close(fd);
 }
 
+static volatile sig_atomic_t order;
+
+static void on_queued(int number, siginfo_t *info, void *context)
+{
+	(void)number;
+	(void)context;
+	order = order * 10 + info->si_value.sival_int;
+}
+
+/* Signals that come while the call waits for the first one's handler. */
+static pid_t send_queued(void)
+{
+	pid_t child = fork();
+
+	order = 0;
+	if (child)
+		return child;
+	usleep(100000);
+	for (int i = 1; i <= 5; i++)
+		sigqueue(getppid(), SIGRTMIN + 3,
+			 (union sigval){.sival_int = i});
+	_exit(0);
+}
+
+static void queued(void)
+{
+	struct sigaction action = {.sa_sigaction = on_queued,
+				   .sa_flags = SA_SIGINFO};
+	const struct timespec moment = {.tv_nsec = 50000000};
+	const struct timeval wait = {.tv_usec = 50000};
+	int fd = talk("end"), i;
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	sigset_t set, empty, now;
+	char text[8];
+	pid_t child;
+
+	sigaction(SIGRTMIN + 3, &action, NULL);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait));
+	child = send_queued();
+	for (i = 0; i < 400 && order < 10000; i++)
+		recv(fd, text, 1, 0);
+	show("queued: recv", order);
+	show("queued: child", status_of(child));
+	sigemptyset(&empty);
+	sigemptyset(&set);
+	sigaddset(&set, SIGRTMIN + 3);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	child = send_queued();
+	for (i = 0; i < 400 && order < 10000; i++)
+		ppoll(&p, 1, &moment, &empty);
+	show("queued: ppoll", order);
+	show("queued: child of ppoll", status_of(child));
+	sigprocmask(SIG_UNBLOCK, &set, &now);
+	show("queued: blocked as before", sigismember(&now, SIGRTMIN + 3));
+	signal(SIGRTMIN + 3, SIG_DFL);
+	close(fd);
+}
+
 static void owners(void)
 {
 	int fd = talk("read:1 say:abc end");
@@ -525,6 +583,7 @@ void calls_with_signals(void)
 	restarted();
 	alternate_stack();
 	queued_with_value();
+	queued();
 	reset_by_child();
 	owners();
 }
