@@ -28,6 +28,7 @@ static action_fn real_action;
 static struct sigaction actions[NSIG]; /* the program's, if ours replaces it */
 static struct sigaction before[NSIG];
 static struct sigaction reporter[NSIG]; /* coro_crash.c's actions */
+static _Atomic uint64_t interrupting;	/* siginterrupt(): a bit for each */
 static _Atomic int ended_by;
 static siginfo_t infos[NSIG];
 
@@ -355,13 +356,33 @@ static sighandler_t set_handler(int signo, sighandler_t handler, int flags)
 
 NET_HOOK sighandler_t signal(int signo, sighandler_t handler)
 {
-	return set_handler(signo, handler, SA_RESTART);
+	bool interrupts = signo > 0 && signo < NSIG &&
+			  atomic_load(&interrupting) & bit_of(signo);
+
+	return set_handler(signo, handler, interrupts ? 0 : SA_RESTART);
 }
 
 NET_HOOK sighandler_t bsd_signal(int signo, sighandler_t handler);
 NET_HOOK sighandler_t bsd_signal(int signo, sighandler_t handler)
 {
-	return set_handler(signo, handler, SA_RESTART);
+	return signal(signo, handler);
+}
+
+/* The C library's own would change the flags of our handler alone. */
+NET_HOOK int siginterrupt(int signo, int interrupts)
+{
+	struct sigaction action;
+
+	if (sigaction(signo, NULL, &action) < 0)
+		return -1;
+	if (interrupts) {
+		atomic_fetch_or(&interrupting, bit_of(signo));
+		action.sa_flags &= ~SA_RESTART;
+	} else {
+		atomic_fetch_and(&interrupting, ~bit_of(signo));
+		action.sa_flags |= SA_RESTART;
+	}
+	return sigaction(signo, &action, NULL);
 }
 
 NET_HOOK sighandler_t __sysv_signal(int signo, sighandler_t handler)

@@ -404,6 +404,26 @@ static void interrupted(void)
 	signal(SIGUSR1, SIG_DFL);
 }
 
+/* Its header calls it deprecated. */
+extern int set_interrupts(int signo, int interrupts) __asm__("siginterrupt");
+
+static void set_to_interrupt(void)
+{
+	int fd = talk("end");
+	char text[20];
+
+	start_signals(SA_RESTART);
+	show("siginterrupt", set_interrupts(SIGUSR1, 1));
+	show("siginterrupt: recv", recv(fd, text, 1, 0));
+	signal(SIGUSR1, on_timer);
+	show("siginterrupt: recv after signal()", recv(fd, text, 1, 0));
+	show("siginterrupt: not a signal", set_interrupts(4000, 1));
+	set_interrupts(SIGUSR1, 0);
+	stop_signals();
+	signal(SIGUSR1, SIG_DFL);
+	close(fd);
+}
+
 static void *say_later(void *arg)
 {
 	usleep(120000);
@@ -581,6 +601,7 @@ void calls_with_signals(void)
 {
 	interrupted();
 	restarted();
+	set_to_interrupt();
 	alternate_stack();
 	queued_with_value();
 	queued();
