@@ -38,18 +38,15 @@ static void begin_mask(const sigset_t *mask, sigset_t *old)
 {
 	if (!mask)
 		return;
-	pthread_sigmask(SIG_SETMASK, mask, old);
-	net_whole_unhold(old);
+	net_whole_set_mask(mask, old);
 	if (!net_calling())
 		pthread_sigmask(SIG_SETMASK, old, NULL);
 }
 
 static void end_mask(const sigset_t *mask, const sigset_t *old)
 {
-	if (!mask || !net_calling())
-		return;
-	pthread_sigmask(SIG_SETMASK, old, NULL);
-	net_whole_unhold(NULL);
+	if (mask && net_calling())
+		net_whole_set_mask(old, NULL);
 }
 
 /* ---- poll ---- */

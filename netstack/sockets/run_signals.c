@@ -30,7 +30,6 @@ static struct sigaction before[NSIG];
 static struct sigaction reporter[NSIG]; /* coro_crash.c's actions */
 static _Atomic uint64_t interrupting;	/* siginterrupt(): a bit for each */
 static _Atomic int ended_by;
-static siginfo_t infos[NSIG];
 
 static_assert(NSIG <= 65, "net_caller.noted has a bit for each signal");
 
@@ -133,20 +132,28 @@ static uint64_t bit_of(int signo)
 	return UINT64_C(1) << (signo - 1);
 }
 
-/*
- * Notes a signal that came in the stack. Further ones wait in the kernel until
- * its handler has run, as they would wait for the handler; if one comes
- * nevertheless, since ppoll() has replaced the mask, it goes back there.
- */
-static void note_signal(int signo, const siginfo_t *info, ucontext_t *context)
+static sigset_t set_of(int signo)
 {
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, signo);
+	return set;
+}
+
+/*
+ * Notes a signal that came in the stack, and gives it back to the kernel, which
+ * keeps it blocked for the thread until it leaves, and further ones behind it.
+ * If ppoll() lets it through in the meantime, it comes here again.
+ */
+static void note_signal(int signo, siginfo_t *info, ucontext_t *context)
+{
+	sigset_t only = set_of(signo);
+
+	pthread_sigmask(SIG_BLOCK, &only, NULL); /* SA_NODEFER */
 	sigaddset(&context->uc_sigmask, signo);
 	atomic_fetch_or(&net_caller.held, bit_of(signo));
-	if (atomic_load(&net_caller.noted) & bit_of(signo)) {
-		syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signo, info);
-		return;
-	}
-	infos[signo] = *info;
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signo, info);
 	net_whole_note(signo);
 }
 
@@ -164,69 +171,45 @@ static void on_signal(int signo, siginfo_t *info, void *context)
 	errno = saved;
 }
 
-/* Takes the thread's mask, with a noted signal as it was when that came. */
-static void block_noted(int signo, const sigset_t *blocked, sigset_t *old)
+/* Calls the handler with the mask that it would have. */
+static void call_by_hand(const struct sigaction *action, int signo,
+			 siginfo_t *info, const sigset_t *mask)
 {
-	pthread_sigmask(SIG_BLOCK, blocked, old);
-	if (atomic_fetch_and(&net_caller.held, ~bit_of(signo)) & bit_of(signo))
-		sigdelset(old, signo);
-}
+	sigset_t blocked;
 
-static void clear_noted(int signo)
-{
-	atomic_fetch_and(&net_caller.noted, ~bit_of(signo));
-}
-
-/* Calls the handler as the kernel would, but with no context to return to. */
-static void handle_by_hand(const struct sigaction *action, int signo)
-{
-	sigset_t blocked = action->sa_mask, old;
-	siginfo_t info;
-
+	sigorset(&blocked, mask, &action->sa_mask);
 	if (!(action->sa_flags & SA_NODEFER))
 		sigaddset(&blocked, signo);
-	block_noted(signo, &blocked, &old);
-	info = infos[signo];
-	clear_noted(signo);
+	pthread_sigmask(SIG_SETMASK, &blocked, NULL);
 	if (is_handler(action)) /* still: the program may ignore it by now */
-		call_handler(action, signo, &info, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+		call_handler(action, signo, info, NULL);
 }
 
 /*
- * Sends a noted signal again, so that its handler gets from the kernel what
- * belongs to it: the alternate stack, the context, the mask. Returns false if
- * the kernel has no memory for it; then it is noted still.
+ * Handles a signal that was noted: lets it through, so that its handler gets
+ * from the kernel what belongs to it, the alternate stack, the context and the
+ * mask. Returns whether the call may go on.
  */
-static bool send_again(int signo)
-{
-	sigset_t only, old;
-	siginfo_t info;
-	bool sent;
-
-	sigemptyset(&only);
-	sigaddset(&only, signo);
-	block_noted(signo, &only, &old);
-	info = infos[signo];
-	sent = syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), signo,
-		       &info) == 0;
-	if (sent) {
-		clear_noted(signo);
-		/* ppoll() and others may have let it through, and no longer */
-		pthread_sigmask(SIG_UNBLOCK, &only, NULL);
-	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	return sent;
-}
-
-/* Handles a signal that was noted. Returns whether the call may go on. */
 static bool handle_noted(int signo)
 {
+	const struct timespec now = {0};
 	struct sigaction action = actions[signo];
+	sigset_t only = set_of(signo), all, old;
+	siginfo_t info;
 
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	if (atomic_fetch_and(&net_caller.held, ~bit_of(signo)) & bit_of(signo))
+		sigdelset(&old, signo);
+	atomic_fetch_and(&net_caller.noted, ~bit_of(signo));
 	/* With SA_RESETHAND the kernel has taken the handler away already. */
-	if (action.sa_flags & (int)SA_RESETHAND || !send_again(signo))
-		handle_by_hand(&action, signo);
+	if (!(action.sa_flags & (int)SA_RESETHAND)) {
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+		pthread_sigmask(SIG_UNBLOCK, &only, NULL);
+	} else if (sigtimedwait(&only, &info, &now) == signo) {
+		call_by_hand(&action, signo, &info, &old);
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return action.sa_flags & SA_RESTART;
 }
 

@@ -40,12 +40,19 @@ static bool is_among(const int *tids, unsigned n, int tid)
 	return n;
 }
 
-void net_whole_unhold(sigset_t *restored)
+void net_whole_set_mask(const sigset_t *mask, sigset_t *old)
 {
-	uint64_t held = atomic_exchange(&net_caller.held, 0);
+	sigset_t all, was;
+	uint64_t held;
 
-	for (; restored && held; held &= held - 1)
-		sigdelset(restored, __builtin_ctzll(held) + 1);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
+	held = atomic_exchange(&net_caller.held, 0);
+	for (; held; held &= held - 1)
+		sigdelset(&was, __builtin_ctzll(held) + 1);
+	if (old)
+		*old = was;
+	pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
 void net_whole_note_threads(bool programs)

@@ -133,11 +133,11 @@ void net_whole_step_out(void);
 /* net_waitq_wait() for a thread that holds the baton. */
 int net_whole_wait(struct net_waitq *waitq, int64_t deadline_ns);
 /*
- * The thread's mask has been replaced, and signals that were blocked until they
- * are handled are not any more. They are removed from the mask that is to be
- * restored, if there is one.
+ * Replaces the thread's mask during a call, and stores the program's in *old
+ * unless that is NULL: without the signals that are blocked until they are
+ * handled.
  */
-void net_whole_unhold(sigset_t *restored);
+void net_whole_set_mask(const sigset_t *mask, sigset_t *old);
 /* Runs handlers of noted signals, without the baton. Returns 0 or -EINTR. */
 int net_whole_signals(void);
 /*

@@ -556,6 +556,13 @@ static void queued(void)
 	show("queued: child of ppoll", status_of(child));
 	sigprocmask(SIG_UNBLOCK, &set, &now);
 	show("queued: blocked as before", sigismember(&now, SIGRTMIN + 3));
+	child = send_queued();
+	for (i = 0; i < 400 && order < 10000; i++)
+		ppoll(&p, 1, &moment, &empty);
+	show("queued: ppoll without a block", order);
+	show("queued: its child", status_of(child));
+	sigprocmask(SIG_BLOCK, NULL, &now);
+	show("queued: open as before", sigismember(&now, SIGRTMIN + 3));
 	signal(SIGRTMIN + 3, SIG_DFL);
 	close(fd);
 }
