@@ -416,8 +416,7 @@ unsigned glue_port_frames_spare(struct glue_port *port);
  * when their shard last called glue_port_frames_spare().
  */
 uint64_t glue_port_empty_pools(const struct glue_port *port);
-/* Returns whether a frame, received on this port, is from one of these pools.
- */
+/* Returns whether a frame of this port is from one of these pools. */
 bool glue_frame_is_of(const struct glue_port *port, struct glue_frame *frame,
 		      uint64_t pools);
 

@@ -521,11 +521,9 @@ void net_run_signals_begin(void)
 static void end_by_default(int signo)
 {
 	const struct sigaction action = {.sa_handler = SIG_DFL};
-	sigset_t only;
+	const sigset_t only = set_of(signo);
 
 	set_action(signo, &action, NULL);
-	sigemptyset(&only);
-	sigaddset(&only, signo);
 	pthread_sigmask(SIG_UNBLOCK, &only, NULL);
 	raise(signo);
 }

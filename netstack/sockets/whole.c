@@ -1,5 +1,6 @@
 /*
- * Whole programs: the descriptors and threads that are not the program's.
+ * Whole programs: the descriptors and threads that are not the program's, and
+ * the signal masks of those that are.
  */
 #include "netstack/sockets/whole.h"
 
@@ -38,21 +39,6 @@ static bool is_among(const int *tids, unsigned n, int tid)
 	while (n && tids[n - 1] != tid)
 		n--;
 	return n;
-}
-
-void net_whole_set_mask(const sigset_t *mask, sigset_t *old)
-{
-	sigset_t all, was;
-	uint64_t held;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &was);
-	held = atomic_exchange(&net_caller.held, 0);
-	for (; held; held &= held - 1)
-		sigdelset(&was, __builtin_ctzll(held) + 1);
-	if (old)
-		*old = was;
-	pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
 
 void net_whole_note_threads(bool programs)
@@ -104,4 +90,21 @@ bool net_whole_keeps_any(unsigned first, unsigned last)
 		if (net_fds[fd].reserved)
 			return true;
 	return false;
+}
+
+/* ---- signals ---- */
+
+void net_whole_set_mask(const sigset_t *mask, sigset_t *old)
+{
+	sigset_t all, was;
+	uint64_t held;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
+	held = atomic_exchange(&net_caller.held, 0);
+	for (; held; held &= held - 1)
+		sigdelset(&was, __builtin_ctzll(held) + 1);
+	if (old)
+		*old = was;
+	pthread_sigmask(SIG_SETMASK, mask, NULL);
 }
