@@ -418,6 +418,28 @@ static void explain_sharing(const struct glue_device *device)
 		      device->link->name, device->no_rss);
 }
 
+/*
+ * Ends a port, started or not. Drivers free the frames of its rings only here,
+ * so its pools must still exist.
+ */
+static void close_port(struct glue_device *device)
+{
+	struct glue_captured log;
+
+	glue_memif_detach(device);
+	/* DPDK would complain that its memif socket has no name any more. */
+	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
+	if (device->link->kind == GLUE_LINK_MEMIF) {
+		glue_memif_close(device);
+	} else if (!device->gone) {
+		glue_capture_start(&log); /* libxdp logs that it seeks bpffs */
+		rte_eth_dev_stop(device->id);
+		glue_bond_close_taps(device->id);
+		rte_eth_dev_close(device->id);
+		glue_capture_end(&log);
+	}
+}
+
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
@@ -437,7 +459,7 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 	if (rc == 0)
 		rc = check_rings(device, &log, err, err_len);
 	if (rc < 0) {
-		glue_memif_detach(device);
+		close_port(device);
 		return rc;
 	}
 	if (device->link->kind == GLUE_LINK_MEMIF && !device->link->server)
@@ -454,25 +476,12 @@ static int open_device(struct glue_device *device, char *err, size_t err_len)
 
 static void close_device(struct glue_device *device)
 {
-	struct glue_captured log;
-
 	glue_memif_unwatch(device);
 	glue_tap_unwatch(device);
 	glue_link_unwatch(device);
 	if (device->link->kind == GLUE_LINK_BOND)
 		glue_bond_stop(device);
-	glue_memif_detach(device);
-	/* DPDK would complain that its memif socket has no name any more. */
-	rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_EMERG);
-	if (device->link->kind == GLUE_LINK_MEMIF) {
-		glue_memif_close(device);
-	} else if (!device->gone) {
-		glue_capture_start(&log); /* libxdp logs that it seeks bpffs */
-		rte_eth_dev_stop(device->id);
-		glue_bond_close_taps(device->id);
-		rte_eth_dev_close(device->id);
-		glue_capture_end(&log);
-	}
+	close_port(device);
 	free_memory(device);
 }
 
