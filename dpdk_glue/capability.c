@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <rte_bitops.h>
+#include <rte_version.h>
 
 #define TSO_MBUFS 40u /* of one frame at most */
 
@@ -227,6 +228,19 @@ int glue_choose_queues(struct glue_device *device,
 #define RSS_UDP (RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP)
 
 /*
+ * The bytes of the key that a port takes; 0: none. Before 23.11 DPDK did not
+ * compare them with the driver's number, which some drivers leave at 0.
+ */
+static uint8_t key_bytes(const struct rte_eth_dev_info *info)
+{
+#if RTE_VERSION < RTE_VERSION_NUM(23, 11, 0, 0)
+	return info->hash_key_size ? info->hash_key_size : 40;
+#else
+	return info->hash_key_size;
+#endif
+}
+
+/*
  * If the port can spread flows, it gets our rule. Frames that reach a wrong
  * queue nevertheless are handed over like any other. net_vmxnet3 has no RETA
  * until RSS is configured.
@@ -243,11 +257,13 @@ const char *glue_ask_for_rss(const struct glue_device *device,
 		return "no hash of TCP's ports";
 	if (info->reta_size == 0 && !has_driver(info, "net_vmxnet3"))
 		return "no redirection table";
+	if (key_bytes(info) == 0)
+		return "no key that can be set";
 	glue_flow_key(key, GLUE_RSS_KEY_MAX);
 	conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 	conf->rx_adv_conf.rss_conf = (struct rte_eth_rss_conf){
 		.rss_key = key,
-		.rss_key_len = info->hash_key_size ? info->hash_key_size : 40,
+		.rss_key_len = key_bytes(info),
 		.rss_hf = can,
 	};
 	return NULL;

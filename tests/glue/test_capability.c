@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <rte_version.h>
+
 #include "dpdk_glue/flow.h"
 #include "dpdk_glue/port_priv.h"
 
@@ -214,6 +216,18 @@ static void test_missing_part_of_rss_is_named(void **state)
 	assert_int_equal(conf.rxmode.mq_mode, RTE_ETH_MQ_RX_NONE);
 }
 
+/* DPDK 23.11 and later refuse a key of another length than the driver's. */
+static void test_driver_without_a_key_length(void **state)
+{
+	info.hash_key_size = 0;
+#if RTE_VERSION < RTE_VERSION_NUM(23, 11, 0, 0)
+	assert_null(ask_for_rss());
+	assert_int_equal(conf.rx_adv_conf.rss_conf.rss_key_len, 40);
+#else
+	assert_non_null(strstr(ask_for_rss(), "no key"));
+#endif
+}
+
 static void test_refused_part_of_rss_is_named(void **state)
 {
 	assert_null(ask_for_rss());
@@ -253,6 +267,7 @@ int main(void)
 		ON_PORT(test_able_card_spreads_flows_by_our_rule),
 		ON_PORT(test_longer_key_is_filled),
 		ON_PORT(test_missing_part_of_rss_is_named),
+		ON_PORT(test_driver_without_a_key_length),
 		ON_PORT(test_refused_part_of_rss_is_named),
 		ON_PORT(test_vmxnet3_spreads_flows),
 	};
