@@ -77,21 +77,6 @@ bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps)
 	return __atomic_load_n(&device->carrier, __ATOMIC_RELAXED);
 }
 
-static void poll_carrier(void *arg)
-{
-	struct glue_device *device = arg;
-	bool up = !device->in_reset && has_carrier(device);
-	bool changed = up != device->carrier;
-
-	set_carrier(device, up);
-	if (changed)
-		log_state(device);
-	rte_eal_alarm_set(device->link->kind == GLUE_LINK_BOND
-				  ? GLUE_BOND_LOOK_US
-				  : LOOK_US,
-			  poll_carrier, device);
-}
-
 /* ---- reset ---- */
 
 /* The physical function may have given the card another address meanwhile. */
@@ -135,7 +120,7 @@ static int restart_card(struct glue_device *device, char *err, size_t err_len)
 static void reset_card(void *arg)
 {
 	struct glue_device *device = arg;
-	bool repeated = device->in_reset;
+	bool repeated = device->in_reset, was_up = device->carrier;
 	char err[200];
 	int rc;
 
@@ -145,7 +130,7 @@ static void reset_card(void *arg)
 	device->in_reset = true;
 	set_carrier(device, false);
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELEASE);
-	if (!repeated)
+	if (was_up)
 		glue_log_line("link %s:%s: down, the card was reset",
 			      glue_link_kind_name(device->link->kind),
 			      device->link->name);
@@ -173,6 +158,49 @@ static int on_reset(uint16_t id, enum rte_eth_event_type type, void *arg,
 {
 	(void)id, (void)type, (void)ret;
 	return rte_eal_alarm_set(1, reset_card, arg);
+}
+
+/* ---- looks at the carrier ---- */
+
+/*
+ * If a physical function is reset, its virtual functions lose their carrier and
+ * their queues. igb's driver does not report that: it compares the interrupt's
+ * cause with a wrong value.
+ */
+static bool hides_resets(const struct glue_device *device)
+{
+	struct rte_eth_dev_info info;
+
+	return rte_eth_dev_info_get(device->id, &info) == 0 &&
+	       strcmp(info.driver_name, "net_e1000_igb_vf") == 0;
+}
+
+/*
+ * A card that may have been reset in silence is restarted when its carrier is
+ * back, and again half a second later: the kernel does not answer the first
+ * request of a function whose physical function it has just started, and the
+ * driver does not report that either.
+ */
+static void poll_carrier(void *arg)
+{
+	struct glue_device *device = arg;
+	bool up = !device->in_reset && has_carrier(device);
+	bool changed = up != device->carrier;
+
+	if (changed && !up && hides_resets(device))
+		device->restarts_due = 2;
+	if (up && device->restarts_due > 0) {
+		device->restarts_due--;
+		reset_card(device);
+	} else {
+		set_carrier(device, up);
+		if (changed)
+			log_state(device);
+	}
+	rte_eal_alarm_set(device->link->kind == GLUE_LINK_BOND
+				  ? GLUE_BOND_LOOK_US
+				  : LOOK_US,
+			  poll_carrier, device);
 }
 
 /* ---- removal ---- */

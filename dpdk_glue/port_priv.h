@@ -76,6 +76,7 @@ struct glue_device {
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
 	bool in_reset;		    /* link_watch.c's: its card was reset */
+	unsigned restarts_due;	    /* link_watch.c's */
 	unsigned speed_mbps;	    /* atomic: link_watch.c's; 0: unknown */
 	unsigned carrier_losses;    /* atomic: link_watch.c's */
 	unsigned bond_due;	    /* atomic: bond.c's */

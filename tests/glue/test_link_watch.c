@@ -33,6 +33,7 @@ static struct {
 	int reset_error, start_error;
 	unsigned resets, queues, active_when_reset;
 	int nodes[4], no_memory_on; /* NUMA nodes of the descriptors */
+	const char *driver;
 	uint8_t mac[6];
 } card;
 
@@ -119,7 +120,7 @@ int rte_dev_event_callback_unregister(const char *name,
 int rte_eth_dev_info_get(uint16_t id, struct rte_eth_dev_info *out)
 {
 	*out = (struct rte_eth_dev_info){
-		.driver_name = "net_able",
+		.driver_name = card.driver,
 		.max_rx_queues = 8,
 		.max_tx_queues = 8,
 		.max_mtu = 9000,
@@ -228,6 +229,7 @@ static int open_card(void **state)
 	memset(alarms, 0, sizeof(alarms));
 	memset(&card, 0, sizeof(card));
 	memcpy(card.mac, OWN_MAC, sizeof(card.mac));
+	card.driver = "net_able";
 	card.linked = true;
 	card.no_memory_on = 99;
 	memset(&wire, 0, sizeof(wire));
@@ -315,6 +317,56 @@ static void test_failed_reset_is_repeated(void **state)
 	assert_int_equal(device.carrier_losses, 1);
 }
 
+/* Loses the carrier, and gets it back. */
+static void flap(void)
+{
+	card.linked = false;
+	run_alarms();
+	assert_false(device.carrier);
+	card.linked = true;
+	for (int i = 0; i < 3; i++)
+		run_alarms();
+	assert_true(device.carrier);
+}
+
+/* net_e1000_igb_vf does not report that its physical function was reset. */
+static void test_hidden_reset_is_assumed_after_a_loss_of_carrier(void **state)
+{
+	card.driver = "net_e1000_igb_vf";
+	flap();
+	assert_int_equal(card.resets, 2);
+	assert_int_equal(card.active_when_reset, 0);
+	assert_int_equal(device.n_active, 2);
+	assert_int_equal(device.carrier_losses, 1);
+	flap();
+	assert_int_equal(card.resets, 4);
+}
+
+static void
+test_failed_restart_after_a_loss_of_carrier_is_repeated(void **state)
+{
+	card.driver = "net_e1000_igb_vf";
+	card.start_error = -EIO;
+	card.linked = false;
+	run_alarms();
+	card.linked = true;
+	for (int i = 0; i < 4; i++)
+		run_alarms();
+	assert_false(device.carrier);
+	assert_int_equal(device.n_active, 0);
+	card.start_error = 0;
+	for (int i = 0; i < 3; i++)
+		run_alarms();
+	assert_true(device.carrier);
+	assert_int_equal(device.n_active, 2);
+}
+
+static void test_loss_of_carrier_alone_restarts_nothing(void **state)
+{
+	flap();
+	assert_int_equal(card.resets, 0);
+}
+
 static void test_removed_card_is_released_once(void **state)
 {
 	on_dev("0000:00:04.0", RTE_DEV_EVENT_REMOVE, dev_arg);
@@ -364,6 +416,9 @@ int main(void)
 		ON_CARD(test_reset_card_keeps_its_mac_address),
 		ON_CARD(test_card_without_a_reset_is_started_again),
 		ON_CARD(test_failed_reset_is_repeated),
+		ON_CARD(test_hidden_reset_is_assumed_after_a_loss_of_carrier),
+		ON_CARD(test_failed_restart_after_a_loss_of_carrier_is_repeated),
+		ON_CARD(test_loss_of_carrier_alone_restarts_nothing),
 		ON_CARD(test_removed_card_is_released_once),
 		ON_CARD(test_given_port_is_watched_for_removal),
 		ON_CARD(test_descriptors_lie_on_the_card_s_node),
