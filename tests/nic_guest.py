@@ -1,8 +1,8 @@
 """The guest of QEMU that nic.py boots: its kernel, its initial RAM disk, its cards and its shell.
 
-Kernel and files come from Debian's packages: the cloud kernel with its modules, busybox, and this
-machine's libraries for the programs of a build. The guest has no other root file system and no
-network but the cards, each of which ends in a TAP of the caller's network namespace.
+Kernel and files come from Debian's packages: a kernel with its modules, busybox, and this machine's
+libraries for the programs of a build. The guest has no other root file system and no network but
+the cards, each of which ends in a TAP of the caller's network namespace.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ PMDS = ("bus_pci", "bus_vdev", "mempool_ring", "mempool_stack", "net_e1000", "ne
         "net_virtio")
 # In the order of their dependencies; a kernel may have some of them built in.
 MODULES = ("irqbypass", "vfio", "vfio_virqfd", "iommufd", "vfio_iommu_type1", "vfio-pci-core",
-           "vfio-pci", "uio", "uio_pci_generic")
+           "vfio-pci", "uio", "uio_pci_generic", "dca", "i2c-algo-bit", "igb")
 # The first serial line is the console. On the second, the guest runs each line that it reads,
 # and ends the output with a line that has the exit status. await repeats a command for a minute
 # at least, until it succeeds.
@@ -61,14 +61,26 @@ def output_of(*words, **options):
     return subprocess.run(words, check=True, text=True, stdout=subprocess.PIPE, **options).stdout
 
 
-def fetch_kernel(folder):
-    """Returns the path of Debian's cloud kernel, which is downloaded once and not installed."""
+def has_device(device):
+    """Whether this QEMU emulates a device."""
+    return output_of("qemu-system-x86_64", "-device", device.split(",")[0] + ",help",
+                     stderr=subprocess.DEVNULL)
+
+
+def kernel_package(lean):
+    """The kernel for clouds is small, but has no driver for the physical function of an igb."""
+    return f"linux-image-{'amd64' if not lean and has_device('igb') else 'cloud-amd64'}"
+
+
+def fetch_kernel(folder, package):
+    """Returns the path of a kernel of Debian's, which is downloaded once and not installed."""
+    folder /= package
     if not glob.glob(f"{folder}/boot/vmlinuz-*"):
-        depends = output_of("apt-cache", "depends", "linux-image-cloud-amd64")
-        package = re.search(r"Depends: (linux-image-\S+)", depends)[1]
+        depends = output_of("apt-cache", "depends", package)
+        version = re.search(r"Depends: (linux-image-\S+)", depends)[1]
         folder.mkdir(parents=True, exist_ok=True)
-        output_of("apt-get", "-q", "download", package, cwd=folder, stderr=subprocess.STDOUT)
-        archive = glob.glob(f"{folder}/{package}_*.deb")[0]
+        output_of("apt-get", "-q", "download", version, cwd=folder, stderr=subprocess.STDOUT)
+        archive = glob.glob(f"{folder}/{version}_*.deb")[0]
         output_of("dpkg-deb", "-x", archive, folder)
         os.unlink(archive)
     return glob.glob(f"{folder}/boot/vmlinuz-*")[0]
@@ -85,8 +97,8 @@ def copy_file(path, root):
         os.symlink(real, f"{root}{link}")
 
 
-def build_initrd(build, folder):
-    """Writes folder/initrd, with programs of the build and the modules of folder/kernel."""
+def build_initrd(build, folder, kernel):
+    """Writes folder/initrd, with programs of the build and the modules of a kernel."""
     programs = [build / "apps" / name for name in PROGRAMS]
     eal = re.search(r"librte_eal\S+ => (\S+)", output_of("ldd", programs[0]))[1]
     pmds = [path for name in PMDS for path in glob.glob(
@@ -101,7 +113,7 @@ def build_initrd(build, folder):
     for path in (shutil.which("busybox"), *libraries, *pmds):
         copy_file(path, root)
     modules = {pathlib.Path(path).name.split(".")[0]: path for path in
-               glob.glob(f"{folder}/kernel/**/*.ko*", recursive=True)}
+               glob.glob(f"{folder}/{kernel}/**/*.ko*", recursive=True)}
     modules = {name: modules[name] for name in MODULES if name in modules}
     for path in (*programs, *modules.values()):
         shutil.copy(path, root / "coronet")
@@ -115,7 +127,7 @@ def build_initrd(build, folder):
                        input=paths.encode() + b"\n", stdout=archive, stderr=subprocess.DEVNULL)
 
 
-def missing_part(folder):
+def missing_part(folder, lean):
     """Returns why no guest can be booted on this machine, or None."""
     for program in ("qemu-system-x86_64", "busybox"):
         if not shutil.which(program):
@@ -123,39 +135,23 @@ def missing_part(folder):
     if os.getuid() != 0 or not os.access("/dev/net/tun", os.W_OK):
         return "needs root and /dev/net/tun, for network namespaces and TAPs"
     try:
-        fetch_kernel(folder / "kernel")
+        fetch_kernel(folder, kernel_package(lean))
     except (subprocess.CalledProcessError, IndexError, TypeError):
-        return "linux-image-cloud-amd64 cannot be downloaded (apt-get update)"
+        return f"{kernel_package(lean)} cannot be downloaded (apt-get update)"
     return None
 
 
-def prepare(build, may_skip):
+def prepare(build, lean):
     """Fetches and builds the guest's files, which may need a network."""
-    missing = missing_part(build / "nic")
+    missing = missing_part(build / "nic", lean)
     if missing:
         print(f"1..0 # SKIP {missing}")
-        sys.exit(0 if may_skip else 1)
-    build_initrd(build, build / "nic")
-
-
-def has_device(device):
-    """Whether this QEMU emulates a device."""
-    return output_of("qemu-system-x86_64", "-device", device.split(",")[0] + ",help",
-                     stderr=subprocess.DEVNULL)
+        sys.exit(0 if lean else 1)
+    build_initrd(build, build / "nic", kernel_package(lean))
 
 
 def pci_address(slot):
     return f"0000:{'41:00' if slot == PULLED else f'00:{slot:02x}'}.0"
-
-
-def hosts_of(network):
-    """Returns the stack's addresses in a network."""
-    return f"10.77.{network}.2", f"fd77:{network}::2"
-
-
-def link_options(slot, keys="", network=None):
-    host, host6 = hosts_of(network or slot)
-    return f"--link pci:{pci_address(slot)}{keys} --addr {host}/24 --addr {host6}/64"
 
 
 def set_addresses(interface, network):
@@ -168,10 +164,11 @@ def set_addresses(interface, network):
 class Guest:
     """A machine with cards, which are devices of QEMU by their slots, and perhaps an IOMMU."""
 
-    def __init__(self, env, folder, cards, iommu):
-        self.env, self.folder, self.agent = env, folder, None
+    def __init__(self, env, cards, iommu, lean):
+        self.env, self.folder, self.agent = env, env.build / "nic", None
         words = [*QEMU.split(), "-append", APPEND + " intel_iommu=on" * iommu,
-                 "-kernel", fetch_kernel(folder / "kernel"), "-initrd", folder / "initrd"]
+                 "-kernel", fetch_kernel(self.folder, kernel_package(lean)),
+                 "-initrd", self.folder / "initrd"]
         if iommu:  # before the cards, one of which can be pulled out
             words += ["-device", "intel-iommu,intremap=on,aw-bits=48",
                       "-device", "pxb-pcie,id=far,bus_nr=64,numa_node=1",
@@ -188,7 +185,7 @@ class Guest:
                       f"vnet_hdr={offloads}" + ",queues=3" * many,
                       "-device", f"{device},netdev=nic{slot},romfile={address}"]
         self.taps = [f"nic{slot}" for slot in cards]
-        self.qemu = env.start(["qemu-system-x86_64", *words], cwd=folder)
+        self.qemu = env.start(["qemu-system-x86_64", *words], cwd=self.folder)
 
     def connect(self, name):
         """Returns a connection to a socket of QEMU, or None."""
@@ -255,6 +252,7 @@ class Guest:
     def bind(self, address, driver):
         device = f"{DEVICES}/{address}"
         self.require(f"echo {driver} >{device}/driver_override; "
+                     f"echo {address} >{device}/driver/unbind; "
                      f"echo {address} >/sys/bus/pci/drivers_probe; "
                      f"test $(basename $(readlink {device}/driver)) = {driver}",
                      f"the card is not bound to {driver}")
