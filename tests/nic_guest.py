@@ -25,8 +25,8 @@ PMDS = ("bus_pci", "bus_vdev", "mempool_ring", "mempool_stack", "net_e1000", "ne
 MODULES = ("irqbypass", "vfio", "vfio_virqfd", "iommufd", "vfio_iommu_type1", "vfio-pci-core",
            "vfio-pci", "uio", "uio_pci_generic", "dca", "i2c-algo-bit", "igb")
 # The first serial line is the console. On the second, the guest runs each line that it reads,
-# and ends the output with a line that has the exit status. await repeats a command for a minute
-# at least, until it succeeds.
+# and ends the output with a line that has the exit status. await repeats a command for a minute,
+# until it succeeds.
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /usr/sbin
 export PATH=/usr/sbin:/coronet
@@ -39,7 +39,8 @@ echo user:x:1000:1000::/:/usr/sbin/sh >/etc/passwd
 mount -t hugetlbfs hugetlbfs /dev/hugepages
 mount -t tmpfs tmpfs /run
 for module in {modules}; do insmod /coronet/$module.ko; done
-await() {{ for i in $(seq 600); do eval "$1" && return; sleep 0.1; done; return 1; }}
+now() {{ cut -d. -f1 /proc/uptime; }}
+await() {{ end=$(($(now) + 60)); until eval "$1"; do [ $(now) -lt $end ] || return; sleep 0.1; done; }}
 stty raw -echo </dev/ttyS1
 exec </dev/ttyS1 >/dev/ttyS1 2>&1
 echo ready
@@ -280,9 +281,10 @@ class Guest:
             log = self.ask("grep -v listening /run/log; dmesg | grep -m1 'Request device'")[0]
             raise Failure(f"{failure}; {log.strip() or 'it says nothing'}") from None
         finally:
-            _, status = self.ask(f"kill $(cat /run/pid); await '{gone}' || "
-                                 "{ kill -9 $(cat /run/pid); false; }")
-        check(status == 0, "it does not end after SIGTERM")
+            said, status = self.ask(f"kill $(cat /run/pid); await '{gone}' || {{ cd /proc/$(cat "
+                                    "/run/pid)/task; grep . */comm */wchan */stack */syscall; "
+                                    "cat /run/log; kill -9 $(cat /run/pid); false; }")
+        check(status == 0, f"it does not end after SIGTERM: {said}")
 
     def leave_to_user(self):
         comment(f"the guest's shell: socat - UNIX-CONNECT:{self.folder}/agent\n"
