@@ -40,7 +40,7 @@ mount -t hugetlbfs hugetlbfs /dev/hugepages
 mount -t tmpfs tmpfs /run
 for module in {modules}; do insmod /coronet/$module.ko; done
 now() {{ cut -d. -f1 /proc/uptime; }}
-await() {{ end=$(($(now) + 60)); until eval "$1"; do [ $(now) -lt $end ] || return; sleep 0.1; done; }}
+await() {{ e=$(($(now) + 60)); until eval "$1"; do [ $(now) -lt $e ] || return; sleep 0.1; done; }}
 stty raw -echo </dev/ttyS1
 exec </dev/ttyS1 >/dev/ttyS1 2>&1
 echo ready
@@ -49,8 +49,9 @@ while read -r line; do (eval "$line") </dev/null; printf '\\n= %s\\n' $?; done
 PULLED = 30  # the slot of a card that is pulled out, and is on another NUMA node
 DEVICES = "/sys/bus/pci/devices"
 PULLED_DEVICE = "e1000e,bus=outer,id=pulled"
+# One thread for all CPUs: with several, QEMU 10 ended once in iotlb_to_section() and stalled once.
 QEMU = """-nodefaults -no-user-config -display none -no-reboot -machine q35,kernel-irqchip=off
-    -accel tcg,thread=multi -cpu max -smp 2 -m 1536 -object memory-backend-ram,id=m0,size=1024M
+    -accel tcg,thread=single -cpu max -smp 2 -m 1536 -object memory-backend-ram,id=m0,size=1024M
     -object memory-backend-ram,id=m1,size=512M -numa node,memdev=m0,cpus=0
     -numa node,memdev=m1,cpus=1 -serial file:console
     -chardev socket,id=agent,path=agent,server=on,wait=on -serial chardev:agent
