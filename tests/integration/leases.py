@@ -1,7 +1,8 @@
-"""coronet-echo on a TAP, with addresses that dnsmasq on the kernel's side gives."""
+"""coronet-echo on a TAP, with addresses that dnsmasq, kea or radvd on the kernel's side give."""
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -13,22 +14,45 @@ LEASED = "10.9.0.40"
 
 
 @contextlib.contextmanager
-def dnsmasq(env, tap, addresses, *options):
-    """A server on the TAP's side of the kernel, which has the addresses and leases one."""
-    if not shutil.which("dnsmasq"):
-        raise Skip("dnsmasq is not installed")
+def server(env, tap, addresses, argv, **environment):
+    """Runs a server on the TAP's side of the kernel, which has the addresses."""
+    path = f"{os.environ['PATH']}:/usr/sbin"
+    if not shutil.which(argv[0], path=path):
+        raise Skip(f"{argv[0]} is not installed")
     for address in addresses:
-        command("ip", "addr", "add", address, "dev", tap, *["nodad"] * (":" in address))
+        command("ip", "addr", "replace", address, "dev", tap, *["nodad"] * (":" in address))
     command("ip", "link", "set", tap, "up")
-    process = env.start(
-        ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--port=0",
-         f"--interface={tap}", "--bind-interfaces", "--no-ping", "--log-dhcp",
-         f"--dhcp-range={LEASED},{LEASED},255.255.0.0,120",
-         f"--dhcp-leasefile={env.scratch / (tap + '.leases')}", "--user=root", *options])
+    process = env.start(argv, env={**os.environ, "PATH": path, **environment})
     try:
         yield process
     finally:
         process.kill()
+
+
+def dnsmasq(env, tap, addresses, *options):
+    """A server that leases one address."""
+    return server(
+        env, tap, addresses,
+        ["dnsmasq", "--no-daemon", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--port=0",
+         f"--interface={tap}", "--bind-interfaces", "--no-ping", "--log-dhcp",
+         f"--dhcp-range={LEASED},{LEASED},255.255.0.0,120",
+         f"--dhcp-leasefile={env.scratch / (tap + '.leases')}", "--user=root", *options])
+
+
+def kea(env, tap, address, seconds, **subnet):
+    """ISC's server: it leases the same address, for so few seconds as dnsmasq does not."""
+    config = env.scratch / f"{tap}.kea"
+    config.write_text(json.dumps({"Dhcp4": {
+        "interfaces-config": {"interfaces": [tap]},
+        "lease-database": {"type": "memfile", "persist": False},
+        "valid-lifetime": seconds,
+        "option-def": [{"name": "routes", "code": 121, "type": "binary"}],
+        "subnet4": [{"subnet": "10.9.0.0/16", "interface": tap,
+                     "pools": [{"pool": f"{LEASED}-{LEASED}"}], **subnet}],
+        "loggers": [{"name": "kea-dhcp4", "severity": "INFO",
+                     "output_options": [{"output": "stderr"}]}]}}))
+    return server(env, tap, [address], ["kea-dhcp4", "-c", config],
+                  KEA_PIDFILE_DIR=str(env.scratch), KEA_LOCKFILE_DIR="none")
 
 
 class LeasedEcho:
@@ -72,13 +96,18 @@ class LeasedEcho:
         check(len(taken) == 2 and all(taken), f"connections of the shards: {taken}")
 
 
-def check_echo_on(sock, text):
-    sock.sendall(text)
+def receive(sock, n):
     got = b""
-    while len(got) < len(text):
+    while len(got) < n:
         part = sock.recv(100)
         check(part, "the connection ended")
         got += part
+    return got
+
+
+def check_echo_on(sock, text):
+    sock.sendall(text)
+    got = receive(sock, len(text))
     check(got == text, f"sent {text}, received {got}")
 
 

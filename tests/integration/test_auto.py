@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""coronet-echo on a TAP with IPv6 addresses that dnsmasq's router advertisements let it form.
+"""coronet-echo on a TAP with IPv6 addresses that it forms from advertisements of dnsmasq or radvd.
 
 Usage: test_auto.py BUILD_DIR
-How lifetimes end is tested in tests/net, since dnsmasq advertises none of less than two minutes.
+dnsmasq advertises no lifetime of less than two minutes; those of radvd run out.
 """
 
 import functools
@@ -12,7 +12,7 @@ import socket
 
 import leases
 from harness import WAIT_MAX_S, check, command, eventually, main
-from leases import LEASED, LeasedEcho, check_echo
+from leases import LEASED, PORT, LeasedEcho, check_echo, check_echo_on, receive
 
 PREFIX = "fd77::/64"
 ROUTER = "fd77::1"
@@ -22,6 +22,33 @@ def router(env, tap):
     """A router that advertises one prefix, and leases an IPv4 address."""
     return leases.dnsmasq(env, tap, [f"{ROUTER}/64", "10.9.0.1/16"], "--enable-ra",
                           "--dhcp-range=fd77::,ra-only,64,7200", f"--ra-param={tap},4,1800")
+
+
+RADVD = """
+interface {tap} {{
+	AdvSendAdvert on;
+	MinRtrAdvInterval 3;
+	MaxRtrAdvInterval 4;
+	AdvDefaultLifetime 10;
+	AdvDefaultPreference high;
+	prefix {prefix} {{
+		AdvPreferredLifetime 10;
+		AdvValidLifetime 15;
+	}};
+	RDNSS {router} {{
+		AdvRDNSSLifetime 10;
+	}};
+}};
+"""
+
+
+def radvd(env, tap):
+    """A router whose lifetimes are short."""
+    config = env.scratch / f"{tap}.radvd"
+    config.write_text(RADVD.format(tap=tap, prefix=PREFIX, router=ROUTER))
+    return leases.server(env, tap, [f"{ROUTER}/64"],
+                         ["radvd", "--nodaemon", "--logmethod=stderr", f"--config={config}",
+                          f"--pidfile={env.scratch / (tap + '.pid')}"])
 
 
 class Echo(LeasedEcho):
@@ -114,11 +141,35 @@ def withdrawn(env, number):
         check("router-lost link=1" in echo.log.read_text(), echo.log.read_text())
 
 
+def run_out(env, number):
+    """What radvd advertised ends without it; a connection goes on when radvd is back."""
+    echo = Echo(env, number)
+    with env.running(echo.argv):
+        with radvd(env, echo.tap) as process:
+            address = echo.await_address(process)
+            check(echo.routes().get("::/0", "").startswith("fe80::"), echo.routes())
+            sock = socket.create_connection((host(address), PORT), timeout=WAIT_MAX_S)
+            check_echo_on(sock, b"formed")
+        with sock:
+            echo.await_address(process, state="deprecated")
+            check_echo_on(sock, b"deprecated")
+            eventually(lambda: "::/0" not in echo.routes(), WAIT_MAX_S,
+                       lambda: f"the router does not expire: {echo.routes()}")
+            eventually(lambda: address not in echo.addresses(), WAIT_MAX_S,
+                       lambda: f"it does not expire: {echo.addresses()}")
+            sock.sendall(b"meanwhile")
+            with radvd(env, echo.tap) as process:
+                check(echo.await_address(process) == address, echo.addresses())
+                check(receive(sock, 9) == b"meanwhile", "other bytes came back")
+                check_echo_on(sock, b"formed again")
+
+
 def cases(env):
     for number, (name, function) in enumerate(
             (("addresses are formed", formed), ("every shard has the addresses", sharded),
              ("a restart forms the same address", restarted), ("DHCP runs beside it", beside_dhcp),
-             ("a router withdraws itself", withdrawn)), 1):
+             ("a router withdraws itself", withdrawn),
+             ("a connection outlives its address", run_out)), 1):
         yield name, functools.partial(function, env, number)
 
 

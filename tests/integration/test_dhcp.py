@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""coronet-echo on a TAP with an address that dnsmasq leases.
+"""coronet-echo on a TAP with an address that dnsmasq or kea leases.
 
 Usage: test_dhcp.py BUILD_DIR
-The lease has a short T1, so that a renewal is seen; how leases end is tested in tests/net, since
-dnsmasq leases no address for less than two minutes.
+dnsmasq leases no address for less than two minutes, so its lease has a short T1; that of kea runs
+out.
 """
 
 import functools
 import re
+import socket
 
 import leases
 from harness import WAIT_MAX_S, check, command, eventually, main
-from leases import LEASED, LeasedEcho, check_echo
+from leases import LEASED, PORT, LeasedEcho, check_echo, check_echo_on, receive
 
 SERVER = "10.9.0.1"
 ROUTER = "10.9.0.254"
@@ -19,6 +20,7 @@ BESIDE = "172.31.0.1"
 FAR = "192.0.2.0/24"
 MAC = "02:00:00:00:00:40"
 T1_S = 3
+SHORT_S = 12  # of a lease; the stack takes none under ten seconds
 
 
 def dnsmasq(env, tap, *more, router=ROUTER):
@@ -115,12 +117,42 @@ def beside(env, number):
         check_echo(LEASED, b"through the router")
 
 
+def kea(env, tap):
+    return leases.kea(env, tap, f"{SERVER}/16", SHORT_S, **{"option-data": [
+        {"name": "routers", "data": ROUTER},
+        {"name": "routes", "data": "18C000020A0900FD", "csv-format": False}]})
+
+
+def run_out(env, number):
+    """kea's lease is renewed, and ends without kea; its connection goes on with the next lease."""
+    echo = Echo(env, number)
+    with env.running(echo.argv):
+        with kea(env, echo.tap) as server:
+            echo.await_lease(server)
+            check(echo.routes().get(FAR) == "10.9.0.253", echo.routes())
+            sock = socket.create_connection((LEASED, PORT), timeout=WAIT_MAX_S)
+            check_echo_on(sock, b"leased")
+            eventually(lambda: echo.lines("event=lease .*renewed=yes"), WAIT_MAX_S,
+                       lambda: f"no renewal: {echo.lines('event=')}")
+        with sock:
+            eventually(lambda: echo.lines("event=lease-lost"), WAIT_MAX_S,
+                       lambda: f"the lease does not end: {echo.lines('event=')}")
+            check(not echo.addresses(), echo.addresses())
+            check(FAR not in echo.routes(), echo.routes())
+            sock.sendall(b"meanwhile")
+            with kea(env, echo.tap) as server:
+                echo.await_lease(server)
+                check(receive(sock, 9) == b"meanwhile", "other bytes came back")
+                check_echo_on(sock, b"leased again")
+
+
 def cases(env):
     for number, (name, function) in enumerate(
             (("an address is leased and renewed", leased), ("routes replace the router", routed),
              ("every shard has the address", sharded), ("a leased address stays", kept),
              ("a restart asks for its address", restarted),
-             ("a router outside the network is on the link", beside)), 1):
+             ("a router outside the network is on the link", beside),
+             ("a connection outlives its lease", run_out)), 1):
         yield name, functools.partial(function, env, number)
 
 
