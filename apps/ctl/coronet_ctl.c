@@ -262,6 +262,24 @@ static int run_addr(struct ctl *ctl, const struct command *command)
 		ctl, ctl_ask(&ctl->client, command->request, params), NULL);
 }
 
+/* Adds or deletes a route; its words may be one argument, as of --route. */
+static int run_route(struct ctl *ctl, const struct command *command)
+{
+	char params[256] = "";
+	size_t len = 0;
+
+	for (unsigned i = 1; i < ctl->n_words && len < sizeof(params); i++)
+		len += (size_t)snprintf(params + len, sizeof(params) - len,
+					"%s%s", i > 1 ? " " : "",
+					ctl->words[i]);
+	if (len >= sizeof(params)) {
+		fprintf(stderr, "coronet-ctl: %s: too long\n", command->name);
+		return 2;
+	}
+	return ctl_print_answer(
+		ctl, ctl_ask(&ctl->client, command->request, params), NULL);
+}
+
 #define LIST(name_, key_, columns_, help_)                                     \
 	{                                                                      \
 		.name = name_, .arguments = "", .help = help_,                 \
@@ -320,6 +338,20 @@ static const struct command commands[] = {
 	 .help = "remove an address; its connections stay",
 	 .run = run_addr,
 	 .request = "/coronet/addr.del"},
+	{.name = "route add",
+	 .arguments = "PREFIX via GATEWAY ...",
+	 .least = 1,
+	 .most = 7,
+	 .help = "add a route, as --route does",
+	 .run = run_route,
+	 .request = "/coronet/route.add"},
+	{.name = "route del",
+	 .arguments = "PREFIX via GATEWAY ...",
+	 .least = 1,
+	 .most = 7,
+	 .help = "remove a route",
+	 .run = run_route,
+	 .request = "/coronet/route.del"},
 	{.name = "links",
 	 .arguments = "",
 	 .help = "show ports, queues, drivers' counters",

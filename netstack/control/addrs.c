@@ -3,8 +3,7 @@
  *
  * The shards change their tables one after another, shard 0 last: it probes for
  * an address that is added, answers for it, and posts its withdrawal to the
- * others, which must have it by then. If one fails, the others take the change
- * back.
+ * others, which must have it by then.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/link/leased.h"
@@ -21,11 +20,10 @@
 
 /* ---- changes ---- */
 
-struct change {
+struct addr_change {
+	struct net_change change;
 	struct net_addr addr;
 	unsigned link; /* from 1 */
-	bool add;
-	int err;
 };
 
 /* Only shard 0 knows, which is asked first. */
@@ -42,41 +40,28 @@ static bool is_leased(const struct net_port *port, const struct net_addr *addr)
 		net_slaac_lease_of(port, &ip, &left_s));
 }
 
-static bool change_step(void *data)
+static int change_here(const struct addr_change *change)
 {
-	struct change *change = data;
 	struct net_port *port = &net_here()->ports[change->link - 1];
 
 	if (change->link > net_here()->n_ports)
-		change->err = -ENODEV;
-	else if (change->add)
-		change->err = net_ifaddr_add(port, &change->addr);
-	else if (is_leased(port, &change->addr))
-		change->err = -EBUSY;
-	else
-		change->err = net_ifaddr_remove(port, &change->addr);
+		return -ENODEV;
+	if (change->change.add)
+		return net_ifaddr_add(port, &change->addr);
+	return is_leased(port, &change->addr)
+		       ? -EBUSY
+		       : net_ifaddr_remove(port, &change->addr);
+}
+
+static bool change_step(void *data)
+{
+	struct addr_change *change = data;
+
+	change->change.err = change_here(change);
 	return true;
 }
 
-/* Returns 0, or an error of the change or, with *asked set, of the asking. */
-static int change_on(unsigned shard, const struct change *change, bool *asked)
-{
-	struct net_ask *ask = net_ask_new(change_step, sizeof(*change));
-	int err;
-
-	*asked = false;
-	if (!ask)
-		return -ENOMEM;
-	memcpy(ask->data, change, sizeof(*change));
-	err = net_ask_run(ask, shard);
-	*asked = err < 0;
-	if (err == 0)
-		err = ((struct change *)(void *)ask->data)->err;
-	net_ask_put(ask);
-	return err;
-}
-
-static cJSON *change_error(const struct change *change, int err)
+static cJSON *change_error(const struct addr_change *change, int err)
 {
 	char text[NET_ADDR_TEXT_MAX];
 
@@ -112,7 +97,7 @@ static cJSON *change_error(const struct change *change, int err)
 }
 
 /* Reads "ADDRESS/BITS[,LINK]". */
-static int read_change(const char *params, struct change *out)
+static int read_change(const char *params, struct addr_change *out)
 {
 	char text[NET_ADDR_TEXT_MAX + 8], *comma;
 	uint64_t link = 1;
@@ -132,43 +117,35 @@ static int read_change(const char *params, struct change *out)
 	return 0;
 }
 
-static cJSON *change_json(const struct change *change)
+static cJSON *change_json(const struct addr_change *change)
 {
 	char text[NET_ADDR_TEXT_MAX], addr[NET_ADDR_TEXT_MAX + 8];
 	cJSON *to = cJSON_CreateObject();
 
 	snprintf(addr, sizeof(addr), "%s/%u",
 		 net_ip_format(&change->addr, text), change->addr.prefix_len);
-	cJSON_AddStringToObject(to, change->add ? "added" : "removed", addr);
+	cJSON_AddStringToObject(to, change->change.add ? "added" : "removed",
+				addr);
 	net_control_number(to, "link", change->link);
 	return to;
 }
 
 static cJSON *change_all(const char *params, bool add)
 {
-	struct change change = {.add = add};
-	unsigned n = net_ask_shards();
-	bool asked;
-	int err;
+	struct addr_change change = {.change.add = add};
+	int err, unasked;
 
 	if (read_change(params, &change) < 0)
 		return net_control_error("'%.80s': expected an address and the "
 					 "bits of its network, as in "
 					 "10.9.0.5/16, and a link",
 					 params ? params : "");
-	if (n == 0)
-		return net_control_ask_error(0, -EAGAIN);
-	for (unsigned i = n; i-- > 0;) {
-		err = change_on(i, &change, &asked);
-		if (err == 0)
-			continue;
-		change.add = !add;
-		for (unsigned back = i + 1; back < n; back++)
-			change_on(back, &change, &(bool){false});
-		return asked ? net_control_ask_error(i, err)
-			     : change_error(&change, err);
-	}
-	return change_json(&change);
+	err = net_ask_change(change_step, &change.change, sizeof(change),
+			     &unasked);
+	if (err == 0)
+		return change_json(&change);
+	return unasked >= 0 ? net_control_ask_error((unsigned)unasked, err)
+			    : change_error(&change, err);
 }
 
 static cJSON *add_addr(const char *params)

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #define STALL_MAX_MS 2000 /* without progress */
@@ -123,4 +124,48 @@ int net_ask_run(struct net_ask *ask, unsigned shard)
 	if (err == -ETIMEDOUT || err == -ESHUTDOWN)
 		atomic_store(&ask->abandoned, true);
 	return err;
+}
+
+/* Returns 0, or an error of the change or, with *asked set, of the asking. */
+static int change_shard(unsigned shard, net_ask_step step,
+			const struct net_change *change, size_t bytes,
+			bool *asked)
+{
+	struct net_ask *ask = net_ask_new(step, bytes);
+	int err;
+
+	*asked = false;
+	if (!ask)
+		return -ENOMEM;
+	memcpy(ask->data, change, bytes);
+	err = net_ask_run(ask, shard);
+	*asked = err < 0;
+	if (err == 0)
+		err = ((struct net_change *)(void *)ask->data)->err;
+	net_ask_put(ask);
+	return err;
+}
+
+int net_ask_change(net_ask_step step, struct net_change *change, size_t bytes,
+		   int *unasked)
+{
+	unsigned n = net_ask_shards();
+	bool asked;
+	int err;
+
+	*unasked = 0;
+	if (n == 0)
+		return -EAGAIN;
+	for (unsigned i = n; i-- > 0;) {
+		err = change_shard(i, step, change, bytes, &asked);
+		if (err == 0)
+			continue;
+		*unasked = asked ? (int)i : -1;
+		change->add = !change->add;
+		for (unsigned back = i + 1; back < n; back++)
+			change_shard(back, step, change, bytes, &(bool){false});
+		change->add = !change->add;
+		return err;
+	}
+	return 0;
 }

@@ -160,7 +160,8 @@ static const struct net_command *const tables[] = {general,
 						   net_capture_commands,
 						   net_trace_commands,
 						   net_ring_commands,
-						   net_addr_commands};
+						   net_addr_commands,
+						   net_route_commands};
 #define N_TABLES (sizeof(tables) / sizeof(tables[0]))
 
 static cJSON *list_commands(const char *params)

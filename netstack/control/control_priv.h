@@ -46,6 +46,20 @@ void net_ask_put(struct net_ask *ask);
 int net_ask_run(struct net_ask *ask, unsigned shard);
 /* Returns how many shards take requests; 0: none yet. */
 unsigned net_ask_shards(void);
+/* A change to the tables of every shard; what changes follows it. */
+struct net_change {
+	bool add; /* otherwise it removes */
+	int err;  /* set by the step: 0 or -errno */
+};
+/*
+ * Changes the shards' tables one after another, shard 0 last. The step gets a
+ * copy of *change and the `bytes` in all that begin with it. If a shard fails,
+ * those before it take the change back. Returns 0, the step's error or -ENOMEM
+ * with *unasked -1, or an error of net_ask_run() with *unasked set to its
+ * shard.
+ */
+int net_ask_change(net_ask_step step, struct net_change *change, size_t bytes,
+		   int *unasked);
 void net_ask_open(unsigned n_shards);
 void net_ask_shut(void); /* makes net_ask_run() return soon */
 
@@ -66,7 +80,8 @@ struct net_command {
 extern const struct net_command net_conn_commands[], net_udp_commands[],
 	net_table_commands[], net_link_commands[], net_exception_commands[],
 	net_log_commands[], net_server_commands[], net_capture_commands[],
-	net_trace_commands[], net_ring_commands[], net_addr_commands[];
+	net_trace_commands[], net_ring_commands[], net_addr_commands[],
+	net_route_commands[];
 /* Removes the commands that programs have added. */
 void net_commands_forget(void);
 

@@ -116,6 +116,22 @@ const struct net_ifaddr *net_route_source(const struct net_hop *hop,
 					  const ip_addr_t *to);
 /* The address through which a route's gateway is reached; NULL: none now. */
 const struct net_ifaddr *net_route_near(const struct net_route_entry *route);
+/*
+ * Adds a route on this shard, behind those that the user has given and before
+ * those of leases. Returns 0 or
+ *   -ENODEV         there is no such link
+ *   -ENOTUNIQ       a link-local gateway needs a link
+ *   -ENETUNREACH    no address has a network with the gateway now
+ *   -EADDRNOTAVAIL  the source is not an address of the gateway's link
+ *   -EEXIST         the prefix has this gateway already
+ *   -ENOSPC         there is no room
+ */
+int net_route_add(const struct net_route_opts *opts);
+/*
+ * Removes the first of the user's routes on this shard that has the prefix, the
+ * gateway and, if they are set, the link and the source. Returns 0 or -ESRCH.
+ */
+int net_route_remove(const struct net_route_opts *opts);
 /* The entry of an address that the stack uses; NULL: there is none. */
 struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
 /* net_ifaddr_of() that ignores the zone of a link-local address. */

@@ -285,11 +285,9 @@ static bool is_beside_networks(const struct net_port *port,
 	       has_ip4(port);
 }
 
-static void add_route(const struct net_route_opts *opts)
+static void fill_route(struct net_route_entry *route,
+		       const struct net_route_opts *opts)
 {
-	struct net_route_entry *route =
-		&net_here()->routes[net_here()->n_routes++];
-
 	*route = (struct net_route_entry){
 		.prefix_len = opts->to.prefix_len,
 		.has_source = opts->source.family != 0,
@@ -301,6 +299,11 @@ static void add_route(const struct net_route_opts *opts)
 	route->on_link = is_beside_networks(route->port, &route->via);
 }
 
+static void append_route(const struct net_route_opts *opts)
+{
+	fill_route(&net_here()->routes[net_here()->n_routes++], opts);
+}
+
 /* --gateway: on the only link it may be outside the networks. */
 static void add_gateway(const struct net_addr *via)
 {
@@ -309,7 +312,7 @@ static void add_gateway(const struct net_addr *via)
 	if (!via->family)
 		return;
 	net_addr_to_lwip(via, &ip);
-	add_route(&(struct net_route_opts){
+	append_route(&(struct net_route_opts){
 		.to.family = via->family,
 		.via = *via,
 		.link = net_here()->n_ports == 1 &&
@@ -349,8 +352,11 @@ static bool may_lease(const struct net_route_opts *route,
 	return found && !route->source.family;
 }
 
-static int check_route(const struct net_route_opts *route,
-		       struct net_opts *opts)
+/*
+ * Checks that a route can be used now. Returns 0, -ENODEV, -ENOTUNIQ,
+ * -ENETUNREACH or -EADDRNOTAVAIL, as net_route_add().
+ */
+static int check_route(const struct net_route_opts *route)
 {
 	const struct net_port *port = NULL;
 	const struct net_ifaddr *near, *own;
@@ -358,40 +364,59 @@ static int check_route(const struct net_route_opts *route,
 
 	net_addr_to_lwip(&route->via, &via);
 	net_addr_to_lwip(&route->source, &source);
-	if (route->link > opts->n_links)
-		return refuse_route(route, opts, &route->via,
-				    "dev exceeds the number of links");
-	if (is_link_local(&via) && !route->link && opts->n_links > 1)
-		return refuse_route(route, opts, &route->via,
-				    "a link-local gateway may be on any link: "
-				    "add dev LINK");
+	if (route->link > net_here()->n_ports)
+		return -ENODEV;
+	if (is_link_local(&via) && !route->link && net_here()->n_ports > 1)
+		return -ENOTUNIQ;
 	if (route->link)
 		port = &net_here()->ports[route->link - 1];
 	near = find_network(port, &via);
-	if (!near && may_lease(route, opts))
-		return 0; /* it is in use while there is such an address */
 	if (!near && is_beside_networks(port, &via))
 		near = find_similar(port, &via);
 	if (!near)
+		return -ENETUNREACH;
+	own = route->source.family ? net_ifaddr_of(&source) : near;
+	return own && net_port_of(own->netif) == net_port_of(near->netif)
+		       ? 0
+		       : -EADDRNOTAVAIL;
+}
+
+/* Checks a --route. Returns 0, or -EINVAL with opts->error set. */
+static int check_option(const struct net_route_opts *route,
+			struct net_opts *opts)
+{
+	switch (check_route(route)) {
+	case -ENODEV:
+		return refuse_route(route, opts, &route->via,
+				    "dev exceeds the number of links");
+	case -ENOTUNIQ:
+		return refuse_route(route, opts, &route->via,
+				    "a link-local gateway may be on any link: "
+				    "add dev LINK");
+	case -ENETUNREACH:
+		if (may_lease(route, opts))
+			return 0; /* used while there is such an address */
 		return refuse_route(
 			route, opts, &route->via,
-			port ? "not in a network of that link"
-			     : "not in a network of any --addr (if it is on a "
-			       "link nevertheless, add dev LINK)");
-	own = route->source.family ? net_ifaddr_of(&source) : near;
-	if (!own || net_port_of(own->netif) != net_port_of(near->netif))
+			route->link
+				? "not in a network of that link"
+				: "not in a network of any --addr (if it is on "
+				  "a link nevertheless, add dev LINK)");
+	case -EADDRNOTAVAIL:
 		return refuse_route(
 			route, opts, &route->source,
 			"src is not an --addr of the gateway's link");
-	return 0;
+	default:
+		return 0;
+	}
 }
 
 int net_routes_open(struct net_opts *opts)
 {
 	for (unsigned i = 0; i < opts->n_routes; i++) {
-		if (check_route(&opts->routes[i], opts) < 0)
+		if (check_option(&opts->routes[i], opts) < 0)
 			return -EINVAL;
-		add_route(&opts->routes[i]);
+		append_route(&opts->routes[i]);
 	}
 	add_gateway(&opts->gateway4);
 	add_gateway(&opts->gateway6);
@@ -453,4 +478,81 @@ void net_routes_slaac(struct net_port *port,
 			net_addr_to_lwip(&routes[i].via, &route->via);
 		n_leased++;
 	}
+}
+
+/* ---- changes by the user ---- */
+
+/* Whether a route has the prefix and the gateway, and the link if it is set. */
+static bool is_same_route(const struct net_route_entry *route,
+			  const struct net_route_opts *opts)
+{
+	const struct net_ifaddr *near;
+	const struct net_port *port;
+	ip_addr_t to, via;
+
+	net_addr_to_lwip(&opts->to, &to);
+	net_addr_to_lwip(&opts->via, &via);
+	if (route->prefix_len != opts->to.prefix_len ||
+	    !ip_addr_zoneless_eq(&route->to, &to) ||
+	    !ip_addr_zoneless_eq(&route->via, &via))
+		return false;
+	near = route->port ? NULL : net_route_near(route);
+	port = near ? net_port_of(near->netif) : route->port;
+	return !opts->link || port == &net_here()->ports[opts->link - 1];
+}
+
+static bool has_source(const struct net_route_entry *route,
+		       const struct net_route_opts *opts)
+{
+	ip_addr_t source;
+
+	net_addr_to_lwip(&opts->source, &source);
+	return !opts->source.family ||
+	       (route->has_source && ip_addr_eq(&route->source, &source));
+}
+
+/* The next packet to each destination looks its route up. */
+static void forget_hops(void)
+{
+	for (unsigned i = 0; i < NET_NEIGHBOURS; i++)
+		net_here()->neighbours[i].expires_ns = 0;
+	for (unsigned i = 0; i < NET_ASKED6; i++)
+		net_asked.ip6[i].until_ns = 0;
+}
+
+int net_route_add(const struct net_route_opts *opts)
+{
+	struct net_route_entry *end =
+		net_here()->routes + net_here()->n_routes - n_leased;
+	int err = check_route(opts);
+
+	if (err < 0)
+		return err;
+	for (const struct net_route_entry *at = net_here()->routes; at < end;
+	     at++)
+		if (is_same_route(at, opts))
+			return -EEXIST;
+	if (net_here()->n_routes == NET_ROUTES)
+		return -ENOSPC;
+	memmove(end + 1, end, n_leased * sizeof(*end));
+	fill_route(end, opts);
+	net_here()->n_routes++;
+	forget_hops();
+	return 0;
+}
+
+int net_route_remove(const struct net_route_opts *opts)
+{
+	struct net_route_entry *end = net_here()->routes + net_here()->n_routes;
+
+	for (struct net_route_entry *at = net_here()->routes;
+	     at < end - n_leased; at++)
+		if (is_same_route(at, opts) && has_source(at, opts)) {
+			memmove(at, at + 1,
+				(size_t)(end - at - 1) * sizeof(*at));
+			net_here()->n_routes--;
+			forget_hops();
+			return 0;
+		}
+	return -ESRCH;
 }
