@@ -15,7 +15,7 @@ import subprocess
 import threading
 
 from harness import WAIT_MAX_S, check, command, eventually, main
-from leases import check_echo_on
+from leases import check_echo_on, receive
 
 MOVED = {"IPv4": "10.9.0.7/16", "IPv6": "fd00:9::7/64"}
 KERNELS = {"IPv4": "10.9.1.1/16", "IPv6": "fd00:9::2/64"}
@@ -48,6 +48,12 @@ class Echo:
                               check=False, capture_output=True, text=True)
         check(done.returncode == 0, f"coronet-ctl {words}: {done.stderr}")
         return done.stdout
+
+    def refuses(self, *words, reason):
+        done = subprocess.run([self.env.app("coronet-ctl"), "--control", self.socket, *words],
+                              check=False, capture_output=True, text=True)
+        check(done.returncode != 0 and re.search(reason, done.stderr),
+              f"coronet-ctl {words}: {done.returncode}, {done.stderr}")
 
     def states(self):
         return {row["address"]: row["state"] for row in json.loads(self.ctl("--json", "addr"))}
@@ -90,10 +96,7 @@ def moving(env, number, family):
             eventually(lambda: lost(sock), WAIT_MAX_S, "the bytes were acknowledged")
             check_echo_on(other, b"of another address")
             echo.ctl("addr", "add", address)
-            got = b""
-            while len(got) < 9:
-                got += sock.recv(100)
-            check(got == b"meanwhile", f"received {got}")
+            check(receive(sock, 9) == b"meanwhile", "other bytes came back")
             check_echo_on(sock, b"after")
         conflicts = echo.ctl("addr")
         check("duplicate" not in conflicts, conflicts)
@@ -184,6 +187,23 @@ def routed(env, number, family):
     server.close()
 
 
+def changed(env, number, family):
+    """A connection from behind the kernel goes on after its route was away."""
+    far, route, _ = FAR[family]
+    words = route.split(" src ")[0].split()
+    command("ip", "addr", "replace", far, "dev", "lo", *(["nodad"] if ":" in far else []))
+    with Echo(env, number).serving() as echo:
+        echo.ctl("route", "add", *words)
+        with socket.create_connection((host(STAYS[family]), PORT), WAIT_MAX_S, (far, 0)) as sock:
+            check_echo_on(sock, b"before")
+            echo.ctl("route", "del", " ".join(words))
+            sock.sendall(b"meanwhile")
+            eventually(lambda: lost(sock), WAIT_MAX_S, "the bytes were acknowledged")
+            echo.ctl("route", "add", *words)
+            check(receive(sock, 9) == b"meanwhile", "other bytes came back")
+            check_echo_on(sock, b"after")
+
+
 def refused(env, number):
     """Wrong words are refused by name."""
     with Echo(env, number).serving() as echo:
@@ -194,18 +214,22 @@ def refused(env, number):
                               (["add", "10.9.0.9/16", "dev", "2"], "there is no link 2"),
                               (["add", "10.9.0.9/16", "dev", "0"], "and a link"),
                               (["add", "10.9.0.9/16", "on", "1"], "expected dev")):
-            done = subprocess.run(
-                [env.app("coronet-ctl"), "--control", echo.socket, "addr", *words],
-                check=False, capture_output=True, text=True)
-            check(done.returncode != 0 and re.search(reason, done.stderr),
-                  f"addr {words}: {done.returncode}, {done.stderr}")
+            echo.refuses("addr", *words, reason=reason)
+        for words, reason in ((["add", "192.0.2.0/24", "via", "10.9.0.1", "dev", "2"],
+                               "192.0.2.0/24 via 10.9.0.1: there is no such link"),
+                              (["add", "192.0.2.1/24", "via", "10.9.1.1"], "bits after the prefix"),
+                              (["add", "default via 192.0.2.1"], "no address has a network"),
+                              (["del", "default via 10.9.1.1"], "there is no such route"),
+                              (["add", "default"], "expected via GATEWAY")):
+            echo.refuses("route", *words, reason=reason)
 
 
 def cases(env):
     number = 0
     for name, function in (("an address moves", moving), ("the kernel has it", duplicate),
                            ("the kernel learns its MAC", announced),
-                           ("a network behind a gateway", routed)):
+                           ("a network behind a gateway", routed),
+                           ("a route changes", changed)):
         for family in MOVED:
             number += 1
             yield f"{name}, {family}", functools.partial(function, env, number, family)
