@@ -133,40 +133,6 @@ NET_HOOK int openpty(int *primary, int *terminal, char *name,
 	return fresh_pair(rc, (const int[]){*primary, *terminal});
 }
 
-/* ---- streams ---- */
-
-static FILE *fresh_stream(FILE *file)
-{
-	if (file)
-		net_fd_fresh(fileno_unlocked(file));
-	return file;
-}
-
-NET_HOOK FILE *fopen(const char *path, const char *mode)
-{
-	return fresh_stream(net_real()->fopen(path, mode));
-}
-
-NET_HOOK FILE *fopen64(const char *path, const char *mode)
-{
-	return fresh_stream(net_real()->fopen64(path, mode));
-}
-
-NET_HOOK FILE *tmpfile(void)
-{
-	return fresh_stream(net_real()->tmpfile());
-}
-
-NET_HOOK FILE *tmpfile64(void)
-{
-	return fresh_stream(net_real()->tmpfile64());
-}
-
-NET_HOOK FILE *popen(const char *command, const char *mode)
-{
-	return fresh_stream(net_real()->popen(command, mode));
-}
-
 NET_HOOK DIR *opendir(const char *path)
 {
 	DIR *folder = net_real()->opendir(path);
@@ -174,39 +140,6 @@ NET_HOOK DIR *opendir(const char *path)
 	if (folder)
 		net_fd_fresh(dirfd(folder));
 	return folder;
-}
-
-/*
- * The C library closes a stream's number by a call of its own. Bytes that still
- * wait in the stream have nowhere to go: fdopen() is not for sockets of the
- * stack.
- */
-static void let_go_of_stream(FILE *file)
-{
-	int fd = fileno_unlocked(file);
-
-	if (fd >= 0 && net_fds && net_sockets_ours(fd))
-		net_fd_let_go(fd);
-}
-
-NET_HOOK int fclose(FILE *file)
-{
-	if (net_fd_needs_baton(fileno_unlocked(file)))
-		return (int)NET_WITH_BATON(fclose, (long)file);
-	let_go_of_stream(file);
-	return net_real()->fclose(file);
-}
-
-NET_HOOK FILE *freopen(const char *path, const char *mode, FILE *file)
-{
-	let_go_of_stream(file);
-	return fresh_stream(net_real()->freopen(path, mode, file));
-}
-
-NET_HOOK FILE *freopen64(const char *path, const char *mode, FILE *file)
-{
-	let_go_of_stream(file);
-	return fresh_stream(net_real()->freopen64(path, mode, file));
 }
 
 /* ---- system calls that a program makes by number ---- */

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <pty.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int folder, const char *path, int flags);
 int __openat64_2(int folder, const char *path, int flags);
+int __vdprintf_chk(int fd, int flag, const char *format, va_list args);
 
 /* clang-format off */
 #define NET_REAL_CALLS(X)                                                      \
@@ -64,7 +66,7 @@ int __openat64_2(int folder, const char *path, int flags);
 	X(mkstemp) X(mkstemp64) X(mkostemp) X(mkostemp64) X(mkstemps)          \
 	X(mkstemps64) X(mkostemps) X(mkostemps64)                              \
 	X(fopen) X(fopen64) X(freopen) X(freopen64) X(tmpfile) X(tmpfile64)    \
-	X(popen) X(fclose) X(opendir)                                          \
+	X(popen) X(fclose) X(opendir) X(fdopen) X(__vdprintf_chk)              \
 	/* waiting */                                                          \
 	X(poll) X(ppoll) X(select) X(pselect) X(epoll_create)                  \
 	X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait)             \

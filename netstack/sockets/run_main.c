@@ -205,6 +205,7 @@ static void at_exit(int status, void *arg)
 {
 	if (net_is_child() || net_caller.state != NET_OUTSIDE)
 		return;
+	net_streams_flush();
 	net_whole_step_in();
 	net_sockets_close_all();
 	net_caller.state = NET_TURNING;

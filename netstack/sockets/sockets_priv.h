@@ -330,6 +330,12 @@ void net_fd_fresh_from(struct msghdr *msg);
  */
 int net_fd_let_go(int fd);
 
+/* ---- hook_stdio.c ---- */
+
+/* Writes what streams on sockets have buffered, as exit() does, but before the
+ * stack closes. A stream that another thread has locked is left out. */
+void net_streams_flush(void);
+
 /* ---- addrs.c ---- */
 
 /*

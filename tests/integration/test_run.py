@@ -555,6 +555,19 @@ s.sendall(b"%4d" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         check(program.wait(WAIT_MAX_S) == 0, program.story())
 
 
+def stdio_at_the_end(env):
+    """exit() writes what a stream on a socket has buffered."""
+    with socket.create_server(("0.0.0.0", 7003)) as listener:
+        OnTap(env).client("python3", "-c", """
+import ctypes, socket
+c = ctypes.CDLL(None)
+c.fdopen.restype = ctypes.c_void_p
+fd = socket.create_connection(("10.9.1.1", 7003)).detach()
+c.fputs(b"buffered", ctypes.c_void_p(c.fdopen(fd, b"w")))
+""")
+        exactly(listener.accept()[0], b"buffered")
+
+
 def descriptors_of_the_stack(env):
     """DPDK opens and closes descriptors as peers come and go: no child inherits them, none
     leaks."""
@@ -673,8 +686,8 @@ def refused(env):
 def cases(env):
     for case in (redis_serves, redis_asks, nginx_serves, nginx_in_child, python_serves,
                  curl_fetches, wget_fetches, haproxy_proxies, haproxy_on_both_sides, iperf3,
-                 netcat, memcached, over_memif, keeps_to_itself, descriptors_of_the_stack, scripts,
-                 executes, crashes, refused):
+                 netcat, memcached, over_memif, keeps_to_itself, stdio_at_the_end,
+                 descriptors_of_the_stack, scripts, executes, crashes, refused):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 

@@ -250,6 +250,7 @@ static const struct {
 	{"epoll", calls_of_epoll},
 	{"options", calls_on_options},
 	{"descriptors", calls_on_descriptors},
+	{"stdio", calls_of_stdio},
 	{"signals", calls_with_signals},
 	{"threads", calls_in_threads},
 	{"datagrams", calls_on_datagrams},

@@ -75,6 +75,7 @@ void calls_of_poll(void);
 void calls_of_epoll(void);
 void calls_on_options(void);
 void calls_on_descriptors(void);
+void calls_of_stdio(void);
 void calls_with_signals(void);
 void calls_in_threads(void);
 void calls_on_datagrams(void);
