@@ -291,6 +291,34 @@ static int run_program(int argc, char **argv, char **envp)
 	return the.main(argc, argv, environ);
 }
 
+/* ---- threads ---- */
+
+#define STACK_MIN ((size_t)128 << 10)
+
+/*
+ * A thread turns the loop on its own stack, which needs more than the 16 KiB
+ * that a program may give it. A stack that the program has allocated itself
+ * remains as it is.
+ */
+NET_HOOK int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
+			    void *(*run)(void *arg), void *arg)
+{
+	pthread_attr_t larger;
+	void *stack = NULL;
+	size_t size = STACK_MIN;
+
+	if (!net_whole.on || net_is_child() || !attr ||
+	    pthread_attr_getstacksize(attr, &size) != 0 || size >= STACK_MIN)
+		return net_real()->pthread_create(thread, attr, run, arg);
+	pthread_attr_getstack(attr, &stack, &size);
+	larger = *attr; /* it is not destroyed, and shares what is in there */
+	if ((uintptr_t)stack + size == 0)
+		pthread_attr_setstacksize(&larger, STACK_MIN);
+	return net_real()->pthread_create(thread, &larger, run, arg);
+}
+
+/* ---- main() ---- */
+
 typedef int (*start_fn)(main_fn main, int argc, char **argv, void (*init)(void),
 			void (*fini)(void), void (*rtld_fini)(void),
 			void *stack_end);

@@ -240,6 +240,8 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } groups[] = {
+	/* first, while the dynamic linker still looks for functions */
+	{"small stacks", calls_on_small_stacks},
 	{"new", calls_on_new_sockets},
 	{"connect", calls_that_connect},
 	{"listen", calls_that_listen},

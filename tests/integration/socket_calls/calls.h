@@ -78,6 +78,7 @@ void calls_on_descriptors(void);
 void calls_of_stdio(void);
 void calls_with_signals(void);
 void calls_in_threads(void);
+void calls_on_small_stacks(void);
 void calls_on_datagrams(void);
 void calls_on_dgram_options(void);
 void calls_with_dgram_faults(void);

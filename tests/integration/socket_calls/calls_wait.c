@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -407,4 +409,38 @@ void calls_of_epoll(void)
 	triggers();
 	kernel_descriptors();
 	kernel_events();
+}
+
+/* ---- small stacks ---- */
+
+static void *ask_and_poll(void *arg)
+{
+	int fd = talk("read:1 say:abc end");
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+	char text[3];
+	long n = send(fd, "x", 1, 0) + recv(fd, text, 3, MSG_WAITALL);
+
+	(void)arg;
+	n += poll(&p, 1, 30);
+	close(fd);
+	return (void *)n;
+}
+
+/* A thread that waits runs the stack on the least memory that is allowed. */
+void calls_on_small_stacks(void)
+{
+	pthread_t threads[4];
+	pthread_attr_t attr;
+	void *result;
+	long sum = 0;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, PTHREAD_STACK_MIN);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], &attr, ask_and_poll, NULL);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &result);
+		sum += (long)result;
+	}
+	show("thread: smallest stacks", sum);
 }
