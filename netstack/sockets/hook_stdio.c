@@ -137,7 +137,7 @@ static bool needs_callbacks(int fd)
 	int saved = errno;
 	bool needs, v6;
 
-	needs = net_fds && !net_is_child() &&
+	needs = net_fds && !net_is_child() && !net_fd_shares_memory() &&
 		(net_sockets_ours(fd) || net_sock_is_fresh(fd) ||
 		 net_dgram_is_fresh(fd, &v6));
 	errno = saved;
