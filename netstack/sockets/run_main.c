@@ -312,7 +312,7 @@ NET_HOOK int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 		return net_real()->pthread_create(thread, attr, run, arg);
 	pthread_attr_getstack(attr, &stack, &size);
 	larger = *attr; /* it is not destroyed, and shares what is in there */
-	if ((uintptr_t)stack + size == 0)
+	if ((uintptr_t)stack + size == 0) /* its end: the program set none */
 		pthread_attr_setstacksize(&larger, STACK_MIN);
 	return net_real()->pthread_create(thread, &larger, run, arg);
 }

@@ -4,7 +4,8 @@
 Usage: bench_dns.py BUILD_DIR [--rounds N] [--seconds S] [--names N]
 
 A zone with NAMES addresses of each family is asked for names at random; one of five does not exist.
-The server has one CPU, where there are two, and dnsperf the other. Paths:
+The server has one CPU, where there are two, and dnsperf the other. No server limits the answers to
+a source, as nsd does by default. Paths:
   veth      dnsperf on the kernel of another namespace; knotd and nsd on the kernel here,
             coronet-dns on the same interface by af_packet and af_xdp
   loopback  both on the kernel, the shortest way there is for knotd and nsd
@@ -22,6 +23,7 @@ import shutil
 import subprocess
 
 import turns
+from bench_proxy import nginx_command
 from harness import WAIT_MAX_S, check, eventually
 
 OURS, FAR, PORT = "10.9.0.1", "10.9.1.1", 5300
@@ -59,22 +61,12 @@ server:
     xfrdfile: "{folder}/xfrd.state"
     zonelistfile: "{folder}/zone.list"
     xfrdir: "{folder}"
+    rrl-ratelimit: 0
 remote-control:
     control-enable: no
 zone:
     name: bench.test
     zonefile: {zone}
-"""
-
-NGINX = """
-daemon off;
-pid {folder}/pid;
-error_log {folder}/error.log warn;
-load_module /usr/lib/nginx/modules/ngx_stream_module.so;
-master_process off;
-user root;
-events {{ worker_connections 4096; }}
-stream {{ server {{ listen {at}:{port} udp; proxy_responses 1; proxy_pass {to}; }} }}
 """
 
 
@@ -207,12 +199,9 @@ class Bench(turns.Bench):
     def proxy_nginx(self):
         with self.before_knotd() as (near, inside):
             self.set_up(near, OURS)
-            folder = self.folder("nginx")
-            conf = folder / "conf"
-            conf.write_text(NGINX.format(folder=folder, at=OURS, port=PORT, to=f"{FAR}:{PORT}"))
-            program = self.env.start([*pinned(0), "nginx", "-p", folder, "-e",
-                                      folder / "error.log", "-c", conf],
-                                     env={**os.environ, "PATH": PATH})
+            argv = nginx_command(self.folder("nginx"), OURS, PORT, f"{FAR}:{PORT}",
+                                 "udp; proxy_responses 1")
+            program = self.env.start([*pinned(0), *argv], env={**os.environ, "PATH": PATH})
             try:
                 return self.measure(inside, OURS, ["udp"])
             finally:

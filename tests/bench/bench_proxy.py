@@ -43,7 +43,7 @@ master_process off;
 worker_rlimit_nofile 20000;
 user root;
 events {{ worker_connections 19000; }}
-stream {{ server {{ listen {at}:{port} backlog=16384; proxy_pass {to}; }} }}
+stream {{ server {{ listen {at}:{port} {how}; proxy_pass {to}; }} }}
 """
 
 HAPROXY = """
@@ -63,17 +63,23 @@ backend b
 """
 
 
+def nginx_command(folder, at, port, to, how="backlog=16384"):
+    """Writes the configuration of nginx as a proxy; returns its command line."""
+    conf = folder / "nginx.conf"
+    conf.write_text(NGINX.format(folder=folder, at=at, port=port, to=to, how=how))
+    return ["nginx", "-p", folder, "-e", folder / "error.log", "-c", conf]
+
+
 def proxy_command(env, name, folder, to=f"{NEAR}:9001"):
     """Writes a kernel proxy's configuration to the folder; returns its command line."""
-    text = {"nginx stream": NGINX, "haproxy": HAPROXY}.get(name, "")
-    conf = folder / f"{name.split()[0]}.conf"
-    conf.write_text(text.format(folder=folder, at=PROXY, port=PORT, to=to))
     if name == "epoll-proxy":
         return [env.app("epoll-proxy"), "--listen", f"{PROXY}:{PORT}", "--to", to,
                 "--health-interval", "0"]
     if name == "haproxy":
+        conf = folder / "haproxy.conf"
+        conf.write_text(HAPROXY.format(at=PROXY, port=PORT, to=to))
         return ["haproxy", "-db", "-f", conf]
-    return ["nginx", "-p", folder, "-e", folder / "error.log", "-c", conf]
+    return nginx_command(folder, PROXY, PORT, to)
 
 
 class Bench(turns.Bench):

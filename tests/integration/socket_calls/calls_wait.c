@@ -418,9 +418,10 @@ static void *ask_and_poll(void *arg)
 	int fd = talk("read:1 say:abc end");
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	char text[3];
-	long n = send(fd, "x", 1, 0) + recv(fd, text, 3, MSG_WAITALL);
+	long n = send(fd, "x", 1, 0);
 
 	(void)arg;
+	n += recv(fd, text, 3, MSG_WAITALL);
 	n += poll(&p, 1, 30);
 	close(fd);
 	return (void *)n;
