@@ -190,6 +190,7 @@ long net_sock_bind(struct net_sock *sock, const struct sockaddr *sa,
 long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		   int64_t timeout_ns, int64_t *until)
 {
+	unsigned disconnects = sock->disconnects;
 	long err;
 
 	if (*until == 0)
@@ -203,6 +204,8 @@ long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		err = -EAGAIN;
 	if (sock->state == NET_SOCK_CLOSED)
 		err = -EBADF;
+	else if (sock->disconnects != disconnects)
+		err = -EPIPE;
 	net_sock_put(sock);
 	return err;
 }
@@ -232,12 +235,17 @@ static void *dial_conn(void *arg)
 	sock->helper = NULL;
 	if (sock->state == NET_SOCK_CLOSED) {
 		net_abort(conn);
+	} else if (sock->aborts) {
+		net_abort(conn);
+		sock->state = NET_SOCK_BOUND;
+		sock->err = ECONNRESET;
 	} else if (err == 0) {
 		net_sock_attach(sock, conn);
 	} else {
 		sock->state = NET_SOCK_FAILED;
 		sock->err = -err;
 	}
+	sock->aborts = false;
 	net_sock_notify(sock, net_sock_events(sock));
 	net_sock_put(sock);
 	return NULL;
@@ -280,15 +288,10 @@ static long report_outcome(struct net_sock *sock)
 		sock->reported = true;
 		return 0;
 	}
-	sock->state = NET_SOCK_BOUND; /* it may be tried again */
+	if (sock->state == NET_SOCK_FAILED)
+		sock->state = NET_SOCK_BOUND; /* it may be tried again */
 	sock->err = 0;
 	return err ? -err : -ECONNABORTED;
-}
-
-static bool connect_done(const struct net_sock *sock)
-{
-	return sock->state == NET_SOCK_CONNECTED ||
-	       sock->state == NET_SOCK_FAILED;
 }
 
 static long check_family(const struct net_sock *sock, const struct sockaddr *sa,
@@ -333,7 +336,7 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 		if (sock->nonblock)
 			return -EINPROGRESS;
 	}
-	while (!connect_done(sock)) {
+	while (sock->state == NET_SOCK_CONNECTING) {
 		err = net_sock_wait(sock, &sock->writable,
 				    sock->opts.send_timeout_ns, &until);
 		if (err < 0)
@@ -342,23 +345,34 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 	return report_outcome(sock);
 }
 
-long net_sock_disconnect(struct net_sock *sock)
+long net_sock_abort_connect(struct net_sock *sock)
 {
 	int64_t until = 0;
+	long err = 0;
+
+	sock->aborts = true;
+	coro_cancel(sock->helper);
+	while (sock->aborts && (err == 0 || err == -EINTR || err == -EPIPE))
+		err = net_sock_wait(sock, &sock->writable, -1, &until);
+	return sock->aborts || err == -EBADF ? err : 0;
+}
+
+long net_sock_disconnect(struct net_sock *sock)
+{
+	bool resets = sock->state == NET_SOCK_CONNECTED ||
+		      sock->state == NET_SOCK_CONNECTING;
+	long err = 0;
 
 	if (sock->dgram)
 		return net_dgram_disconnect(sock);
 	if (sock->state == NET_SOCK_LISTENING)
 		net_sock_unlisten(sock);
+	sock->disconnects += resets;
 	if (sock->state == NET_SOCK_CONNECTING)
-		coro_cancel(sock->helper);
-	while (sock->state == NET_SOCK_CONNECTING) {
-		long err = net_sock_wait(sock, &sock->writable, -1, &until);
-
-		if (err == -EBADF || err == -ECANCELED)
-			return err;
-	}
-	sock->err = sock->state == NET_SOCK_CONNECTED ? ECONNRESET : 0;
+		err = net_sock_abort_connect(sock);
+	if (err < 0)
+		return err;
+	sock->err = resets ? ECONNRESET : 0;
 	net_abort(sock->conn);
 	sock->conn = NULL;
 	sock->state = NET_SOCK_BOUND;

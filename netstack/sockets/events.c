@@ -36,11 +36,10 @@ static unsigned conn_events(struct net_sock *sock)
 		events |= WRITABLE;
 	else
 		sock->no_space = true;
-	if (ready & NET_PEER_CLOSED) {
+	if (ready & NET_PEER_CLOSED)
 		events |= POLLRDHUP;
-		if (sock->wr_shut)
-			events |= POLLHUP;
-	}
+	if (sock->wr_shut && (sock->rd_shut || ready & NET_PEER_CLOSED))
+		events |= POLLHUP;
 	if (ready & (NET_FAILED | NET_GONE)) {
 		events |= READABLE | WRITABLE | POLLHUP | POLLRDHUP;
 		if (!sock->err_reported &&
@@ -56,7 +55,7 @@ unsigned net_sock_events(struct net_sock *sock)
 {
 	switch ((enum net_sock_state)sock->state) {
 	case NET_SOCK_BOUND:
-		return WRITABLE | POLLHUP;
+		return WRITABLE | POLLHUP | (sock->err ? POLLERR : 0);
 	case NET_SOCK_CONNECTING:
 		return 0;
 	case NET_SOCK_CONNECTED:

@@ -213,21 +213,26 @@ int net_fd_let_go(int fd)
 	if (whose > 0)
 		net_sock_linger(sock);
 	err = net_fd_forget(fd, "close");
-	if (whose > 0)
-		net_done(err);
-	return err;
+	return err < 0 ? err : whose > 0;
 }
 
 NET_HOOK int close(int fd)
 {
-	int err;
+	int whose, rc, saved;
 
 	if (net_fd_needs_baton(fd))
 		return (int)NET_WITH_BATON(close, fd);
 	if (!net_fds)
 		return net_real()->close(fd);
-	err = net_fd_let_go(fd);
-	return err < 0 ? (int)net_result(err) : net_real()->close(fd);
+	whose = net_fd_let_go(fd);
+	if (whose < 0)
+		return (int)net_result(whose);
+	rc = net_real()->close(fd);
+	saved = errno;
+	if (whose > 0) /* the number is closed before others run */
+		net_done(0);
+	errno = saved;
+	return rc;
 }
 
 NET_HOOK int __close(int fd);

@@ -203,22 +203,30 @@ NET_HOOK FILE *popen(const char *command, const char *mode)
 /* ---- closing ---- */
 
 /* The C library closes a number by a call of its own. */
-static void let_go_of_stream(FILE *file)
+static bool let_go_of_stream(FILE *file)
 {
 	int fd = fileno_unlocked(file);
 
-	if (fd >= 0 && net_fds && net_sockets_ours(fd))
-		net_fd_let_go(fd);
+	return fd >= 0 && net_fds && net_sockets_ours(fd) &&
+	       net_fd_let_go(fd) > 0;
 }
 
 NET_HOOK int fclose(FILE *file)
 {
+	int rc, saved;
+	bool ours;
+
 	if (find_stream(file))
 		return net_real()->fclose(file);
 	if (net_fd_needs_baton(fileno_unlocked(file)))
 		return (int)NET_WITH_BATON(fclose, (long)file);
-	let_go_of_stream(file);
-	return net_real()->fclose(file);
+	ours = let_go_of_stream(file);
+	rc = net_real()->fclose(file);
+	saved = errno;
+	if (ours)
+		net_done(0);
+	errno = saved;
+	return rc;
 }
 
 /* The C library's own crashes with a stream of callbacks (glibc 2.36): the

@@ -162,12 +162,15 @@ struct net_sock {
 	bool v6;		       /* AF_INET6 */
 	bool v6_only;
 	bool rd_shut, wr_shut;
-	bool reported;	   /* a connect() has returned 0 */
-	bool err_reported; /* a call has returned why the connection ended */
-	bool no_space;	   /* no room at the last check, or no check yet */
-	uint32_t received; /* watch.received at the last check */
-	unsigned fds;	   /* descriptors */
-	unsigned uses;	   /* waiting calls and its own coroutines */
+	bool reported;	      /* a connect() has returned 0 */
+	bool err_reported;    /* a call has returned why the connection ended */
+	bool aborts;	      /* its connect() is being ended */
+	bool no_space;	      /* no room at the last check, or no check yet */
+	uint32_t received;    /* watch.received at the last check */
+	unsigned fds;	      /* descriptors */
+	unsigned uses;	      /* waiting calls and its own coroutines */
+	unsigned disconnects; /* connects to AF_UNSPEC while it connected, or
+				 was connected */
 	struct net_waitq readable, writable;
 	struct net_sock_node *nodes;
 	struct coro *helper; /* dials, or accepts; or NULL */
@@ -326,7 +329,8 @@ int net_fd_fresh(int fd);
 void net_fd_fresh_from(struct msghdr *msg);
 /*
  * The part of close() before the kernel closes fd; waits as SO_LINGER demands.
- * Returns 0, or -errno if fd must stay open.
+ * Returns 1 if fd was the stack's, 0 if it is the kernel's, or -errno if fd
+ * must stay open. The caller then runs net_done(), once the number is closed.
  */
 int net_fd_let_go(int fd);
 
@@ -393,6 +397,11 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 		      socklen_t len, const struct net_addr *to);
 /* connect() to AF_UNSPEC: makes the socket a new one again. */
 long net_sock_disconnect(struct net_sock *sock);
+/*
+ * Ends a connect() that is under way, which then fails with ECONNRESET. Returns
+ * 0, -EBADF (the socket was closed meanwhile) or an error of net_waitq_wait().
+ */
+long net_sock_abort_connect(struct net_sock *sock);
 long net_sock_listen(struct net_sock *sock, int backlog);
 long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 		     int flags);
@@ -412,7 +421,8 @@ void net_sock_attach(struct net_sock *sock, struct net_conn *conn);
 /*
  * Waits in a socket, at most until timeout_ns after the first wait (below 0: no
  * limit). *until, 0 at first, stores that time. Returns 0, -EAGAIN (the time
- * has passed), -EBADF (the socket was closed and freed) or another error.
+ * has passed), -EBADF (the socket was closed and freed), -EPIPE (it was
+ * disconnected) or another error.
  */
 long net_sock_wait(struct net_sock *sock, struct net_waitq *waitq,
 		   int64_t timeout_ns, int64_t *until);

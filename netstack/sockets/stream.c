@@ -304,7 +304,9 @@ static long send_buffer(struct net_sock *sock, const uint8_t *at, size_t len,
 					  sock->opts.send_timeout_ns, until);
 			if (n == 0)
 				continue;
-			if (n == -EAGAIN || n == -EBADF)
+			if (n == -EPIPE) /* disconnected: no signal */
+				n = not_connected(sock);
+			if (!sock->conn || n == -EAGAIN)
 				return done ? (long)done : n;
 		}
 		return done ? (long)done : send_error(sock, n, flags);
@@ -473,6 +475,8 @@ long net_sock_shutdown(struct net_sock *sock, int how)
 		sock->wr_shut |= how != SHUT_RD;
 		if (how != SHUT_RD)
 			err = net_shutdown(sock->conn, NET_SHUT_WR);
+	} else if (sock->state == NET_SOCK_CONNECTING) {
+		return net_sock_abort_connect(sock);
 	} else {
 		return -ENOTCONN;
 	}

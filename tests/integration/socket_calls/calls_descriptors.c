@@ -1,4 +1,4 @@
-/* Descriptors and their copies, signals, threads and children. */
+/* Descriptors and their copies, signals and children. */
 
 #include "calls.h"
 
@@ -614,63 +614,4 @@ void calls_with_signals(void)
 	queued();
 	reset_by_child();
 	owners();
-}
-
-/* ---- threads ---- */
-
-static void *read_one(void *arg)
-{
-	char byte;
-	long n = recv(*(int *)arg, &byte, 1, 0);
-
-	return (void *)(n < 0 ? -(long)errno : n);
-}
-
-static void *accept_one(void *arg)
-{
-	long n = accept(*(int *)arg, NULL, NULL);
-
-	return (void *)(n < 0 ? -(long)errno : 0);
-}
-
-static long result_of(pthread_t thread)
-{
-	void *result;
-
-	pthread_join(thread, &result);
-	return (long)result;
-}
-
-/* Starts a thread, and gives it a moment to block, which cannot be observed. */
-static pthread_t start_thread(void *(*run)(void *), int *fd)
-{
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, run, fd);
-	usleep(50000);
-	return thread;
-}
-
-void calls_in_threads(void)
-{
-	unsigned port;
-	int fd = talk("read:1 say:ab end"), listens = listener(&port), asked;
-	pthread_t first = start_thread(read_one, &fd),
-		  second = start_thread(read_one, &fd);
-
-	show("thread: write while two read", send(fd, "x", 1, 0));
-	show("thread: read", result_of(first));
-	show("thread: read, second", result_of(second));
-	first = start_thread(read_one, &fd);
-	show("thread: shutdown while one reads", shutdown(fd, SHUT_RD));
-	show("thread: shutdown: read", result_of(first));
-	close(fd);
-	first = start_thread(accept_one, &listens);
-	asked = ask_to_dial(port, "end");
-	show("thread: accept", result_of(first));
-	first = start_thread(accept_one, &listens);
-	show("thread: shutdown while one accepts", shutdown(listens, SHUT_RD));
-	show("thread: shutdown: accept", result_of(first));
-	close(asked);
-	close(listens);
 }
