@@ -241,15 +241,27 @@ NET_HOOK int __close(int fd)
 	return close(fd);
 }
 
-/* Closes a range one by one, except for descriptors that the stack keeps. */
+/*
+ * Closes a range except for descriptors that the stack keeps. The kernel closes
+ * what lies between those and the stack's sockets: the range may end far above
+ * the last open number.
+ */
 static int close_each(unsigned first, unsigned last)
 {
-	for (unsigned fd = first; fd <= last && fd < NET_FDS_MAX; fd++)
+	unsigned end = net_fds_until(last);
+
+	for (unsigned fd = first; fd < end; fd++) {
+		if (!net_fds[fd].owner && !net_fds[fd].reserved)
+			continue;
+		if (fd > first)
+			net_real()->close_range(first, fd - 1, 0);
+		first = fd + 1;
 		if (net_fds[fd].owner)
 			close((int)fd);
 		else if (!net_whole_keeps((int)fd))
 			net_real()->close((int)fd);
-	return 0;
+	}
+	return first <= last ? net_real()->close_range(first, last, 0) : 0;
 }
 
 NET_HOOK int close_range(unsigned first, unsigned last, int flags)

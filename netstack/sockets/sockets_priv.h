@@ -229,6 +229,18 @@ struct net_fd {
 
 #define NET_FDS_MAX (1u << 20)
 extern struct net_fd *net_fds;
+/* One more than the highest number that ever had an entry. */
+extern _Atomic unsigned net_fds_end;
+void net_fd_has_entry(int fd); /* updates it */
+
+/* Returns where to stop when looking at the entries up to `last`. */
+static inline unsigned net_fds_until(unsigned last)
+{
+	unsigned end = atomic_load_explicit(&net_fds_end, memory_order_acquire);
+
+	return last < end ? last + 1 : end;
+}
+
 extern const volatile char *net_is_parent;
 
 /* Returns whether this process is a forked child, with memory of its own. */

@@ -21,6 +21,7 @@
 _Thread_local struct net_sockets net_sockets_own;
 _Thread_local struct net_sockets *net_sockets_given;
 struct net_fd *net_fds;
+_Atomic unsigned net_fds_end;
 
 static const char always = 1, never;
 const volatile char *net_is_parent = &always;
@@ -250,8 +251,19 @@ static struct net_fd *entry_for(int fd)
 	return entry;
 }
 
+void net_fd_has_entry(int fd)
+{
+	unsigned end = atomic_load(&net_fds_end), needed = (unsigned)fd + 1;
+
+	while (end < needed &&
+	       !atomic_compare_exchange_weak(&net_fds_end, &end, needed)) {
+		/* another thread's is less */
+	}
+}
+
 static void entry_own(struct net_fd *entry)
 {
+	net_fd_has_entry((int)(entry - net_fds));
 	atomic_store_explicit(&entry->owner, net_sockets_here(),
 			      memory_order_release);
 }
@@ -386,20 +398,19 @@ int net_fd_fresh(int fd)
 
 int net_fd_forget_range(unsigned first, unsigned last, const char *call)
 {
+	unsigned end = net_fds_until(last);
 	int err = 0;
 
 	if (!net_fds || net_fd_shares_memory())
 		return 0;
-	if (last >= NET_FDS_MAX)
-		last = NET_FDS_MAX - 1;
-	for (unsigned fd = first; net_is_child() && fd <= last; fd++)
+	for (unsigned fd = first; net_is_child() && fd < end; fd++)
 		if (net_fds[fd].owner)
 			entry_leave(&net_fds[fd]);
-	for (unsigned fd = first; fd <= last; fd++)
+	for (unsigned fd = first; fd < end; fd++)
 		if (net_fds[fd].owner &&
 		    net_fds[fd].owner != net_sockets_here())
 			err = net_fd_refuse(&net_fds[fd], (int)fd, call);
-	for (unsigned fd = first; err == 0 && fd <= last; fd++)
+	for (unsigned fd = first; err == 0 && fd < end; fd++)
 		if (net_fds[fd].owner)
 			entry_clear(&net_fds[fd]);
 	return err;

@@ -19,8 +19,10 @@ struct net_whole net_whole;
 void net_whole_reserve(int fd)
 {
 	net_real()->fcntl(fd, F_SETFD, FD_CLOEXEC);
-	if ((unsigned)fd < NET_FDS_MAX)
-		net_fds[fd].reserved = true;
+	if ((unsigned)fd >= NET_FDS_MAX)
+		return;
+	net_fd_has_entry(fd);
+	net_fds[fd].reserved = true;
 }
 
 /* net_tap has the kernel send a signal with each frame, to the process. In a
@@ -84,9 +86,11 @@ bool net_whole_keeps(int fd)
 
 bool net_whole_keeps_any(unsigned first, unsigned last)
 {
+	unsigned end = net_fds_until(last);
+
 	if (!net_whole.on || net_is_child())
 		return false;
-	for (unsigned fd = first; fd <= last && fd < NET_FDS_MAX; fd++)
+	for (unsigned fd = first; fd < end; fd++)
 		if (net_fds[fd].reserved)
 			return true;
 	return false;
