@@ -3,6 +3,7 @@
  * call, and reused by the kernel.
  */
 #include "netstack/sockets/sockets_priv.h"
+#include "netstack/sockets/whole.h"
 /* after it: it has a variable fd */
 #include "tests/net/sockets.h"
 
@@ -72,6 +73,55 @@ static void test_a_program_finds_no_io_uring(void **state)
 	errno = 0;
 	assert_int_equal(syscall(SYS_io_uring_setup, 8u, params), -1);
 	assert_int_equal(errno, ENOSYS);
+}
+
+static struct net_real kernels;
+static unsigned kernel_closes;
+
+static int count_close(int number)
+{
+	kernel_closes++;
+	return kernels.close(number);
+}
+
+static int count_close_range(unsigned first, unsigned last, int flags)
+{
+	kernel_closes++;
+	return kernels.close_range(first, last, flags);
+}
+
+/*
+ * There may be a million numbers. The kernel closes four ranges: below, between
+ * and above three numbers that the stack knows.
+ */
+static void test_a_range_costs_what_is_open(void **state)
+{
+	int file = memfd_create("file", 0);
+
+	connect_socket();
+	assert_int_equal(dup2(fd, 310), 310);
+	assert_int_equal(dup2(fd, 320), 320);
+	assert_int_equal(dup2(file, 305), 305);
+	assert_int_equal(dup2(file, 315), 315);
+	assert_int_equal(dup2(file, 330), 330);
+	assert_int_equal(dup2(file, 340), 340);
+	net_whole_reserve(340);
+	net_whole.on = true;
+	net_caller.state = NET_TURNING;
+	kernels = net_real_calls;
+	net_real_calls.close = count_close;
+	net_real_calls.close_range = count_close_range;
+	kernel_closes = 0;
+	assert_int_equal(close_range(300, ~0U, 0), 0);
+	net_real_calls = kernels;
+	net_whole.on = false;
+	net_caller.state = NET_OUTSIDE;
+	assert_int_equal(net_fds_until(~0U), 341);
+	assert_int_equal(kernel_closes, 7);
+	for (int number = 300; number <= 340; number++)
+		assert_int_equal(fcntl(number, F_GETFD), -1);
+	assert_true(net_sockets_ours(fd));
+	close(file);
 }
 
 static FILE *stream;
@@ -364,6 +414,7 @@ int main(void)
 		T(test_a_system_call_closes_the_socket),
 		T(test_system_calls_read_and_write),
 		T(test_a_program_finds_no_io_uring),
+		T(test_a_range_costs_what_is_open),
 		T(test_reused_descriptor_number_is_the_kernels),
 		T(test_descriptors_are_passed_in_messages),
 		T(test_descriptors_are_passed_in_several_messages),
