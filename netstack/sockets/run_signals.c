@@ -6,10 +6,10 @@
  * place of each handler of the program: a signal that arrives in the stack is
  * noted, and handled when the thread leaves (baton.c).
  *
- * SIGINT, SIGTERM and SIGHUP end a program that does not handle them, and the
- * kernel would then close its connections. Here the first such signal stops the
- * stack, which closes them. A second one has its default action, and a timer
- * sends it if closing takes too long.
+ * A signal such as SIGTERM, SIGPIPE or SIGALRM ends a program that does not
+ * handle it, and the kernel would then close its connections. Here the first
+ * such signal stops the stack, which closes them. A second one has its default
+ * action, and a timer sends it if closing takes too long.
  */
 #include "netstack/sockets/run.h"
 #include "netstack/sockets/whole.h"
@@ -39,12 +39,12 @@ static_assert(NSIG <= 65, "net_caller.noted has a bit for each signal");
  */
 static bool taken[NSIG];
 
-static const int fatal[] = {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGBUS};
+/* Signals whose default action ends the program, without a fault of its own. */
+static const int fatal[] = {SIGHUP,  SIGINT,  SIGQUIT,	SIGUSR1,
+			    SIGUSR2, SIGPIPE, SIGALRM,	SIGTERM,
+			    SIGPOLL, SIGPROF, SIGVTALRM};
 #define FATAL	(sizeof(fatal) / sizeof(fatal[0]))
 #define GRACE_S 2 /* the loop takes one to drain */
-
-static timer_t again[FATAL];
-static bool has_timer[FATAL];
 
 static int set_action(int signo, const struct sigaction *action,
 		      struct sigaction *old)
@@ -60,14 +60,13 @@ static bool is_touched(int signo)
 	return signo == SIGSEGV || signo == SIGBUS;
 }
 
-/* Returns a signal's index, or FATAL if it is none of them. */
-static size_t fatal_index(int signo)
+static bool is_fatal(int signo)
 {
 	size_t i = 0;
 
 	while (i < FATAL && fatal[i] != signo)
 		i++;
-	return i;
+	return i < FATAL;
 }
 
 /* ---- delivery ---- */
@@ -213,31 +212,59 @@ static bool handle_noted(int signo)
 	return action.sa_flags & SA_RESTART;
 }
 
+/* The program makes no more calls: the stack closes, and ends the process. */
+static void wait_for_end(void)
+{
+	for (;;)
+		pause();
+}
+
 /* Handles all that were noted. Returns whether the call may go on. */
 static bool handle_all(void)
 {
 	bool restarts = true;
 	uint64_t all;
 
+	if (atomic_load(&ended_by))
+		wait_for_end();
 	while ((all = atomic_load(&net_caller.noted)))
 		restarts &= handle_noted(__builtin_ctzll(all) + 1);
 	return restarts;
 }
 
-static void on_fatal(int signo)
+/* Has the signal sent once more after a while. The C library's functions may
+ * not be called in a handler. */
+static void send_again(int signo)
 {
 	const struct itimerspec grace = {.it_value.tv_sec = GRACE_S};
-	size_t i = fatal_index(signo);
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
+				 .sigev_signo = signo};
+	int timer; /* the kernel's number of it */
+
+	if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0)
+		syscall(SYS_timer_settime, timer, 0, &grace, NULL);
+}
+
+/*
+ * A thread that waits, or makes a call, goes no further. One that computes may
+ * hold locks, of malloc() for example, so it goes on, except after SIGPIPE,
+ * which comes while it writes.
+ */
+static void on_fatal(int signo)
+{
 	int none = 0, saved = errno;
 
-	if (net_is_child() || net_whole.closed ||
+	if (net_is_child() || net_fd_shares_memory() || net_whole.closed ||
 	    !atomic_compare_exchange_strong(&ended_by, &none, signo)) {
 		end_by_default(signo);
 		return;
 	}
-	if (has_timer[i])
-		timer_settime(again[i], 0, &grace, NULL);
+	send_again(signo);
 	net_whole_end_by(signo);
+	if (net_caller.state != NET_OUTSIDE)
+		net_whole_note(signo);
+	else if (signo == SIGPIPE)
+		wait_for_end();
 	errno = saved;
 }
 
@@ -256,8 +283,7 @@ static struct sigaction action_for(int signo, const struct sigaction *theirs)
 	} else if (is_handler(theirs)) {
 		ours.sa_sigaction = on_signal;
 		ours.sa_flags |= SA_SIGINFO;
-	} else if (theirs->sa_handler == SIG_DFL &&
-		   fatal_index(signo) < FATAL) {
+	} else if (theirs->sa_handler == SIG_DFL && is_fatal(signo)) {
 		ours.sa_handler = on_fatal;
 		ours.sa_flags = SA_RESTART;
 	}
@@ -494,24 +520,15 @@ static bool is_for_frames(int signo)
  */
 void net_run_signals_begin(void)
 {
-	static const int theirs[] = {SIGPIPE, SIGUSR1, SIGINT, SIGTERM, SIGHUP};
-
 	set_action(SIGSEGV, NULL, &reporter[SIGSEGV]);
 	set_action(SIGBUS, NULL, &reporter[SIGBUS]);
 	taken[SIGURG] = has_changed(SIGURG);
 	for (int signo = SIGRTMIN; signo < NSIG; signo++)
 		taken[signo] = is_for_frames(signo);
-	for (size_t i = 0; i < FATAL; i++) {
-		struct sigevent event = {.sigev_notify = SIGEV_SIGNAL,
-					 .sigev_signo = fatal[i]};
-
-		has_timer[i] =
-			timer_create(CLOCK_MONOTONIC, &event, &again[i]) == 0;
-	}
 	net_whole.handle_signals = handle_all;
 	net_whole.default_action = end_by_default;
-	for (size_t i = 0; i < sizeof(theirs) / sizeof(theirs[0]); i++)
-		sigaction(theirs[i], &before[theirs[i]], NULL);
+	for (size_t i = 0; i < FATAL; i++)
+		sigaction(fatal[i], &before[fatal[i]], NULL);
 	/* With --in-child the program has set its handlers already. */
 	for (int signo = 1; signo < NSIG; signo++)
 		if (!taken[signo] && is_handler(&before[signo]))

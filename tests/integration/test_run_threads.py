@@ -13,7 +13,7 @@ import socket
 import termios
 import threading
 
-from harness import WAIT_MAX_S, check, command, eventually, main
+from harness import WAIT_MAX_S, Failure, check, command, eventually, main
 from test_run import OURS, OnTap, exactly
 
 
@@ -54,6 +54,44 @@ time.sleep(600)
         check(sock.recv(1) == b"", "no end of the stream")
         status = program.wait(WAIT_MAX_S)
         check(status == -signal.SIGTERM, f"status {status}: {program.story()}")
+
+
+ENDS = """
+import os, resource, signal, socket
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+for number in (signal.SIGPIPE, signal.SIGQUIT):  # a background job of a shell ignores SIGQUIT
+    signal.signal(number, signal.SIG_DFL)
+s = socket.create_connection(("10.9.1.1", 7008), 60)
+s.settimeout(None)
+s.sendall(b"x" * 100000)
+%s
+print("goes on", flush=True)
+s.recv(1)
+"""
+
+
+def default_actions(env):
+    """A signal that ends the program by default closes its connections first. A call that it
+    comes in does not return."""
+    with socket.create_server(("0.0.0.0", 7008)) as listener:
+        listener.settimeout(WAIT_MAX_S)
+        for number, how in (
+                (signal.SIGPIPE, "r, w = os.pipe(); os.close(r); os.write(w, b'x')"),
+                (signal.SIGPIPE, "s.shutdown(socket.SHUT_WR); s.send(b'x')"),
+                (signal.SIGALRM, "signal.setitimer(signal.ITIMER_REAL, 0.1); s.recv(1)"),
+                (signal.SIGVTALRM, "signal.setitimer(signal.ITIMER_VIRTUAL, 0.1)\nwhile True: pass"),
+                (signal.SIGQUIT, "os.kill(os.getpid(), signal.SIGQUIT); s.recv(1)")):
+            program = OnTap(env).start("python3", "-c", ENDS % how)
+            with listener.accept()[0] as sock:
+                sock.settimeout(WAIT_MAX_S)
+                exactly(sock, b"x" * 100000)
+                try:
+                    check(sock.recv(1) == b"", f"{how}: no end of the stream")
+                except TimeoutError:
+                    raise Failure(f"{how}: {program.story()}") from None
+            status = program.wait(WAIT_MAX_S)
+            check(status == -number and not program.output("stdout"),
+                  f"{how}: status {status}: {program.story()}")
 
 
 HANDLERS = """
@@ -134,7 +172,8 @@ def pipe():
         os.write(s.fileno(), b"x")
     except BrokenPipeError:
         got.append(signal.sigtimedwait([signal.SIGPIPE], 60).si_signo)
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+for number in (signal.SIGPIPE, signal.SIGQUIT):  # a background job of a shell ignores SIGQUIT
+    signal.signal(number, signal.SIG_DFL)
 t = threading.Thread(target=pipe)
 t.start()
 t.join()
@@ -357,8 +396,8 @@ def cancelled_threads(env):
 
 
 def cases(env):
-    for case in (cancelled_threads, signals, handlers, computes, waits_for_threads, threads_at_once,
-                 waits_for_all_signals, frames_end_no_call, another_thread_exits):
+    for case in (cancelled_threads, signals, default_actions, handlers, computes, waits_for_threads,
+                 threads_at_once, waits_for_all_signals, frames_end_no_call, another_thread_exits):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
