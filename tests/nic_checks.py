@@ -147,7 +147,7 @@ def check_vectors(guest, name):
 def check_httpd(guest, name):
     """Without hugepages, which a driver behind an IOMMU does not need."""
     need_programs("curl")
-    served = guest.folder / "root/coronet/coronet-httpd"
+    served = guest.folder.parent / "root/coronet/coronet-httpd"
     wanted = [hashlib.sha256(served.read_bytes()).hexdigest()] * 4
     with guest.serving("httpd", link_options(slot_of(name)), "--huge off",
                        "--root /coronet/coronet-httpd"):

@@ -167,10 +167,11 @@ class Guest:
     """A machine with cards, which are devices of QEMU by their slots, and perhaps an IOMMU."""
 
     def __init__(self, env, cards, iommu, lean):
-        self.env, self.folder, self.agent = env, env.build / "nic", None
+        files, self.env, self.agent = env.build / "nic", env, None
+        self.folder = files / ("iommu" if iommu else "plain")
+        self.folder.mkdir(exist_ok=True)
         words = [*QEMU.split(), "-append", APPEND + " intel_iommu=on" * iommu,
-                 "-kernel", fetch_kernel(self.folder, kernel_package(lean)),
-                 "-initrd", self.folder / "initrd"]
+                 "-kernel", fetch_kernel(files, kernel_package(lean)), "-initrd", files / "initrd"]
         if iommu:  # before the cards, one of which can be pulled out
             words += ["-device", "intel-iommu,intremap=on,aw-bits=48",
                       "-device", "pxb-pcie,id=far,bus_nr=64,numa_node=1",
@@ -186,7 +187,6 @@ class Guest:
             words += ["-netdev", f"tap,id=nic{slot},ifname=nic{slot},script=no,downscript=no,"
                       f"vnet_hdr={offloads}" + ",queues=3" * many,
                       "-device", f"{device},netdev=nic{slot},romfile={address}"]
-        self.taps = [f"nic{slot}" for slot in cards]
         self.qemu = env.start(["qemu-system-x86_64", *words], cwd=self.folder)
 
     def connect(self, name):
@@ -289,12 +289,7 @@ class Guest:
 
     def leave_to_user(self):
         comment(f"the guest's shell: socat - UNIX-CONNECT:{self.folder}/agent\n"
-                f"the kernel's side: nsenter --net --target $(pgrep -of {self.folder}/initrd)\n"
+                f"the kernel's side: nsenter --net --target $(pgrep -o qemu-system)\n"
                 "Ctrl-C ends both")
         self.agent.close()
         signal.pause()
-
-    def end(self):
-        self.qemu.kill()
-        for tap in self.taps:
-            command("ip", "link", "del", tap)
