@@ -305,7 +305,7 @@ struct net_stack {
 	bool addr_returned; /* its connections may send again */
 	bool dad_off;	    /* address conflicts are not detected */
 	struct net_route_entry *routes;
-	unsigned n_routes;
+	unsigned n_routes, n_leased_routes; /* the last are of leases */
 	bool adaptive;
 	bool woken; /* the kernel ends a sleep when frames arrive */
 	unsigned shard, n_shards;

@@ -126,10 +126,12 @@ int net_ask_run(struct net_ask *ask, unsigned shard)
 	return err;
 }
 
-/* Returns 0, or an error of the change or, with *asked set, of the asking. */
+/*
+ * Returns 0, or an error of the change, which it copies back, or with *asked
+ * set an error of the asking.
+ */
 static int change_shard(unsigned shard, net_ask_step step,
-			const struct net_change *change, size_t bytes,
-			bool *asked)
+			struct net_change *change, size_t bytes, bool *asked)
 {
 	struct net_ask *ask = net_ask_new(step, bytes);
 	int err;
@@ -140,8 +142,10 @@ static int change_shard(unsigned shard, net_ask_step step,
 	memcpy(ask->data, change, bytes);
 	err = net_ask_run(ask, shard);
 	*asked = err < 0;
-	if (err == 0)
-		err = ((struct net_change *)(void *)ask->data)->err;
+	if (err == 0) {
+		memcpy(change, ask->data, bytes);
+		err = change->err;
+	}
 	net_ask_put(ask);
 	return err;
 }

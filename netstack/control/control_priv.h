@@ -53,10 +53,10 @@ struct net_change {
 };
 /*
  * Changes the shards' tables one after another, shard 0 last. The step gets a
- * copy of *change and the `bytes` in all that begin with it. If a shard fails,
- * those before it take the change back. Returns 0, the step's error or -ENOMEM
- * with *unasked -1, or an error of net_ask_run() with *unasked set to its
- * shard.
+ * copy of *change and the `bytes` in all that begin with it; these are the last
+ * step's on return. If a shard fails, those before it take the change back.
+ * Returns 0, the step's error or -ENOMEM with *unasked -1, or an error of
+ * net_ask_run() with *unasked set to its shard.
  */
 int net_ask_change(net_ask_step step, struct net_change *change, size_t bytes,
 		   int *unasked);

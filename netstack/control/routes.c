@@ -1,9 +1,12 @@
 /*
- * Routes that are added and removed while the program runs. Those of --route
- * and --gateway may be removed as well, those of leases and routers not.
+ * Routes that change while the program runs: by the operator, who may remove
+ * those of --route and --gateway as well, but not those of leases and routers;
+ * and by options that the program has read again.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/link/link.h"
+
+#include <coronet/net_reload.h>
 
 #include <errno.h>
 #include <stdio.h>
@@ -91,6 +94,53 @@ static cJSON *add_route(const char *params)
 static cJSON *remove_route(const char *params)
 {
 	return change_all(params, false);
+}
+
+/* ---- options that were read again ---- */
+
+struct options_change {
+	struct net_change change;
+	struct net_opts from, to;
+};
+
+static bool replace_step(void *data)
+{
+	struct options_change *change = data;
+
+	change->change.err =
+		change->change.add
+			? net_routes_replace(&change->from, &change->to)
+			: net_routes_replace(&change->to, &change->from);
+	return true;
+}
+
+static void write_ask_error(struct net_opts *opts, unsigned shard, int err)
+{
+	cJSON *answer = net_control_ask_error(shard, err);
+
+	snprintf(opts->error, sizeof(opts->error), "%s",
+		 cJSON_GetStringValue(cJSON_GetObjectItem(answer, "error")));
+	cJSON_Delete(answer);
+}
+
+int net_routes_change(const struct net_opts *from, struct net_opts *to)
+{
+	struct options_change change = {{.add = true}, *from, *to};
+	int err, unasked;
+
+	if (net_routes_equal(from, to))
+		return 0;
+	err = net_ask_change(replace_step, &change.change, sizeof(change),
+			     &unasked);
+	if (err == 0)
+		return 1;
+	if (unasked >= 0)
+		write_ask_error(to, (unsigned)unasked, err);
+	else if (err == -ENOMEM)
+		snprintf(to->error, sizeof(to->error), "%s", strerror(ENOMEM));
+	else
+		memcpy(to->error, change.to.error, sizeof(to->error));
+	return err;
 }
 
 const struct net_command net_route_commands[] = {

@@ -132,6 +132,13 @@ int net_route_add(const struct net_route_opts *opts);
  * gateway and, if they are set, the link and the source. Returns 0 or -ESRCH.
  */
 int net_route_remove(const struct net_route_opts *opts);
+/* Returns whether options have the same routes and gateways in one order. */
+bool net_routes_equal(const struct net_opts *a, const struct net_opts *b);
+/*
+ * Changes this shard's routes as net_routes_change() says. Returns 0, or
+ * -EINVAL or -ENOSPC with to->error set.
+ */
+int net_routes_replace(const struct net_opts *from, struct net_opts *to);
 /* The entry of an address that the stack uses; NULL: there is none. */
 struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
 /* net_ifaddr_of() that ignores the zone of a link-local address. */

@@ -101,6 +101,25 @@ void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
  * opts->error set.
  */
 int net_routes_open(struct net_opts *opts);
+/* The routes of options, in the order of the table. */
+struct net_route_list {
+	struct net_route_opts routes[NET_ROUTES];
+	unsigned n;
+};
+void net_route_list(const struct net_opts *opts, struct net_route_list *out);
+void net_route_fill(struct net_route_entry *route,
+		    const struct net_route_opts *opts);
+/*
+ * Checks that a route can be used now. Returns 0, -ENODEV, -ENOTUNIQ,
+ * -ENETUNREACH or -EADDRNOTAVAIL, as net_route_add().
+ */
+int net_route_check(const struct net_route_opts *route);
+/*
+ * Checks a --route, which may wait for a leased address. Returns 0, or -EINVAL
+ * with opts->error set.
+ */
+int net_route_check_option(const struct net_route_opts *route,
+			   struct net_opts *opts);
 /*
  * Returns whether an address is on a link: in one of its networks or on-link
  * routes.

@@ -285,8 +285,8 @@ static bool is_beside_networks(const struct net_port *port,
 	       has_ip4(port);
 }
 
-static void fill_route(struct net_route_entry *route,
-		       const struct net_route_opts *opts)
+void net_route_fill(struct net_route_entry *route,
+		    const struct net_route_opts *opts)
 {
 	*route = (struct net_route_entry){
 		.prefix_len = opts->to.prefix_len,
@@ -299,25 +299,25 @@ static void fill_route(struct net_route_entry *route,
 	route->on_link = is_beside_networks(route->port, &route->via);
 }
 
-static void append_route(const struct net_route_opts *opts)
+/* --gateway: on the only link it may be outside the networks. */
+static void list_gateway(struct net_route_list *list,
+			 const struct net_addr *via)
 {
-	fill_route(&net_here()->routes[net_here()->n_routes++], opts);
+	if (via->family)
+		list->routes[list->n++] = (struct net_route_opts){
+			.to.family = via->family,
+			.via = *via,
+			.link = net_here()->n_ports == 1,
+		};
 }
 
-/* --gateway: on the only link it may be outside the networks. */
-static void add_gateway(const struct net_addr *via)
+void net_route_list(const struct net_opts *opts, struct net_route_list *out)
 {
-	ip_addr_t ip;
-
-	if (!via->family)
-		return;
-	net_addr_to_lwip(via, &ip);
-	append_route(&(struct net_route_opts){
-		.to.family = via->family,
-		.via = *via,
-		.link = net_here()->n_ports == 1 &&
-			is_beside_networks(net_here()->ports, &ip),
-	});
+	memcpy(out->routes, opts->routes,
+	       opts->n_routes * sizeof(opts->routes[0]));
+	out->n = opts->n_routes;
+	list_gateway(out, &opts->gateway4);
+	list_gateway(out, &opts->gateway6);
 }
 
 static int refuse_route(const struct net_route_opts *route,
@@ -352,11 +352,7 @@ static bool may_lease(const struct net_route_opts *route,
 	return found && !route->source.family;
 }
 
-/*
- * Checks that a route can be used now. Returns 0, -ENODEV, -ENOTUNIQ,
- * -ENETUNREACH or -EADDRNOTAVAIL, as net_route_add().
- */
-static int check_route(const struct net_route_opts *route)
+int net_route_check(const struct net_route_opts *route)
 {
 	const struct net_port *port = NULL;
 	const struct net_ifaddr *near, *own;
@@ -381,11 +377,10 @@ static int check_route(const struct net_route_opts *route)
 		       : -EADDRNOTAVAIL;
 }
 
-/* Checks a --route. Returns 0, or -EINVAL with opts->error set. */
-static int check_option(const struct net_route_opts *route,
-			struct net_opts *opts)
+int net_route_check_option(const struct net_route_opts *route,
+			   struct net_opts *opts)
 {
-	switch (check_route(route)) {
+	switch (net_route_check(route)) {
 	case -ENODEV:
 		return refuse_route(route, opts, &route->via,
 				    "dev exceeds the number of links");
@@ -413,32 +408,31 @@ static int check_option(const struct net_route_opts *route,
 
 int net_routes_open(struct net_opts *opts)
 {
-	for (unsigned i = 0; i < opts->n_routes; i++) {
-		if (check_option(&opts->routes[i], opts) < 0)
+	struct net_route_list list;
+
+	for (unsigned i = 0; i < opts->n_routes; i++)
+		if (net_route_check_option(&opts->routes[i], opts) < 0)
 			return -EINVAL;
-		append_route(&opts->routes[i]);
-	}
-	add_gateway(&opts->gateway4);
-	add_gateway(&opts->gateway6);
+	net_route_list(opts, &list);
+	for (unsigned i = 0; i < list.n; i++)
+		net_route_fill(&net_here()->routes[net_here()->n_routes++],
+			       &list.routes[i]);
 	return 0;
 }
 
 /* ---- leases ---- */
 
-/* The last entries of the table are those of leases. */
-static NET_SHARD_VAR unsigned n_leased;
-#define n_leased NET_SHARD(n_leased)
-
 static void drop_leased(const struct net_port *port, bool is_ip6)
 {
 	struct net_route_entry *routes = net_here()->routes;
-	unsigned end = net_here()->n_routes, to = end - n_leased;
+	unsigned end = net_here()->n_routes,
+		 to = end - net_here()->n_leased_routes;
 
 	for (unsigned from = to; from < end; from++)
 		if (routes[from].port != port ||
 		    !!IP_IS_V6(&routes[from].to) != is_ip6)
 			routes[to++] = routes[from];
-	n_leased -= end - to;
+	net_here()->n_leased_routes -= end - to;
 	net_here()->n_routes = to;
 }
 
@@ -455,7 +449,7 @@ void net_routes_lease(struct net_port *port,
 						  .port = port};
 		ip_addr_set_ip4_u32_val(route->to, routes[i].to);
 		ip_addr_set_ip4_u32_val(route->via, routes[i].via);
-		n_leased++;
+		net_here()->n_leased_routes++;
 	}
 }
 
@@ -476,83 +470,6 @@ void net_routes_slaac(struct net_port *port,
 		ip_addr_set_any(true, &route->via);
 		if (routes[i].via.family)
 			net_addr_to_lwip(&routes[i].via, &route->via);
-		n_leased++;
+		net_here()->n_leased_routes++;
 	}
-}
-
-/* ---- changes by the user ---- */
-
-/* Whether a route has the prefix and the gateway, and the link if it is set. */
-static bool is_same_route(const struct net_route_entry *route,
-			  const struct net_route_opts *opts)
-{
-	const struct net_ifaddr *near;
-	const struct net_port *port;
-	ip_addr_t to, via;
-
-	net_addr_to_lwip(&opts->to, &to);
-	net_addr_to_lwip(&opts->via, &via);
-	if (route->prefix_len != opts->to.prefix_len ||
-	    !ip_addr_zoneless_eq(&route->to, &to) ||
-	    !ip_addr_zoneless_eq(&route->via, &via))
-		return false;
-	near = route->port ? NULL : net_route_near(route);
-	port = near ? net_port_of(near->netif) : route->port;
-	return !opts->link || port == &net_here()->ports[opts->link - 1];
-}
-
-static bool has_source(const struct net_route_entry *route,
-		       const struct net_route_opts *opts)
-{
-	ip_addr_t source;
-
-	net_addr_to_lwip(&opts->source, &source);
-	return !opts->source.family ||
-	       (route->has_source && ip_addr_eq(&route->source, &source));
-}
-
-/* The next packet to each destination looks its route up. */
-static void forget_hops(void)
-{
-	for (unsigned i = 0; i < NET_NEIGHBOURS; i++)
-		net_here()->neighbours[i].expires_ns = 0;
-	for (unsigned i = 0; i < NET_ASKED6; i++)
-		net_asked.ip6[i].until_ns = 0;
-}
-
-int net_route_add(const struct net_route_opts *opts)
-{
-	struct net_route_entry *end =
-		net_here()->routes + net_here()->n_routes - n_leased;
-	int err = check_route(opts);
-
-	if (err < 0)
-		return err;
-	for (const struct net_route_entry *at = net_here()->routes; at < end;
-	     at++)
-		if (is_same_route(at, opts))
-			return -EEXIST;
-	if (net_here()->n_routes == NET_ROUTES)
-		return -ENOSPC;
-	memmove(end + 1, end, n_leased * sizeof(*end));
-	fill_route(end, opts);
-	net_here()->n_routes++;
-	forget_hops();
-	return 0;
-}
-
-int net_route_remove(const struct net_route_opts *opts)
-{
-	struct net_route_entry *end = net_here()->routes + net_here()->n_routes;
-
-	for (struct net_route_entry *at = net_here()->routes;
-	     at < end - n_leased; at++)
-		if (is_same_route(at, opts) && has_source(at, opts)) {
-			memmove(at, at + 1,
-				(size_t)(end - at - 1) * sizeof(*at));
-			net_here()->n_routes--;
-			forget_hops();
-			return 0;
-		}
-	return -ESRCH;
 }

@@ -7,6 +7,8 @@
 #include "netstack/program/log.h"
 #include "netstack/program/program.h"
 
+#include <coronet/net_reload.h>
+
 #include <argp.h>
 #include <errno.h>
 #include <stdio.h>
@@ -439,6 +441,17 @@ void net_opts_init(struct net_opts *opts)
 {
 	*opts = (struct net_opts){.max_shards = 1};
 	opt_set_defaults(rows, OPT_COUNT(rows), opts);
+}
+
+int net_opts_set(struct net_opts *opts, const char *name, const char *value)
+{
+	struct opt_error error;
+	int err = opt_try(&common_opts, name, value ? value : "", "", opts,
+			  &error);
+
+	if (err == -EINVAL)
+		snprintf(opts->error, sizeof(opts->error), "%s", error.text);
+	return err;
 }
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)

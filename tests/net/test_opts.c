@@ -16,6 +16,7 @@
 #include <argp.h>
 
 #include <coronet/net.h>
+#include <coronet/net_reload.h>
 
 #include "netstack/program/capture.h"
 #include "tests/apps/in_child.h"
@@ -151,6 +152,24 @@ static void test_options_are_parsed(void **state)
 	assert_int_equal(opts.memory_bytes, 256 << 20);
 	assert_int_equal(opts.rmem_max, 16 << 20);
 	assert_int_equal(opts.wmem_max, 8 << 20);
+}
+
+static void test_options_are_set_by_name(void **state)
+{
+	net_opts_init(&opts);
+	assert_int_equal(net_opts_set(&opts, "mtu", "9000"), 0);
+	assert_int_equal(opts.mtu, 9000);
+	assert_int_equal(net_opts_set(&opts, "gateway", "10.9.0.254"), 0);
+	assert_int_equal(opts.gateway4.family, 4);
+	assert_int_equal(net_opts_set(&opts, "port", "80"), -ENOENT);
+	assert_string_equal(opts.error, "");
+	assert_int_equal(net_opts_set(&opts, "gateway", "224.0.0.1"), -EINVAL);
+	assert_string_equal(opts.error,
+			    "--gateway '224.0.0.1': expected the address of a "
+			    "host, for example --gateway 10.9.0.254 or "
+			    "--gateway fd00::fe");
+	assert_int_equal(net_opts_set(&opts, "route", NULL), -EINVAL);
+	assert_non_null(strstr(opts.error, "--route ''"));
 }
 
 static int capture_of(const char *text, struct net_capture *out)
@@ -551,6 +570,7 @@ int main(void)
 		cmocka_unit_test(test_dhcp_leases_once_for_each_link),
 		cmocka_unit_test(test_auto_stands_beside_dhcp_on_each_link),
 		cmocka_unit_test(test_options_are_parsed),
+		cmocka_unit_test(test_options_are_set_by_name),
 		cmocka_unit_test(test_capture_options_are_parsed),
 		cmocka_unit_test(test_exception_applies_to_the_preceding_link),
 		cmocka_unit_test(test_size_needs_a_unit_and_a_valid_value),
