@@ -459,7 +459,8 @@ static const struct argp the_argp = {
 	.doc = "TCP and UDP proxy on coronet: DPDK, lwIP, two coroutines per "
 	       "connection.\vOn SIGHUP the program reads the files of --config "
 	       "again and applies "
-	       "the changes of backends and of most options. On SIGUSR1 it "
+	       "the changes of backends, routes and most options. On SIGUSR1 "
+	       "it "
 	       "reopens the "
 	       "files of --access-log and --log-to. Words "
 	       "after -- go to DPDK's EAL.",

@@ -1,5 +1,6 @@
 /*
- * What may change while coronet-proxy runs: options, backends, their addresses.
+ * What may change while coronet-proxy runs: options, routes, backends, their
+ * addresses.
  *
  * Threads of the program's own may block where shards must not. One reads the
  * configuration files again on SIGHUP, and checks all of them before anything
@@ -20,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include <coronet/net_reload.h>
 
 #define MOST_NAPS 5000 /* until shards have taken an update */
 
@@ -98,6 +101,22 @@ static bool is_fixed(const struct opt_set *set, const char *name)
 	return opt && opt->fixed;
 }
 
+/* Common options that a reload changes. */
+static bool is_route(const char *name)
+{
+	return strcmp(name, "route") == 0 || strcmp(name, "gateway") == 0;
+}
+
+static int read_route(const struct reading *r, const char *name,
+		      const char *value, const char *place)
+{
+	struct net_opts *net = &r->config->net;
+
+	if (net_opts_set(net, name, value) == 0)
+		return 0;
+	return opt_fail(r->error, "%s%s", place, net->error);
+}
+
 static int read_option(void *arg, const char *name, const char *value,
 		       const char *place)
 {
@@ -107,6 +126,8 @@ static int read_option(void *arg, const char *name, const char *value,
 
 	if (value && !text)
 		return -ENOMEM;
+	if (is_route(name))
+		return read_route(r, name, text, place);
 	err = opt_try(&proxy_opts, name, text, place, &r->config->opts,
 		      r->error);
 	if (err == -ENOENT)
@@ -209,6 +230,10 @@ static struct proxy_config *config_read(uint64_t *fixed,
 	if (!config)
 		return NULL;
 	config->refs = 1;
+	config->net.n_addrs = proxy.net.n_addrs;
+	memcpy(config->net.addrs, proxy.net.addrs, sizeof(proxy.net.addrs));
+	memcpy(config->net.addr_links, proxy.net.addr_links,
+	       sizeof(proxy.net.addr_links));
 	proxy_opts_init(&config->opts);
 	steer_opts_init(&config->steer);
 	err = net_reread_args(state.argp, state.argc, state.argv, read_option,
@@ -396,20 +421,24 @@ static void on_hangup(int signo)
 static void take_config(struct proxy_config *config, uint64_t fixed)
 {
 	struct pool *pool = build_pool(config, state.pool);
+	int routed = pool ? net_routes_change(&state.config->net, &config->net)
+			  : -ENOMEM;
 	unsigned added, gone;
 	bool taken;
 
-	if (!pool) {
+	if (routed < 0) {
 		reload_report(false, "%s; nothing has changed",
-			      strerror(ENOMEM));
+			      pool ? config->net.error : strerror(ENOMEM));
+		pool_unref(pool);
 		config_unref(config);
 		return;
 	}
 	added = pool_count_missing(pool, state.pool);
 	gone = pool_count_missing(state.pool, pool);
 	taken = publish_proxy_config(config, pool);
-	reload_report(true, "%u backends, %u of them new, %u gone%s%s",
+	reload_report(true, "%u backends, %u of them new, %u gone%s%s%s",
 		      state.pool->n, added, gone,
+		      routed ? "; routes have changed" : "",
 		      taken ? "" : "; a shard has not applied it yet",
 		      fixed == state.fixed
 			      ? ""

@@ -77,6 +77,7 @@ struct proxy_config {
 	_Atomic unsigned refs;
 	struct proxy_opts opts;
 	struct steer_opts steer;
+	struct net_opts net; /* routes and gateways, and the addresses alone */
 	struct config_text *texts; /* texts that the options point into */
 };
 

@@ -10,8 +10,9 @@ import json
 import re
 import subprocess
 
-from harness import WAIT_MAX_S, check, eventually, main
-from proxies import MIB, Peer, Tap, dial_proxy, echo_bytes, read_exactly, send_name
+from harness import WAIT_MAX_S, check, command, eventually, main
+from proxies import (MIB, Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes,
+                     read_exactly, send_name)
 from steering import Config, Load, await_line, backend_names
 from web import need_programs, run_curl
 
@@ -155,6 +156,58 @@ def reload_by_control(env, kind):
             check(proxy.alive(), proxy.story())
 
 
+def reload_routes(env, kind):
+    """A reload changes the routes of its file, also for sessions; those of coronet-ctl stay."""
+    control = Control(env)
+    far, other_net = "192.0.2.0/24", "198.51.100.0/24"
+    command("ip", "addr", "add", "192.0.2.9/32", "dev", "lo")
+
+    def routes():
+        return [(row["to"], row["via"]) for row in json.loads(control("routes", "--json"))
+                if "via" in row]
+
+    with Peer(kind, echo_bytes, host="192.0.2.9") as one:
+        to = [f"to = one={one.at}", "health-interval = 0", "eject-after = 0"]
+        config = Config(env, *to, f"route = {far} via {kind.near}")
+
+        def reload(*lines):
+            config.write(*to, *lines)
+            return control("reload")
+
+        with kind.serve(env, "--config", config.path, "--shards", "2", *control.options), \
+                dial_proxy(kind) as stays:
+            stays.sendall(b"before")
+            check(read_exactly(stays, 6) == b"before", "the echo differs")
+            check(reload(f"route = {far} via {kind.near}") ==
+                  "reloaded: 1 backends, 0 of them new, 0 gone\n", "nothing has changed")
+            check(reload() == "reloaded: 1 backends, 0 of them new, 0 gone; routes have changed\n",
+                  "the route has gone")
+            check(routes() == [], f"{routes()}")
+            with contextlib.suppress(ConnectionResetError), dial_proxy(kind) as sock:
+                check_broken(sock)
+            stays.sendall(b"meanwhile")
+            check(reload(f"gateway = {kind.near}").endswith("; routes have changed\n"), "gateway")
+            check(routes() == [("0.0.0.0/0", kind.near)], f"{routes()}")
+            check(read_exactly(stays, 9) == b"meanwhile", "the echo differs")
+            check_echo(kind)
+            control("route", "add", other_net, "via", kind.near)
+            last = [f"route = {far} via {kind.other}", f"route = {far} via {kind.near}"]
+            wanted = [(far, kind.other), (far, kind.near), (other_net, kind.near)]
+            reload(*last)
+            check(routes() == wanted, f"{routes()}")
+            check_echo(kind)
+            control("route", "del", far, "via", kind.other)
+            check("changed" not in reload(*last), "it returns")
+            check(routes() == wanted[1:], f"{routes()}")
+            for line, reason in ((f"route = {far} via 10.7.0.1", "10.7.0.1: not in a network"),
+                                 (f"route = {far}", "line 4: --route"),
+                                 ("gateway = 224.0.0.1", "line 4: --gateway '224.0.0.1'")):
+                config.write(*to, line)
+                error = control("reload", status=1)
+                check(reason in error and "nothing has changed" in error, error)
+            check(routes() == wanted[1:], f"{routes()}")
+
+
 def backend_metrics(env, kind):
     """Metrics of each backend pass promtool and have the right labels."""
     need_programs("promtool")
@@ -192,7 +245,8 @@ def backend_metrics(env, kind):
         check(proxy.alive(), proxy.story())
 
 
-CASES = [drain_by_control, backends_by_control, reload_by_control, backend_metrics]
+CASES = [drain_by_control, backends_by_control, reload_by_control, reload_routes,
+         backend_metrics]
 
 
 def cases(env):
