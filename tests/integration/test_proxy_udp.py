@@ -6,6 +6,7 @@ Usage: test_proxy_udp.py BUILD_DIR
 
 import contextlib
 import functools
+import os
 import select
 import shutil
 import signal
@@ -377,13 +378,77 @@ def name_servers(env):
         check(lost and "(0.00%)" in lost[0], done.stdout + done.stderr + proxy.story())
 
 
+RSYSLOG = """
+module(load="imudp")
+template(name="text" type="string" string="%app-name% %msg%\\n")
+input(type="imudp" address="{address}" port="514")
+action(type="omfile" file="{file}" template="text")
+"""
+
+
+@contextlib.contextmanager
+def rsyslogd(env, address):
+    """Runs a log server that listens at the address; yields the file to which it writes."""
+    file, config, pid = (env.scratch / f"rsyslog-{address}-{what}"
+                         for what in ("lines", "conf", "pid"))
+    config.write_text(RSYSLOG.format(address=address, file=file))
+    file.touch()
+    server = env.start(["rsyslogd", "-n", "-f", config, "-i", pid])
+    try:
+        eventually(lambda: f"{address}:514 " in command("ss", "-Hlun"), WAIT_MAX_S, server.story)
+        yield file
+    finally:
+        server.kill()
+
+
+def log_lines(env):
+    """logger sends lines through the proxy to two rsyslogd: each arrives once, and unchanged."""
+    os.environ["PATH"] += ":/usr/sbin"
+    for program in ("logger", "rsyslogd"):
+        if not shutil.which(program):
+            raise Skip(f"{program} is not installed")
+    turns, lines = 8, 40  # no more at a time than every queue on the way holds
+    sent = [[f"turn {turn} line {line} \u00fc%s {'x' * (20 * line)}|" for line in range(lines)]
+            for turn in range(turns)]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(proxying(env, "--to", "one=10.9.1.1:514,check=none", "--to",
+                                     "two=10.9.2.1:514,check=none", "--udp-responses", "0"))
+        files = [stack.enter_context(rsyslogd(env, address)) for address in ("10.9.1.1",
+                                                                            "10.9.2.1")]
+        command("ping", "-c", "1", STACK4)  # the kernel reorders what waits for ARP
+
+        def arrived():
+            return [file.read_text().splitlines() for file in files]
+
+        for turn in sent:
+            before = sum(map(len, arrived()))
+            subprocess.run(["logger", "--udp", "--server", STACK4, "--port", str(PORT),
+                            "--rfc5424", "--tag", "coronet"], input="\n".join(turn) + "\n",
+                           text=True, check=True, timeout=WAIT_MAX_S)
+            eventually(lambda want=before + lines: sum(map(len, arrived())) >= want, WAIT_MAX_S,
+                       lambda: f"{[len(each) for each in arrived()]} of {before + lines} lines")
+        # Each logger is a client of its own, and has all of its lines at one server, in order.
+        wanted = [[f"coronet {line}" for turn in sent[begin::2] for line in turn]
+                  for begin in (0, 1)]
+        if arrived()[0][:1] != wanted[0][:1]:
+            wanted.reverse()
+        for found, expected in zip(arrived(), wanted):
+            check(len(found) == len(expected), f"{len(found)} of {len(expected)} lines")
+            wrong = [pair for pair in zip(found, expected) if pair[0] != pair[1]]
+            check(not wrong, f"{len(wrong)} lines differ: {wrong[:1]}")
+        for direction, count in (("to_backend", turns * lines), ("from_backend", 0)):
+            found = metric(f'coronet_proxy_udp_datagrams_total{{direction="{direction}"}}')
+            check(found == count, f"{found} datagrams {direction}")
+        check(metric("coronet_proxy_udp_dropped_total") == 0, "datagrams are dropped")
+
+
 def cases(env):
     for function in (answers_come_from_the_address_asked, session_keeps_its_backend,
                      hash_keeps_a_client_with_its_backend, idle_sessions_end,
                      session_ends_with_its_answers, refused_backend_is_left, checked_by_datagrams,
                      down_backend_loses_its_sessions, longest_idle_session_gives_way,
                      without_a_backend_datagrams_are_dropped, end_waits_for_answers,
-                     shards_share_clients, refusals, name_servers):
+                     shards_share_clients, refusals, name_servers, log_lines):
         yield function.__name__.replace("_", " "), functools.partial(function, env)
 
 
