@@ -3,11 +3,14 @@
 import contextlib
 import json
 import os
+import selectors
 import shutil
 import socket
 import subprocess
+import threading
+import time
 
-from harness import Skip, WAIT_MAX_S, check, command
+from harness import POLL_SECONDS, WAIT_MAX_S, Failure, Skip, check, command, eventually
 
 PORT = 7777
 LEASED = "10.9.0.40"
@@ -94,6 +97,90 @@ class LeasedEcho:
             check_echo(address, f"connection {i}".encode())
         taken = [row["accepted"] for row in self.ctl("shards")]
         check(len(taken) == 2 and all(taken), f"connections of the shards: {taken}")
+
+
+class Crowd(threading.Thread):
+    """Connections that send one message after another, and wait for the echo of each."""
+
+    def __init__(self, address, count):
+        super().__init__(daemon=True)
+        self.socks = [socket.create_connection((address, PORT), timeout=WAIT_MAX_S)
+                      for _ in range(count)]
+        self.echoes = [0] * count
+        self.got = [b""] * count
+        self.to_end = 0  # as many of the first connections shall be closed for sending
+        self.ending = [False] * count  # it has been closed for sending
+        self.ended = [False] * count
+        self.stop = False
+        self.error = None
+        self.start()
+
+    @staticmethod
+    def message(i, n):
+        return f"{i:08}{n:08}".encode() * 8
+
+    def run(self):
+        try:
+            with selectors.DefaultSelector() as selector:
+                for i, sock in enumerate(self.socks):
+                    sock.setblocking(False)
+                    selector.register(sock, selectors.EVENT_READ, i)
+                    sock.sendall(self.message(i, 0))
+                while not self.stop:
+                    for key, _ in selector.select(POLL_SECONDS):
+                        self.read(key.fileobj, key.data)
+                        if self.ended[key.data]:
+                            selector.unregister(key.fileobj)
+                    for i in range(self.to_end):
+                        if not self.ending[i]:
+                            self.socks[i].shutdown(socket.SHUT_WR)
+                            self.ending[i] = True
+                    time.sleep(0.1)  # leaves the CPU to the program and the servers
+        except (OSError, Failure) as error:
+            self.error = error
+
+    def read(self, sock, i):
+        data = sock.recv(1000)
+        if not data:
+            check(self.ending[i], f"connection {i} ended after {self.echoes[i]} echoes")
+            self.ended[i] = True
+            return
+        self.got[i] += data
+        wanted = self.message(i, self.echoes[i])
+        if len(self.got[i]) < len(wanted):
+            return
+        check(self.got[i] == wanted, f"{self.got[i]} on connection {i} in place of {wanted}")
+        self.got[i] = b""
+        self.echoes[i] += 1
+        if not self.ending[i]:
+            sock.sendall(self.message(i, self.echoes[i]))
+
+    def await_all(self, condition, what):
+        """Waits until condition(i) holds for each connection."""
+        def missing():
+            return [i for i in range(len(self.socks)) if not condition(i)]
+        eventually(lambda: self.error or not missing(), WAIT_MAX_S,
+                   lambda: f"{what}: {len(missing())} connections are missing")
+        check(not self.error, f"{what}: {self.error!r}")
+
+    def more(self, what):
+        """Waits until each connection that goes on has three more echoes."""
+        before = list(self.echoes)
+        self.await_all(lambda i: self.ending[i] or self.echoes[i] >= before[i] + 3, what)
+
+    def end_sending(self, count):
+        """Closes the first connections for sending; each still gets the echo on the way."""
+        self.to_end = count
+        self.await_all(lambda i: self.ending[i] or i >= count, "closed for sending")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop = True
+        self.join()
+        for sock in self.socks:
+            sock.close()
 
 
 def receive(sock, n):

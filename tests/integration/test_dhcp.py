@@ -12,7 +12,7 @@ import socket
 
 import leases
 from harness import WAIT_MAX_S, check, command, eventually, main
-from leases import LEASED, PORT, LeasedEcho, check_echo, check_echo_on, receive
+from leases import LEASED, PORT, Crowd, LeasedEcho, check_echo, check_echo_on, receive
 
 SERVER = "10.9.0.1"
 ROUTER = "10.9.0.254"
@@ -20,6 +20,7 @@ BESIDE = "172.31.0.1"
 FAR = "192.0.2.0/24"
 MAC = "02:00:00:00:00:40"
 T1_S = 3
+CROWD = 200  # connections
 SHORT_S = 12  # of a lease; the stack takes none under ten seconds
 
 
@@ -146,13 +147,47 @@ def run_out(env, number):
                 check_echo_on(sock, b"leased again")
 
 
+def run_out_under_load(env, number):
+    """200 connections on two shards go on when the lease is back, or end if they are to; without
+    their address nothing of them is lost or counted as ended."""
+    echo = Echo(env, number, "--shards", 2)
+
+    def total(name):
+        return sum(row[name] for row in echo.ctl("shards"))
+
+    with env.running(echo.argv) as program:
+        with kea(env, echo.tap) as server:
+            echo.await_lease(server)
+            crowd = Crowd(LEASED, CROWD)
+            crowd.more("with the lease")
+            eventually(lambda: echo.lines("event=lease .*renewed=yes"), WAIT_MAX_S,
+                       lambda: f"no renewal: {echo.lines('event=')}")
+        with crowd:
+            eventually(lambda: echo.lines("event=lease-lost"), WAIT_MAX_S,
+                       lambda: f"the lease does not end: {echo.lines('event=')}")
+            check(not echo.addresses(), echo.addresses())
+            crowd.end_sending(CROWD // 4)
+            check(total("conns") == total("accepted") == CROWD, f"{echo.ctl('shards')}")
+            with kea(env, echo.tap) as server:
+                echo.await_lease(server)
+                crowd.await_all(lambda i: crowd.ended[i] or i >= CROWD // 4, "ends")
+                crowd.more("with the next lease")
+                eventually(lambda: total("conns") == CROWD - CROWD // 4, WAIT_MAX_S,
+                           lambda: f"ended connections stay: {echo.ctl('shards')}")
+                check(total("accepted") == CROWD, f"{echo.ctl('shards')}")
+                check(total("reset") == total("timed_out") == 0, f"{echo.ctl('shards')}")
+        check(program.alive(), program.story())
+        program.terminate()
+
+
 def cases(env):
     for number, (name, function) in enumerate(
             (("an address is leased and renewed", leased), ("routes replace the router", routed),
              ("every shard has the address", sharded), ("a leased address stays", kept),
              ("a restart asks for its address", restarted),
              ("a router outside the network is on the link", beside),
-             ("a connection outlives its lease", run_out)), 1):
+             ("a connection outlives its lease", run_out),
+             ("connections outlive their lease under load", run_out_under_load)), 1):
         yield name, functools.partial(function, env, number)
 
 
