@@ -51,11 +51,12 @@ class Host:
         self.write("script", example(env, "script").replace(
             "coronet-ctl", f"{env.app('coronet-ctl')} --control {self.control}"))
         self.files["script"].chmod(0o755)
-        config = example(env, "keepalived.conf").replace("/etc/keepalived/coronet",
-                                                    str(self.files["script"]))
-        self.write("keepalived.conf", re.sub(
-            "priority .*", f"priority {priority}",
-            re.sub("interface .*", f"interface {self.veth}", config)))
+        config = example(env, "keepalived.conf")
+        for pattern, text in (("/etc/keepalived/coronet", str(self.files["script"])),
+                              ("interface .*", f"interface {self.veth}"),
+                              ("priority .*", f"priority {priority}")):
+            config = re.sub(pattern, text, config)
+        self.write("keepalived.conf", config)
 
     def write(self, name, text):
         self.files[name].write_text(text)
@@ -125,6 +126,8 @@ def two_hosts(env, stops=0):
     """stops: how often the case stops a daemon."""
     if not shutil.which("keepalived", path=os.environ["PATH"]):
         raise Skip("keepalived is not installed")
+    if not pathlib.Path("/proc/self/uid_map").read_text().split()[2].startswith("4294967295"):
+        raise Skip("keepalived runs no scripts in a user namespace")
     command("ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", 0)
     command("ip", "link", "add", "vr1", "type", "veth", "peer", "name", "vr2")
     for address in CLIENTS:
@@ -221,4 +224,4 @@ def cases(env):
 
 
 if __name__ == "__main__":
-    main(cases)
+    main(cases, privileged=True)
