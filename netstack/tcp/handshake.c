@@ -14,25 +14,45 @@
 #include "lwip/nd6.h"
 #include "lwip/prot/tcp.h"
 
+#include "dpdk_glue/bytes.h"
+
 /* ---- a SYN's options ---- */
+
+#define OPTIONS (NET_OPT_TS + 1u) /* the kinds that a SYN may have, and 0 */
+
+/* Finds the first option of each kind, in one walk; NULL stays: none. */
+static void find_options(const struct tcp_hdr *syn, const uint8_t *at[OPTIONS])
+{
+	const uint8_t *opt = (const uint8_t *)(syn + 1);
+	const uint8_t *end = (const uint8_t *)syn + TCPH_HDRLEN_BYTES(syn);
+
+	while (opt < end && *opt != NET_OPT_END) {
+		if (*opt < OPTIONS && !at[*opt])
+			at[*opt] = opt;
+		opt += *opt == NET_OPT_NOP ? 1 : opt[1];
+	}
+}
 
 void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out)
 {
-	const uint8_t *mss = net_tcp_option(syn, NET_OPT_MSS);
-	const uint8_t *wscale = net_tcp_option(syn, NET_OPT_WSCALE);
+	const uint8_t *at[OPTIONS] = {NULL};
 	unsigned named = ip_current_is_v6() ? 1220 : 536; /* RFC 9293 3.7.1 */
-	struct net_ts ts = {0};
 
-	if (mss)
-		named = (unsigned)mss[2] << 8 | mss[3];
-	out->mss = (uint16_t)LWIP_MIN(named, TCP_MSS);
-	out->wscale = NET_NO_WSCALE;
-	if (wscale)
-		out->wscale = LWIP_MIN(wscale[2], 14) & 15;
-	out->sack = net_tcp_option(syn, NET_OPT_SACK_OK) != NULL;
-	out->has_ts = net_ts_offered(syn, &ts);
-	out->ts = ts.value;
-	out->ecn = net_ecn_offered(syn);
+	find_options(syn, at);
+	if (at[NET_OPT_MSS])
+		named = glue_get16(at[NET_OPT_MSS] + 2);
+	*out = (struct net_syn_options){
+		.mss = (uint16_t)LWIP_MIN(named, TCP_MSS),
+		.wscale = NET_NO_WSCALE,
+		.sack = at[NET_OPT_SACK_OK] != NULL,
+		.ecn = net_ecn_offered(syn),
+	};
+	if (at[NET_OPT_WSCALE])
+		out->wscale = LWIP_MIN(at[NET_OPT_WSCALE][2], 14) & 15;
+	if (at[NET_OPT_TS] && !net_here()->timestamps_off) {
+		out->has_ts = 1;
+		out->ts = glue_get32(at[NET_OPT_TS] + 2);
+	}
 }
 
 void net_ts_answer(const struct net_syn_options *options,

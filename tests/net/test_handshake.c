@@ -206,6 +206,35 @@ static void test_mss_beyond_ours_is_reduced(void **state)
 	assert_int_equal(read.mss, TCP_MSS);
 }
 
+/* Each kind twice, behind a kind that a SYN has no use for. */
+static void test_first_of_equal_options_counts(void **state)
+{
+	struct {
+		struct tcp_hdr tcp;
+		uint8_t options[40];
+	} syn = {.options = {30, 4, 0, 0, 2, 4, 3, 232, 2, 4, 2,
+			     88, 3, 3, 5, 1, 3, 3, 9,	4, 2, 8,
+			     10, 0, 0, 1, 2, 0, 0, 0,	0, 0}};
+	struct net_syn_options read;
+
+	TCPH_HDRLEN_FLAGS_SET(&syn.tcp, 15, PEER_SYN);
+	net_syn_read(&syn.tcp, &read);
+	assert_int_equal(read.mss, 1000);
+	assert_int_equal(read.wscale, 5);
+	assert_true(read.sack);
+	assert_true(read.has_ts);
+	assert_int_equal(read.ts, 0x102);
+	net_here()->timestamps_off = true;
+	net_syn_read(&syn.tcp, &read);
+	assert_false(read.has_ts);
+	assert_int_equal(read.ts, 0);
+	TCPH_HDRLEN_FLAGS_SET(&syn.tcp, 5, PEER_SYN);
+	net_syn_read(&syn.tcp, &read);
+	assert_int_equal(read.mss, 536);
+	assert_int_equal(read.wscale, NET_NO_WSCALE);
+	assert_false(read.sack);
+}
+
 /* An ISN that is set for one connection only. */
 static void test_a_fixed_number_is_used_once(void **state)
 {
@@ -387,6 +416,7 @@ int main(void)
 		T(test_data_that_overlaps_the_syn_is_accepted),
 		T(test_later_window_update_is_used),
 		T(test_mss_beyond_ours_is_reduced),
+		T(test_first_of_equal_options_counts),
 		T(test_a_fixed_number_is_used_once),
 		T(test_resent_syn_ack_gives_no_rtt_sample),
 		T(test_repeated_syn_gives_no_rtt_sample),
