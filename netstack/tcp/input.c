@@ -358,7 +358,7 @@ static void input_stranger(struct pbuf *p, struct netif *inp)
 	net_here()->isn_fixed = false;
 	if (!left) {
 		if (p)
-			pbuf_free(p);
+			net_pbuf_free(p);
 	} else if (conn) {
 		deliver_segment(conn, p, inp);
 	} else {

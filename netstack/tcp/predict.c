@@ -207,6 +207,7 @@ static bool read_end(const struct net_conn *conn, const struct pbuf *p,
 	unsigned options = net_ts_bytes(&conn->pcb);
 	uint16_t bits = tcp->_hdrlen_rsvd_flags & FIN_MASK;
 
+	s->ts = 0;
 	if (p->tot_len != TCP_HLEN + options ||
 	    bits != (options ? STAMPED_BITS : EXPECTED_BITS) ||
 	    (options && !has_stamp(conn, p, &s->ts)))
@@ -229,8 +230,7 @@ static void take_end_ack(struct net_conn *conn, const struct pbuf *p,
 	if (pcb->flags & NET_TF_TS)
 		net_ts_note(conn, s->seq, s->ts);
 	net_here()->rx_keep_cwnd = false;
-	if (!(pcb->flags & TF_RXCLOSED))
-		pcb->tmr = tcp_ticks;
+	pcb->tmr = tcp_ticks;
 	pcb->keep_cnt_sent = 0;
 	pcb->persist_probe = 0;
 	take_window(pcb, s);
@@ -275,7 +275,7 @@ static void take_fin(struct net_conn *conn, struct pbuf *p,
 	net_conn_queue_output(conn);
 	net_cwnd_slow_start(pcb, lastack, cwnd);
 	net_count_phase(conn);
-	pbuf_free(p);
+	net_pbuf_free(p);
 	net_conn_notify(conn);
 }
 
@@ -294,16 +294,21 @@ static inline bool is_last_ack(const struct net_conn *conn,
 	       s->seq == pcb->rcv_nxt && s->acked && s->ack == pcb->snd_nxt;
 }
 
-/* Frees the pcb as tcp_pcb_remove() and tcp_free() do. */
+/*
+ * Frees the pcb as tcp_pcb_remove() and tcp_free() do. What the ACK says about
+ * windows and congestion means nothing any more.
+ */
 static void take_last_ack(struct net_conn *conn, struct pbuf *p,
 			  const struct expected *s)
 {
 	struct tcp_pcb *pcb = &conn->pcb;
 
-	take_end_ack(conn, p, s);
+	net_count_in(conn, p);
+	net_recovery_advance(conn, s->ack);
+	net_count_bytes(conn, 0, free_acked_segs(pcb, s->ack));
 	pcb->state = CLOSED;
 	pcb->local_port = 0;
-	pbuf_free(p);
+	net_pbuf_free(p);
 	net_conn_pcb_freed(conn);
 }
 
@@ -361,7 +366,7 @@ input_with_options(struct net_conn *conn, struct pbuf *p, unsigned options)
 	if (s.len)
 		take_data(conn, p, &s, TCP_HLEN + options);
 	else
-		pbuf_free(p);
+		net_pbuf_free(p);
 	net_count_expected(conn, s.len, retired);
 	if (pcb->unsent || (pcb->flags & TF_ACK_NOW))
 		net_conn_queue_output(conn);
