@@ -197,6 +197,9 @@ enum net_cookie net_cookie_take(const struct pbuf *p,
 		net_event_refused(tcp, "clients");
 		return NET_COOKIE_NO_ROOM; /* it may send its data later */
 	}
+	opening.options.mss =
+		tcp_eff_send_mss(opening.options.mss, ip_current_dest_addr(),
+				 ip_current_src_addr());
 	if (net_handshake_open(&opening, tcp, out) < 0)
 		return NET_COOKIE_NO_ROOM;
 	net_here()->stats.cookies_accepted++;

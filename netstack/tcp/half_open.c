@@ -193,8 +193,7 @@ static void unlink_record(const struct net_half_open *half)
 /* ---- SYN-ACKs ---- */
 
 /* Addresses a reply and sends it; false: it has not left. */
-static bool send_reply(const struct net_half_open *half,
-		       struct net_reply *reply)
+static bool send_reply(struct net_half_open *half, struct net_reply *reply)
 {
 	ip_addr_t remote = remote_of(half);
 
@@ -210,7 +209,7 @@ static bool send_reply(const struct net_half_open *half,
 	return net_reply_send(reply);
 }
 
-static bool send_syn_ack(const struct net_half_open *half)
+static bool send_syn_ack(struct net_half_open *half)
 {
 	struct net_reply reply = {.seq = half->iss, .flags = TCP_SYN | TCP_ACK};
 
@@ -266,7 +265,7 @@ static void send_challenge(struct net_half_open *half)
 	send_reply(half, &reply);
 }
 
-static void send_reset(const struct net_half_open *half)
+static void send_reset(struct net_half_open *half)
 {
 	struct net_reply reply = {.seq = half->iss + 1,
 				  .flags = TCP_RST | TCP_ACK};

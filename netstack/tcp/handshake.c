@@ -67,12 +67,12 @@ void net_ts_answer(const struct net_syn_options *options,
 	reply->options_len += NET_TS_BYTES;
 }
 
-void net_syn_answer(const struct net_syn_options *options,
-		    struct net_reply *reply)
+void net_syn_answer(struct net_syn_options *options, struct net_reply *reply)
 {
-	unsigned mss = tcp_eff_send_mss(TCP_MSS, reply->from, reply->to);
+	uint16_t mss = tcp_eff_send_mss(TCP_MSS, reply->from, reply->to);
 	uint8_t *opt = reply->options;
 
+	options->mss = LWIP_MIN(options->mss, mss);
 	reply->wnd = TCPWND_MIN16(TCP_WND);
 	if (options->ecn)
 		reply->flags |= TCP_ECE;
@@ -100,8 +100,7 @@ void net_syn_answer(const struct net_syn_options *options,
 static void apply_options(struct tcp_pcb *pcb,
 			  const struct net_syn_options *options)
 {
-	pcb->mss =
-		tcp_eff_send_mss(options->mss, &pcb->local_ip, &pcb->remote_ip);
+	pcb->mss = options->mss;
 	if (options->wscale != NET_NO_WSCALE) {
 		pcb->snd_scale = options->wscale;
 		pcb->rcv_scale = net_rcv_scale();
@@ -335,6 +334,8 @@ bool net_handshake_crossed(struct net_conn *conn, const struct tcp_hdr *tcp)
 	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN)
 		return false;
 	net_syn_read(tcp, &options);
+	options.mss =
+		tcp_eff_send_mss(options.mss, &pcb->local_ip, &pcb->remote_ip);
 	apply_options(pcb, &options);
 	pcb->rcv_nxt = lwip_ntohl(tcp->seqno) + 1;
 	pcb->rcv_ann_right_edge = pcb->rcv_nxt;

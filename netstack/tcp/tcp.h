@@ -164,7 +164,8 @@ ip_addr_t net_remote_unpack(const uint32_t words[4], uint16_t local_index,
 /* The options that a SYN offers. */
 struct net_syn_options {
 	uint32_t ts;	    /* if has_ts: RFC 7323 */
-	uint16_t mss;	    /* the peer's; the default if it sent none */
+	uint16_t mss;	    /* the peer's; the default if it sent none; once
+			       the SYN is answered, no more than ours */
 	uint8_t wscale : 4; /* NET_NO_WSCALE: none */
 	uint8_t sack : 1;
 	uint8_t has_ts : 1;
@@ -181,9 +182,11 @@ void net_syn_read(const struct tcp_hdr *syn, struct net_syn_options *out);
  */
 void net_ts_answer(const struct net_syn_options *options,
 		   struct net_reply *reply);
-/* Sets the window and the options of a SYN-ACK, whose addresses are set. */
-void net_syn_answer(const struct net_syn_options *options,
-		    struct net_reply *reply);
+/*
+ * Sets the window and the options of a SYN-ACK, whose addresses are set. Lowers
+ * options->mss to what the interface takes.
+ */
+void net_syn_answer(struct net_syn_options *options, struct net_reply *reply);
 
 /* The state of a handshake when its last segment arrives. */
 struct net_opening {

@@ -206,6 +206,17 @@ static void test_mss_beyond_ours_is_reduced(void **state)
 	assert_int_equal(read.mss, TCP_MSS);
 }
 
+static void test_link_limits_the_mss_of_the_syn(void **state)
+{
+	const uint8_t options[] = {2, 4, 0x23, 0x28}; /* 9,000 bytes */
+
+	peer_open(&peer, 7, options, sizeof(options));
+	serve(echo_views);
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(find_conn(1000)->pcb.mss, 1460);
+}
+
 /* Each kind twice, behind a kind that a SYN has no use for. */
 static void test_first_of_equal_options_counts(void **state)
 {
@@ -416,6 +427,7 @@ int main(void)
 		T(test_data_that_overlaps_the_syn_is_accepted),
 		T(test_later_window_update_is_used),
 		T(test_mss_beyond_ours_is_reduced),
+		T(test_link_limits_the_mss_of_the_syn),
 		T(test_first_of_equal_options_counts),
 		T(test_a_fixed_number_is_used_once),
 		T(test_resent_syn_ack_gives_no_rtt_sample),
