@@ -27,13 +27,28 @@ static void begin_counting(struct net_conn *conn)
 	net_here()->n_counted++;
 }
 
+/* A new connection as tcp_alloc() returns it, uncounted; `pcb_live` is clear
+ * until there was one. Accepted connections are copies of it. */
+static NET_SHARD_VAR struct net_conn fresh_conn;
+#define fresh_conn NET_SHARD(fresh_conn)
+
+/* Returns memory for a connection, not initialised; NULL: there is none. */
+static struct net_conn *take_memory(void)
+{
+	return net_output_has_room() ? net_mem_pool_alloc(MEMP_TCP_PCB) : NULL;
+}
+
+static void begin_life(struct net_conn *conn)
+{
+	if (net_here()->n_counted < net_here()->max_counted)
+		begin_counting(conn);
+	net_here()->n_conns++;
+}
+
 void *net_conn_alloc(void)
 {
-	struct net_conn *conn;
+	struct net_conn *conn = take_memory();
 
-	if (!net_output_has_room())
-		return NULL;
-	conn = net_mem_pool_alloc(MEMP_TCP_PCB);
 	if (!conn)
 		return NULL;
 	memset(conn, 0, sizeof(*conn));
@@ -41,10 +56,38 @@ void *net_conn_alloc(void)
 	conn->shard = (uint8_t)net_here()->shard;
 	conn->cc = net_here()->cc & 3;
 	conn->ext = &net_conn_no_ext;
-	if (net_here()->n_counted < net_here()->max_counted)
-		begin_counting(conn);
 	net_timer_init(conn);
-	net_here()->n_conns++;
+	begin_life(conn);
+	return conn;
+}
+
+cold static struct net_conn *make_first(void)
+{
+	struct net_conn *conn = net_conn_of(tcp_alloc(TCP_PRIO_NORMAL));
+
+	if (!conn)
+		return NULL;
+	fresh_conn = *conn;
+	fresh_conn.ext = &net_conn_no_ext;
+	return conn;
+}
+
+struct net_conn *net_conn_new(void)
+{
+	struct net_conn *conn;
+
+	if (unlikely(!fresh_conn.pcb_live))
+		return make_first();
+	if (!net_orphan_make_room()) {
+		net_here()->stats.no_memory++;
+		return NULL;
+	}
+	conn = take_memory();
+	if (!conn)
+		return NULL;
+	*conn = fresh_conn;
+	conn->pcb.tmr = tcp_ticks;
+	begin_life(conn);
 	return conn;
 }
 

@@ -154,15 +154,20 @@ uint32_t net_demux_hash_of(const struct net_conn *conn)
 		       &conn->pcb.remote_ip, conn->pcb.remote_port);
 }
 
-void net_demux_insert(struct net_conn *conn)
+void net_demux_insert_hashed(struct net_conn *conn, uint32_t hash)
 {
-	struct net_conn **bucket;
+	struct net_conn **bucket = bucket_of(hash);
 
 	conn->pcb.own_port = conn->pcb.local_port;
-	bucket = bucket_of(net_demux_hash_of(conn));
 	conn->pcb.hash_next = *bucket;
 	*bucket = conn;
 	conn->hashed = true;
+}
+
+void net_demux_insert(struct net_conn *conn)
+{
+	conn->pcb.own_port = conn->pcb.local_port;
+	net_demux_insert_hashed(conn, net_demux_hash_of(conn));
 }
 
 void net_demux_remove(struct net_conn *conn)

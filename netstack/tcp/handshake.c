@@ -225,17 +225,18 @@ static void join_listener(struct net_conn *conn, struct net_listener *listener)
 	listener->pending++;
 	conn->pending = true;
 	net_client_half_open(conn);
-	net_demux_insert(conn);
+	net_demux_insert_hashed(conn, net_here()->rx_hash);
 }
 
 int net_handshake_open(const struct net_opening *opening,
 		       const struct tcp_hdr *tcp, struct net_conn **out)
 {
-	struct tcp_pcb *pcb = tcp_alloc(TCP_PRIO_NORMAL);
-	struct net_conn *conn = net_conn_of(pcb);
+	struct net_conn *conn = net_conn_new();
+	struct tcp_pcb *pcb;
 
-	if (!pcb)
+	if (!conn)
 		return -ENOMEM;
+	pcb = &conn->pcb;
 	ip_addr_copy(pcb->local_ip, *ip_current_dest_addr());
 	ip_addr_copy(pcb->remote_ip, *ip_current_src_addr());
 	pcb->local_port = opening->listener->addr.port;

@@ -92,6 +92,11 @@ bool net_link_send_tcp(const struct tcp_pcb *pcb, const struct pbuf *p);
 bool net_predict_close(struct net_conn *conn);
 
 /* ---- lwip/pcb.c ---- */
+/*
+ * Makes a connection whose pcb is as tcp_alloc() returns it, without lwIP. May
+ * reset the oldest orphan for it. NULL: no memory, or --max-conns is reached.
+ */
+struct net_conn *net_conn_new(void);
 /* Called when the pcb was freed, by lwIP or by code that replaces lwIP's. */
 void net_conn_pcb_freed(struct net_conn *conn);
 
@@ -121,6 +126,8 @@ struct net_conn *net_demux_find4(uint32_t hash, uint32_t local,
  */
 struct net_conn *net_demux_find_current(const struct tcp_hdr *tcp);
 void net_demux_insert(struct net_conn *conn);
+/* The same for a caller that has the connection's net_demux_hash() already. */
+void net_demux_insert_hashed(struct net_conn *conn, uint32_t hash);
 void net_demux_remove(struct net_conn *conn);
 /* The hash of a connection's addresses and ports. */
 uint32_t net_demux_hash_of(const struct net_conn *conn);

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "lwip/memp.h"
 #include "lwip/prot/tcp.h"
 
 #include "netstack/tcp/tcp.h"
@@ -246,6 +247,34 @@ static void test_first_of_equal_options_counts(void **state)
 	assert_false(read.sack);
 }
 
+/* The first one is made by lwIP, and each further one is a copy. */
+static void test_connection_begins_as_lwip_begins_it(void **state)
+{
+	struct net_conn *first = net_conn_new(), *copy, *own;
+
+	run_ms(1000);
+	copy = net_conn_new();
+	own = net_conn_of(tcp_alloc(TCP_PRIO_NORMAL));
+	assert_non_null(first);
+	assert_ptr_not_equal(copy->ext, first->ext);
+	assert_true(copy->ext->has_counters);
+	assert_int_equal(net_here()->n_conns, 3);
+	assert_int_equal(net_here()->n_counted, 3);
+	memp_free(MEMP_TCP_PCB, first);
+	net_mem_free(net_conn_ext(copy));
+	copy->ext = own->ext;
+	assert_memory_equal(copy, own, sizeof(*own));
+	copy->ext = &net_conn_no_ext;
+	memp_free(MEMP_TCP_PCB, copy);
+	memp_free(MEMP_TCP_PCB, own);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_int_equal(net_here()->n_counted, 1);
+	net_here()->max_counted = 0;
+	copy = net_conn_new();
+	assert_ptr_equal(copy->ext, &net_conn_no_ext);
+	memp_free(MEMP_TCP_PCB, copy);
+}
+
 /* An ISN that is set for one connection only. */
 static void test_a_fixed_number_is_used_once(void **state)
 {
@@ -429,6 +458,7 @@ int main(void)
 		T(test_mss_beyond_ours_is_reduced),
 		T(test_link_limits_the_mss_of_the_syn),
 		T(test_first_of_equal_options_counts),
+		T(test_connection_begins_as_lwip_begins_it),
 		T(test_a_fixed_number_is_used_once),
 		T(test_resent_syn_ack_gives_no_rtt_sample),
 		T(test_repeated_syn_gives_no_rtt_sample),
