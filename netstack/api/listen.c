@@ -193,7 +193,7 @@ static void serve_conn(void *arg)
 
 static int spawn_handler(struct net_listener *listener, struct net_conn *conn)
 {
-	const struct coro_attr attr = {.name = "conn"};
+	static const struct coro_attr attr = {.name = "conn"};
 	/* Nobody looks at what it returns. */
 	coro_fn body = (coro_fn)(void (*)(void))serve_conn;
 	int err = coro_spawn(net_here()->sched, &attr, body, conn, NULL);

@@ -34,9 +34,13 @@
 /* The clients of one source at one port. */
 struct source_key {
 	uint64_t prefix; /* an IPv4 address, or the first half of an IPv6 one */
-	uint16_t port;
-	uint8_t family; /* 4 or 6; 0: none */
+	uint64_t where;	 /* port << 8 | 4 or 6, the version of IP; 0: none */
 };
+
+static uint16_t port_of(const struct source_key *key)
+{
+	return (uint16_t)(key->where >> 8);
+}
 
 #undef net_client_entries
 NET_SHARD_VAR unsigned net_client_entries;
@@ -73,13 +77,12 @@ static struct {
 
 static struct source_key key_of(const ip_addr_t *ip, uint16_t port)
 {
-	struct source_key key = {.port = port, .family = 4};
+	struct source_key key = {.prefix = ip_2_ip4(ip)->addr,
+				 .where = (uint64_t)port << 8 | 4};
 
 	if (IP_IS_V6(ip)) {
-		key.family = 6;
 		memcpy(&key.prefix, ip_2_ip6(ip)->addr, 8);
-	} else {
-		key.prefix = ip_2_ip4(ip)->addr;
+		key.where = (uint64_t)port << 8 | 6;
 	}
 	return key;
 }
@@ -87,8 +90,7 @@ static struct source_key key_of(const ip_addr_t *ip, uint16_t port)
 static unsigned bucket_of(const struct source_key *key)
 {
 	uint64_t a = key->prefix ^ table.hash_key[0];
-	uint64_t b =
-		((uint64_t)key->port << 8 | key->family) ^ table.hash_key[1];
+	uint64_t b = key->where ^ table.hash_key[1];
 	unsigned __int128 m = (unsigned __int128)a * (b | 1);
 
 	return (unsigned)(((uint64_t)m ^ (uint64_t)(m >> 64)) >> 48);
@@ -109,8 +111,7 @@ static void unlock_bucket(unsigned bucket)
 
 static bool has_key(const struct source *s, const struct source_key *key)
 {
-	return s->key.prefix == key->prefix && s->key.port == key->port &&
-	       s->key.family == key->family;
+	return s->key.prefix == key->prefix && s->key.where == key->where;
 }
 
 /* Returns where a source's row begins, or its chain's end. Needs the lock. */
@@ -338,7 +339,7 @@ enum net_admission net_clients_admit(const struct net_listener *listener,
 				     const ip_addr_t *ip, enum net_asks asks)
 {
 	struct source_key key = key_of(ip, listener->addr.port);
-	struct port *port = &table.ports[key.port];
+	struct port *port = &table.ports[port_of(&key)];
 	enum net_admission admission;
 	struct net_limits most;
 	bool counted;
@@ -363,18 +364,18 @@ void net_clients_unadmit(void)
 {
 	struct source_key key = admitted;
 
-	if (!key.family)
+	if (!key.where)
 		return;
-	admitted.family = 0;
+	admitted.where = 0;
 	uncount_conn(&key, false);
-	add_count(&table.ports[key.port].taken, -1u);
+	add_count(&table.ports[port_of(&key)].taken, -1u);
 }
 
 bool net_clients_hold(void)
 {
-	bool counted = admitted.family;
+	bool counted = admitted.where;
 
-	admitted.family = 0;
+	admitted.where = 0;
 	return counted;
 }
 
@@ -385,11 +386,11 @@ void net_clients_resume(const ip_addr_t *ip, uint16_t port)
 
 void net_client_half_open(struct net_conn *conn)
 {
-	if (!admitted.family)
+	if (!admitted.where)
 		return;
-	conn->pcb.own_port = admitted.port;
+	conn->pcb.own_port = port_of(&admitted);
 	conn->counted_as = NET_COUNTED_HALF_OPEN;
-	admitted.family = 0;
+	admitted.where = 0;
 }
 
 void net_client_established(struct net_conn *conn)
@@ -407,7 +408,7 @@ void net_client_established(struct net_conn *conn)
 	s->half_open--;
 	s->clients++;
 	unlock_bucket(bucket);
-	add_count(&table.ports[key.port].clients, 1);
+	add_count(&table.ports[port_of(&key)].clients, 1);
 	conn->counted_as = NET_COUNTED_CLIENT;
 }
 
@@ -419,8 +420,8 @@ void net_client_forget(struct net_conn *conn)
 
 	uncount_conn(&key, client);
 	if (client)
-		add_count(&table.ports[key.port].clients, -1u);
-	add_count(&table.ports[key.port].taken, -1u);
+		add_count(&table.ports[port_of(&key)].clients, -1u);
+	add_count(&table.ports[port_of(&key)].taken, -1u);
 	conn->counted_as = NET_COUNTED_NOT;
 }
 
@@ -469,7 +470,7 @@ static void remove_entries(struct source **at)
 {
 	while (*at) {
 		const struct source *s = *at;
-		struct port *port = &table.ports[s->key.port];
+		struct port *port = &table.ports[port_of(&s->key)];
 
 		if (s->shard != net_here()->shard) {
 			at = &(*at)->next;

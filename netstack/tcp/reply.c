@@ -24,7 +24,6 @@ static void put_header(struct tcp_hdr *tcp, const struct net_reply *reply)
 	tcp->wnd = lwip_htons(reply->wnd);
 	tcp->chksum = 0; /* dpdk_glue's */
 	tcp->urgp = 0;
-	memcpy(tcp + 1, reply->options, reply->options_len);
 }
 
 /*
@@ -41,6 +40,7 @@ static bool send_predicted(const struct net_reply *reply)
 	struct pbuf p = {.payload = &header, .len = len, .tot_len = len};
 
 	put_header(&header.tcp, reply);
+	memcpy(header.options, reply->options, sizeof(header.options));
 	return net_link_send_reply(reply, &p);
 }
 
@@ -60,6 +60,8 @@ bool net_reply_send(const struct net_reply *reply)
 	if (!p)
 		return false;
 	put_header(p->payload, reply);
+	memcpy((struct tcp_hdr *)p->payload + 1, reply->options,
+	       reply->options_len);
 	err = ip_output_if(p, reply->from, reply->to,
 			   reply->ttl ? reply->ttl : TCP_TTL, reply->tos,
 			   IP_PROTO_TCP, netif);
