@@ -167,11 +167,12 @@ static void append_record(struct net_half_open *half)
 		table_here()->retry_ns = net_here()->now_ns + NET_FINE_NS;
 	half->newer = 0;
 	half->older = queue->newest;
-	if (queue->newest)
-		record_at(queue->newest)->newer = ref;
-	else
-		queue->oldest = ref;
 	queue->newest = ref;
+	if (half->older) { /* the timer is armed for an older one */
+		record_at(half->older)->newer = ref;
+		return;
+	}
+	queue->oldest = ref;
 	arm_timer(due_ns(half));
 }
 

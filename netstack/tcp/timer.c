@@ -201,12 +201,28 @@ uint32_t net_pcb_keep_cnt(const struct tcp_pcb *pcb)
 	       LWIP_MAX(pcb->keep_intvl_s, 1u);
 }
 
+/* Is loss recovery all that may have a timeout, as on most connections? */
+static inline bool has_repair_alone(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return pcb->state == ESTABLISHED && !pcb->unsent && !pcb->rcv_sacks &&
+	       !fast_pending(pcb) && !ip_get_option(pcb, SOF_KEEPALIVE) &&
+	       !conn->ext->has_user_timeout;
+}
+
 static int64_t due_at(struct net_conn *conn)
 {
-	int64_t due = state_due(conn), repair = net_recovery_due_ns(conn);
-	bool overdue =
-		due <= net_here()->now_ns; /* could not be done just now */
+	int64_t due, repair = net_recovery_due_ns(conn);
+	bool overdue;
 
+	if (likely(has_repair_alone(conn))) {
+		conn->ticking = false;
+		conn->pcb.persist_steps = 0;
+		return repair;
+	}
+	due = state_due(conn);
+	overdue = due <= net_here()->now_ns; /* could not be done just now */
 	if (overdue)
 		due = CORO_FOREVER;
 	if (overdue || has_tick_work(conn))
