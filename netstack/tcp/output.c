@@ -42,17 +42,45 @@ static bool wait_for_port(struct net_conn *conn, uint32_t busy)
 
 /* ---- the phase ---- */
 
+/* Has the close sent all there is, an ACK that was due included? */
+static bool has_sent_all(const struct net_conn *conn)
+{
+	const struct tcp_pcb *pcb = &conn->pcb;
+
+	return !pcb->unsent && !conn->has_recovery && !conn->wants &&
+	       !conn->ext->pollers &&
+	       !(pcb->flags & (TF_ACK_NOW | TF_NAGLEMEMERR | TF_CLOSEPEND |
+			       NET_TF_TRACED | NET_TF_PATH));
+}
+
+static void send_and_count(struct net_conn *conn)
+{
+	net_recovery_output(conn);
+	if (conn->pcb.unsent || conn->wants)
+		net_count_phase(conn);
+}
+
+/* Of a connection that one of the sides has closed, or both. */
+__attribute__((noinline)) static void output_closing(struct net_conn *conn)
+{
+	if (!has_sent_all(conn))
+		send_and_count(conn);
+	if (conn->pcb.state != TIME_WAIT || !net_time_wait_check(conn))
+		net_timer_check(conn);
+}
+
 static void output_conn(struct net_conn *conn)
 {
 	if (!conn->pcb_live) {
 		net_conn_put(conn);
 		return;
 	}
-	net_recovery_output(conn);
-	if (conn->pcb.unsent || conn->wants)
-		net_count_phase(conn);
-	if (conn->pcb.state != TIME_WAIT || !net_time_wait_check(conn))
-		net_timer_check(conn);
+	if (unlikely(conn->pcb.state > ESTABLISHED)) {
+		output_closing(conn);
+		return;
+	}
+	send_and_count(conn);
+	net_timer_check(conn);
 }
 
 /*

@@ -142,6 +142,39 @@ static void test_data_behind_the_last_ack_is_reset(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
+/* ---- an owner that goes on behind the peer's FIN ---- */
+
+static bool may_answer, may_close;
+
+static void answer_late(struct net_conn *conn, void *arg)
+{
+	result = net_recv(conn, got, 1);
+	while (!may_answer)
+		coro_yield();
+	assert_int_equal(net_send_all(conn, "late", 4), 4);
+	while (!may_close)
+		coro_yield();
+	ended++;
+}
+
+static void test_owner_may_answer_behind_the_fin(void **state)
+{
+	may_answer = may_close = false;
+	serve(answer_late);
+	peer_connect(&peer, 1001, 7, NEAR_WRAP);
+	peer_send(&peer, PEER_FIN | PEER_ACK, NULL, 0);
+	expect(NULL, PEER_ACK, peer.rcv, peer.snd, 0);
+	assert_int_equal(result, 0);
+	may_answer = true;
+	expect(NULL, PEER_ACK | PEER_PSH, peer.rcv, peer.snd, 4);
+	peer.rcv += 4;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	may_close = true;
+	expect(NULL, PEER_FIN | PEER_ACK, peer.rcv, peer.snd, 0);
+	peer_expect_nothing();
+	assert_int_equal(ended, 1);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, open_conn, peer_teardown)
 
 int main(void)
@@ -154,6 +187,7 @@ int main(void)
 		T(test_data_behind_a_fin_is_not_read),
 		T(test_data_right_behind_a_fin_is_not_read),
 		T(test_data_behind_the_last_ack_is_reset),
+		T(test_owner_may_answer_behind_the_fin),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
