@@ -25,6 +25,19 @@ static NET_SHARD_VAR uint64_t ip_id_key;
 #define ip_ids	  NET_SHARD(ip_ids)
 #define ip_id_key NET_SHARD(ip_id_key)
 
+/* A connection's addresses and ports, as short as it may be: the hash takes
+ * eight bytes at a time. */
+struct tuple {
+	uint32_t words[4 + 4 + 1]; /* n of them, then zeros */
+	unsigned n;
+};
+
+/* The last SYN's: its answer has a timestamp of the same hash. */
+static NET_SHARD_VAR struct tuple last_tuple;
+static NET_SHARD_VAR uint64_t last_hash;
+#define last_tuple NET_SHARD(last_tuple)
+#define last_hash  NET_SHARD(last_hash)
+
 int net_random_init(void)
 {
 	if (sodium_init() < 0)
@@ -33,6 +46,7 @@ int net_random_init(void)
 	if (!ip_ids)
 		return -ENOMEM;
 	randombytes_buf(tuple_key, sizeof(tuple_key));
+	last_tuple.n = 0; /* its hash had another key */
 	randombytes_buf(net_here()->hash_key, sizeof(net_here()->hash_key));
 	net_here()->hash_key[0] |= 1;
 	net_here()->hash_key[1] |= 1;
@@ -58,25 +72,42 @@ uint32_t net_random(void)
 	return pool[--pool_left];
 }
 
-/* SipHash-2-4: neither half reveals anything about the other. */
-uint64_t net_tuple_hash(const ip_addr_t *local, uint16_t local_port,
-			const ip_addr_t *remote, uint16_t remote_port)
+static inline struct tuple make_tuple(const ip_addr_t *local,
+				      uint16_t local_port,
+				      const ip_addr_t *remote,
+				      uint16_t remote_port)
 {
-	/* As short as it may be: the hash takes eight bytes at a time. */
-	unsigned len = IP_IS_V6(local) ? 16 : 4;
-	uint8_t tuple[2 * 16 + 2 * sizeof(uint16_t)];
+	unsigned len = IP_IS_V6(local) ? 4 : 1;
+	struct tuple tuple = {.n = 2 * len + 1};
+
+	for (unsigned i = 0; i < len; i++) {
+		tuple.words[i] = ip_2_ip6(local)->addr[i];
+		tuple.words[len + i] = ip_2_ip6(remote)->addr[i];
+	}
+	tuple.words[2 * len] = (uint32_t)remote_port << 16 | local_port;
+	return tuple;
+}
+
+/* SipHash-2-4: neither half reveals anything about the other. */
+static uint64_t hash_tuple(const struct tuple *tuple)
+{
 	uint64_t hash;
 
-	memcpy(tuple, ip_2_ip6(local)->addr, len);
-	memcpy(tuple + len, ip_2_ip6(remote)->addr, len);
-	memcpy(tuple + 2 * len, &local_port, sizeof(uint16_t));
-	memcpy(tuple + 2 * len + sizeof(uint16_t), &remote_port,
-	       sizeof(uint16_t));
-	crypto_shorthash((void *)&hash, tuple, 2 * len + 2 * sizeof(uint16_t),
-			 tuple_key);
+	crypto_shorthash((void *)&hash, (const void *)tuple->words,
+			 tuple->n * sizeof(tuple->words[0]), tuple_key);
 	return hash;
 }
 static_assert(crypto_shorthash_BYTES == sizeof(uint64_t), "it is the hash");
+
+uint64_t net_tuple_hash(const ip_addr_t *local, uint16_t local_port,
+			const ip_addr_t *remote, uint16_t remote_port)
+{
+	struct tuple tuple = make_tuple(local, local_port, remote, remote_port);
+
+	if (memcmp(&tuple, &last_tuple, sizeof(tuple)) == 0)
+		return last_hash;
+	return hash_tuple(&tuple);
+}
 
 /*
  * RFC 6528 section 3: ISN = M + F(4-tuple, secret). M ticks every 4 us; F is
@@ -87,9 +118,9 @@ uint32_t net_isn(const ip_addr_t *local_ip, uint16_t local_port,
 {
 	if (net_here()->isn_fixed)
 		return net_here()->isn;
-	return (uint32_t)(glue_now_ns() / 4000) +
-	       (uint32_t)net_tuple_hash(local_ip, local_port, remote_ip,
-					remote_port);
+	last_tuple = make_tuple(local_ip, local_port, remote_ip, remote_port);
+	last_hash = hash_tuple(&last_tuple);
+	return (uint32_t)(glue_now_ns() / 4000) + (uint32_t)last_hash;
 }
 
 /*

@@ -275,6 +275,30 @@ static void test_connection_begins_as_lwip_begins_it(void **state)
 	memp_free(MEMP_TCP_PCB, copy);
 }
 
+/* The hash of the last SYN is remembered, and must serve no other addresses. */
+static void test_timestamps_of_each_connection_begin_elsewhere(void **state)
+{
+	ip_addr_t local, remote, other;
+	uint32_t offsets[4];
+
+	IP_ADDR4(&local, 10, 0, 0, 1);
+	IP_ADDR4(&remote, 10, 0, 0, 2);
+	IP_ADDR4(&other, 10, 0, 0, 3);
+	for (unsigned i = 0; i < 2; i++) {
+		uint32_t again[4] = {net_ts_offset(&local, 7, &remote, 1000),
+				     net_ts_offset(&local, 7, &remote, 1001),
+				     net_ts_offset(&local, 8, &remote, 1000),
+				     net_ts_offset(&local, 7, &other, 1000)};
+
+		if (i)
+			assert_memory_equal(again, offsets, sizeof(again));
+		memcpy(offsets, again, sizeof(again));
+		net_isn(&local, 7, &remote, 1000);
+	}
+	for (unsigned i = 1; i < 4; i++)
+		assert_int_not_equal(offsets[i], offsets[0]);
+}
+
 /* An ISN that is set for one connection only. */
 static void test_a_fixed_number_is_used_once(void **state)
 {
@@ -459,6 +483,7 @@ int main(void)
 		T(test_link_limits_the_mss_of_the_syn),
 		T(test_first_of_equal_options_counts),
 		T(test_connection_begins_as_lwip_begins_it),
+		T(test_timestamps_of_each_connection_begin_elsewhere),
 		T(test_a_fixed_number_is_used_once),
 		T(test_resent_syn_ack_gives_no_rtt_sample),
 		T(test_repeated_syn_gives_no_rtt_sample),
