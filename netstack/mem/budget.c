@@ -17,9 +17,24 @@
 static NET_SHARD_VAR uint64_t max_bytes;
 #define max_bytes NET_SHARD(max_bytes)
 
-uint64_t net_budget_elsewhere(void)
+/* Memory of libraries, which a caller estimates. */
+static NET_SHARD_VAR uint64_t charged_bytes;
+#define charged_bytes NET_SHARD(charged_bytes)
+
+void net_budget_charge(int64_t bytes)
+{
+	charged_bytes += (uint64_t)bytes;
+	net_budget_changed();
+}
+
+static uint64_t coro_bytes(void)
 {
 	return net_here()->sched ? coro_sched_memory(net_here()->sched) : 0;
+}
+
+uint64_t net_budget_elsewhere(void)
+{
+	return coro_bytes() + charged_bytes;
 }
 
 /* Memory that coroutines have freed is reused by coroutines alone. */
@@ -29,7 +44,7 @@ static uint64_t idle_elsewhere(void)
 				? coro_sched_memory_live(net_here()->sched)
 				: 0;
 
-	return net_budget_elsewhere() - LWIP_MIN(live, net_budget_elsewhere());
+	return coro_bytes() - LWIP_MIN(live, coro_bytes());
 }
 
 uint64_t net_budget_used(void)
@@ -75,7 +90,7 @@ static bool is_full(void)
 /* Coroutines may take three quarters, since they keep what they have taken. */
 static void bound_coroutines(void)
 {
-	uint64_t slabs = LWIP_MIN(net_mem_bytes(), max_bytes);
+	uint64_t slabs = LWIP_MIN(net_mem_bytes() + charged_bytes, max_bytes);
 	uint64_t most = max_bytes - max_bytes / 4;
 
 	if (!net_here()->sched)

@@ -70,8 +70,13 @@ uint64_t net_budget_used(void);
 uint64_t net_budget_whole(void);
 /* Returns whether less than an eighth of the budget is left in whole chunks. */
 bool net_budget_is_short(void);
-/* Bytes of coroutines, which are charged to the budget like the slabs. */
+/*
+ * Bytes of coroutines and those of net_budget_charge(), which are charged to
+ * the budget like the slabs.
+ */
 uint64_t net_budget_elsewhere(void);
+/* Adds bytes that a library holds for a connection; negative: frees them. */
+void net_budget_charge(int64_t bytes);
 /*
  * Called when the slabs or coroutines have allocated or freed memory: adapts
  * the limits of connections.
