@@ -110,7 +110,7 @@ struct net_conn {
 	uint16_t rx_off;  /* bytes of the first unread pbuf that were read */
 	int16_t err;	  /* negative errno: why it ended; 0: it has not */
 	uint8_t waiters;  /* coroutines blocked in a call on it */
-	uint8_t shard;	  /* its shard, and the bit NET_SHARD_TRACED */
+	uint8_t shard;	  /* its shard, NET_SHARD_TRACED, NET_SHARD_TLS */
 	uint16_t n_views; /* views not yet released: conn/view.c */
 	union {
 		struct {
@@ -173,7 +173,11 @@ static_assert(sizeof(struct net_conn) == NET_CONN_LINES * 64, "each counts");
  * (conn/trace.h). Every call checks that field first, and so reads the bit.
  */
 #define NET_SHARD_TRACED 0x80u
-static_assert(NET_MAX_SHARDS <= NET_SHARD_TRACED, "the bit is no shard's");
+/* Another one: it has TLS, and its ext is a net_conn_tls (conn/tls.h). */
+#define NET_SHARD_TLS	 0x40u
+#define NET_SHARD_NUMBER 0x3fu /* the shard */
+static_assert(NET_MAX_SHARDS <= NET_SHARD_NUMBER + 1,
+	      "the bits are no shard's");
 
 /*
  * An echo touches all cache lines of a connection but the fourth. A field that
@@ -216,7 +220,8 @@ struct net_listener {
 	bool stopped;		  /* takes no more connections */
 	bool draining;		  /* takes only handshakes that have begun */
 	bool closed;		  /* by net_listener_close() */
-	unsigned refs; /* coroutines about to use it, beside `pending` */
+	unsigned refs;	     /* coroutines about to use it, beside `pending` */
+	struct net_tls *tls; /* borrowed; NULL: plaintext */
 };
 
 /* A queue of connections that have something to send: conn/output_queue.c. */

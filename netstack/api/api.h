@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "netstack/conn/end.h"
+#include "netstack/conn/tls.h"
 #include "netstack/link/link.h"
 #include "netstack/program/program.h"
 
@@ -19,6 +20,12 @@
 		net_trace_call(conn, name, bytes, &traced_);                   \
 		return net_trace_call_end(&traced_, call);                     \
 	} while (0)
+/*
+ * The same for a call that is another one on a connection with TLS, which has
+ * no hot path.
+ */
+#define NET_CALL_COLD(conn, name, bytes, plain, secure)                        \
+	NET_CALL_TRACED(conn, name, bytes, net_is_tls(conn) ? secure : plain)
 /* For the body of a call; the public function checks the thread first. */
 #define NET_HOT static inline __attribute__((always_inline))
 
@@ -45,6 +52,8 @@ bool net_conn_readable(const struct net_conn *conn);
 bool net_conn_writable(const struct net_conn *conn);
 /* Begins a call that writes: returns 0, or the error of that call. */
 int net_send_enter(const struct net_conn *conn);
+/* net_send() or (all) net_send_all() on a connection with TLS. */
+long net_send_tls(struct net_conn *conn, const void *buf, size_t len, bool all);
 /* net_send_all() without the check of the calling thread. */
 long net_send_every(struct net_conn *conn, const void *buf, size_t len);
 /*
@@ -85,6 +94,14 @@ void net_conn_fill_stats(const struct net_conn *conn,
 			 struct net_conn_stats *out);
 
 /* ---- dial.c ---- */
+/* When a dial that begins now has taken too long. */
+int64_t net_dial_deadline(const struct net_dial_opts *opts);
+/*
+ * Does TLS's handshake on a connection that was dialed. Blocks. Returns 0, or
+ * an error of net_dial(), and conn is closed then.
+ */
+int net_dial_tls(struct net_conn *conn, struct net_tls *tls, const char *name,
+		 int64_t deadline_ns);
 /*
  * Chooses the local address: `source`, or that of the route if `source` is NULL
  * or has no family. Returns 0, -EADDRNOTAVAIL or -EHOSTUNREACH.
@@ -97,6 +114,12 @@ int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
  */
 uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote);
 bool net_flow_is_here(uint16_t fold, uint16_t port, uint16_t remote_port);
+
+/* ---- shard/shards.c ---- */
+/* net_serve_limited(); tls: a server's, or NULL. */
+int net_serve_with(struct net_stack *stack, const struct net_addr *addr,
+		   const struct net_limits *limits, struct net_tls *tls,
+		   net_handler handler, void *arg);
 
 /* ---- udp.c ---- */
 #define NET_CHECK_UDP(udp)                                                     \

@@ -42,9 +42,20 @@ static int shut_conn(struct net_conn *conn, enum net_shut how)
 	return 0;
 }
 
+/* close_notify (RFC 8446 6.1) goes before the FIN. */
+cold static int shut_tls(struct net_conn *conn, enum net_shut how)
+{
+	int err = 0;
+
+	if (!is_gone(conn) && conn->pcb_live)
+		err = net_tls_calls(conn)->shut(conn, how);
+	return err < 0 ? err : shut_conn(conn, how);
+}
+
 cold static long shut_traced(struct net_conn *conn, enum net_shut how)
 {
-	NET_CALL_TRACED(conn, "net_shutdown", 0, shut_conn(conn, how));
+	NET_CALL_COLD(conn, "net_shutdown", 0, shut_conn(conn, how),
+		      shut_tls(conn, how));
 }
 
 int net_shutdown(struct net_conn *conn, enum net_shut how)
@@ -135,9 +146,21 @@ static long close_if_open(struct net_conn *conn)
 	return 0;
 }
 
+cold static long close_tls(struct net_conn *conn)
+{
+	if (is_gone(conn))
+		return 0;
+	if (net_tls_calls(conn)->close(conn))
+		close_now(conn);
+	else
+		abort_for(conn, NET_END_UNREAD);
+	return 0;
+}
+
 cold static long close_traced(struct net_conn *conn)
 {
-	NET_CALL_TRACED(conn, "net_close", 0, close_if_open(conn));
+	NET_CALL_COLD(conn, "net_close", 0, close_if_open(conn),
+		      close_tls(conn));
 }
 
 void net_close(struct net_conn *conn)
@@ -183,6 +206,8 @@ void net_conn_discard(struct net_conn *conn, int err, enum net_end why)
 		conn->err = (int16_t)err;
 	conn->eof = false; /* bytes before it may be lost: no clean end */
 	net_rxq_clear(conn);
+	if (net_is_tls(conn))
+		net_tls_calls(conn)->forget(conn);
 	if (conn->pcb_live)
 		net_conn_reset(conn, why); /* wakes waiters; it may be gone */
 	if (watch)
@@ -246,10 +271,24 @@ static int close_and_wait(struct net_conn *conn, int64_t deadline_ns)
 	return err;
 }
 
+cold static int close_and_wait_tls(struct net_conn *conn, int64_t deadline_ns)
+{
+	if (is_gone(conn) || !coro_self() || conn->writer)
+		return close_and_wait(conn, deadline_ns); /* why it may not */
+	if (conn->pcb_live &&
+	    net_tls_calls(conn)->shut(conn, NET_SHUT_RDWR) < 0) {
+		abort_for(conn, NET_END_MEMORY);
+		return -ENOMEM;
+	}
+	net_tls_calls(conn)->forget(conn);
+	return close_and_wait(conn, deadline_ns);
+}
+
 cold static long close_wait_traced(struct net_conn *conn, int64_t deadline_ns)
 {
-	NET_CALL_TRACED(conn, "net_close_wait", 0,
-			close_and_wait(conn, deadline_ns));
+	NET_CALL_COLD(conn, "net_close_wait", 0,
+		      close_and_wait(conn, deadline_ns),
+		      close_and_wait_tls(conn, deadline_ns));
 }
 
 int net_close_wait(struct net_conn *conn, int64_t deadline_ns)

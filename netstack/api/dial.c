@@ -234,13 +234,18 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 	}
 }
 
-/* Waits for the handshake; returns the most specific error. */
-static int finish_dial(struct net_conn *conn, const struct net_dial_opts *opts)
+int64_t net_dial_deadline(const struct net_dial_opts *opts)
 {
 	unsigned timeout_ms =
 		opts && opts->timeout_ms ? opts->timeout_ms : DIAL_TIMEOUT_MS;
-	int64_t deadline =
-		net_here()->now_ns + (int64_t)timeout_ms * INT64_C(1000000);
+
+	return net_here()->now_ns + timeout_ms * INT64_C(1000000);
+}
+
+/* Waits for the handshake; returns the most specific error. */
+static int finish_dial(struct net_conn *conn, const struct net_dial_opts *opts)
+{
+	int64_t deadline = net_dial_deadline(opts);
 	ip_addr_t remote;
 
 	ip_addr_copy(remote, conn->pcb.remote_ip);
@@ -264,9 +269,24 @@ cold static long finish_traced(struct net_conn *conn,
 	NET_CALL_TRACED(conn, "net_dial", 0, finish_dial(conn, opts));
 }
 
+cold int net_dial_tls(struct net_conn *conn, struct net_tls *tls,
+		      const char *name, int64_t deadline_ns)
+{
+	const struct net_tls_calls *calls =
+		*(const struct net_tls_calls **)(void *)tls;
+	int err = calls->connect(conn, tls, name, deadline_ns);
+
+	if (err == -EPROTO) /* an alert may be on its way */
+		net_close(conn);
+	else if (err < 0 && err != -EBADF)
+		net_abort(conn);
+	return err;
+}
+
 int net_dial(struct net_stack *stack, const struct net_addr *addr,
 	     const struct net_dial_opts *opts, struct net_conn **out)
 {
+	int64_t deadline_ns = net_dial_deadline(opts);
 	struct net_conn *conn;
 	struct tcp_pcb *pcb;
 	int err;
@@ -299,6 +319,13 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 		net_event_dial(addr, err);
 		if (err != -EBADF)
 			net_abort(conn);
+		return err;
+	}
+	if (opts && opts->tls)
+		err = net_dial_tls(conn, opts->tls, opts->tls_name,
+				   deadline_ns);
+	if (err < 0) {
+		net_event_dial(addr, err);
 		return err;
 	}
 	stack->stats.dialed++;

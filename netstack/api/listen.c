@@ -191,11 +191,27 @@ static void serve_conn(void *arg)
 	task.handler(conn, task.arg);
 }
 
+/*
+ * The same, after a TLS handshake. If that fails, the handler is not called.
+ */
+static void serve_conn_tls(void *arg)
+{
+	struct net_conn *conn = arg;
+	struct net_tls *tls = conn->listener->tls;
+	struct task task = begin_serving(conn);
+
+	coro_set_last(conn);
+	if ((*(const struct net_tls_calls **)(void *)tls)->accept(conn, tls) ==
+	    0)
+		task.handler(conn, task.arg);
+}
+
 static int spawn_handler(struct net_listener *listener, struct net_conn *conn)
 {
 	static const struct coro_attr attr = {.name = "conn"};
+	void (*serve)(void *arg) = listener->tls ? serve_conn_tls : serve_conn;
 	/* Nobody looks at what it returns. */
-	coro_fn body = (coro_fn)(void (*)(void))serve_conn;
+	coro_fn body = (coro_fn)(void (*)(void))serve;
 	int err = coro_spawn(net_here()->sched, &attr, body, conn, NULL);
 
 	if (err < 0) {
@@ -291,7 +307,7 @@ int net_accept(struct net_listener *listener, struct net_conn **out)
 	NET_CHECK_THREAD();
 	if (!listener)
 		return -EBADF;
-	if (!out)
+	if (!out || listener->tls)
 		return -EINVAL;
 	if (!self)
 		return -EPERM;

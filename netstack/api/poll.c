@@ -44,6 +44,8 @@ static unsigned conn_events(const struct net_conn *conn, unsigned wanted)
 		return NET_GONE;
 	if (conn->cancelled)
 		return NET_FAILED | NET_READABLE | NET_WRITABLE;
+	if (unlikely(conn->shard & NET_SHARD_TLS))
+		return net_tls_calls(conn)->events(conn, wanted);
 	if (conn->err)
 		events |= NET_FAILED;
 	if (conn->eof)

@@ -2,8 +2,10 @@
  * Reading from a connection.
  */
 #include "netstack/api/api.h"
+#include "netstack/api/search.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 
 bool net_conn_readable(const struct net_conn *conn)
@@ -107,13 +109,27 @@ cold static long view_traced(struct net_conn *conn, struct net_view *view)
 	return n;
 }
 
+cold static long view_cold(struct net_conn *conn, struct net_view *view)
+{
+	int err = net_conn_enter(conn, conn->reader);
+
+	NET_CALL_COLD(conn, "net_recv_view", 0,
+		      err < 0 ? err : view_traced(conn, view),
+		      net_tls_calls(conn)->recv_view(conn, view));
+}
+
+/*
+ * Idle connections with TLS are parked below this: neither it nor its caller
+ * has a stack frame then.
+ */
 cold static long refuse_view(struct net_conn *conn, struct net_view *view)
 {
-	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
-
-	if (net_here()->sched && conn && (conn->shard & NET_SHARD_TRACED))
-		NET_CALL_TRACED(conn, "net_recv_view", 0,
-				err < 0 ? err : view_traced(conn, view));
+	if (net_here()->sched && conn &&
+	    conn->shard == (net_here()->shard | NET_SHARD_TLS))
+		return net_tls_calls(conn)->recv_view(conn, view);
+	if (net_here()->sched && conn &&
+	    (conn->shard & (NET_SHARD_TRACED | NET_SHARD_TLS)))
+		return view_cold(conn, view);
 	NET_CHECK_CONN_IN(conn, "net_recv_view");
 	return net_conn_refusal(conn);
 }
@@ -236,9 +252,22 @@ NET_HOT long receive_data(struct net_conn *conn, void *buf, size_t len)
 	return open_window(conn, copy_bytes(conn, buf, len));
 }
 
+cold static long receive_tls(struct net_conn *conn, void *buf, size_t len)
+{
+	const struct iovec iov = {.iov_base = buf, .iov_len = len};
+
+	if (len == 0)
+		return 0;
+	if (!buf)
+		return -EINVAL;
+	return net_tls_calls(conn)->recvv(conn, &iov, 1,
+					  (long)LWIP_MIN(len, LONG_MAX));
+}
+
 cold static long receive_traced(struct net_conn *conn, void *buf, size_t len)
 {
-	NET_CALL_TRACED(conn, "net_recv", len, receive_data(conn, buf, len));
+	NET_CALL_COLD(conn, "net_recv", len, receive_data(conn, buf, len),
+		      receive_tls(conn, buf, len));
 }
 
 long net_recv(struct net_conn *conn, void *buf, size_t len)
@@ -258,6 +287,8 @@ long net_peek(struct net_conn *conn, void *buf, size_t len)
 		return 0;
 	if (!buf)
 		return -EINVAL;
+	if (net_is_tls(conn))
+		return net_tls_calls(conn)->peek(conn, buf, len);
 	ready = wait_readable(conn);
 	if (ready <= 0)
 		return ready;
@@ -293,8 +324,11 @@ cold static long receive_vectors_traced(struct net_conn *conn,
 					const struct iovec *iov, unsigned n,
 					long total)
 {
-	NET_CALL_TRACED(conn, "net_recvv", total < 0 ? 0 : (size_t)total,
-			receive_vectors(conn, iov, n, total));
+	NET_CALL_COLD(
+		conn, "net_recvv", total < 0 ? 0 : (size_t)total,
+		receive_vectors(conn, iov, n, total),
+		total <= 0 ? total
+			   : net_tls_calls(conn)->recvv(conn, iov, n, total));
 }
 
 long net_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n)
@@ -322,11 +356,18 @@ static long receive_full(struct net_conn *conn, void *buf, size_t len)
 	return (long)done;
 }
 
+cold static long receive_full_tls(struct net_conn *conn, void *buf, size_t len)
+{
+	if (len && !buf)
+		return -EINVAL;
+	return len ? net_tls_calls(conn)->recv_full(conn, buf, len) : 0;
+}
+
 cold static long receive_full_traced(struct net_conn *conn, void *buf,
 				     size_t len)
 {
-	NET_CALL_TRACED(conn, "net_recv_full", len,
-			receive_full(conn, buf, len));
+	NET_CALL_COLD(conn, "net_recv_full", len, receive_full(conn, buf, len),
+		      receive_full_tls(conn, buf, len));
 }
 
 long net_recv_full(struct net_conn *conn, void *buf, size_t len)
@@ -337,60 +378,6 @@ long net_recv_full(struct net_conn *conn, void *buf, size_t len)
 }
 
 /* ---- up to a delimiter ---- */
-
-/*
- * A search that stops where the bytes end and goes on when more have come
- * (Knuth, Morris and Pratt, 1977): the delimiter may straddle any number of
- * pieces, and no byte is looked at twice.
- */
-struct search {
-	const uint8_t *delim;
-	unsigned len;
-	unsigned matched;	     /* bytes of delim, up to here */
-	size_t seen;		     /* bytes looked at */
-	uint8_t fail[NET_DELIM_MAX]; /* how much still matches after a miss */
-};
-
-static void search_init(struct search *s, const void *delim, size_t len)
-{
-	unsigned k = 0;
-
-	s->delim = delim;
-	s->len = (unsigned)len;
-	s->matched = 0;
-	s->seen = 0;
-	s->fail[0] = 0;
-	for (unsigned i = 1; i < len; i++) {
-		while (k && s->delim[i] != s->delim[k])
-			k = s->fail[k - 1];
-		k += s->delim[i] == s->delim[k];
-		s->fail[i] = (uint8_t)k;
-	}
-}
-
-/* Looks at one piece; returns whether the delimiter ends in it. */
-static bool search_bytes(struct search *s, const uint8_t *data, size_t len)
-{
-	for (size_t i = 0; i < len; i++) {
-		if (s->matched == 0) {
-			const uint8_t *hit =
-				memchr(data + i, s->delim[0], len - i);
-
-			if (!hit)
-				break;
-			i = (size_t)(hit - data);
-		}
-		while (s->matched && data[i] != s->delim[s->matched])
-			s->matched = s->fail[s->matched - 1];
-		s->matched += data[i] == s->delim[s->matched];
-		if (s->matched == s->len) {
-			s->seen += i + 1;
-			return true;
-		}
-	}
-	s->seen += len;
-	return false;
-}
 
 /*
  * Looks at what has come since the last time, at most up to `limit` bytes from
@@ -465,8 +452,10 @@ cold static long receive_until_traced(struct net_conn *conn, void *buf,
 				      size_t len, const void *delim,
 				      size_t delim_len)
 {
-	NET_CALL_TRACED(conn, "net_recv_until", len,
-			receive_until(conn, buf, len, delim, delim_len));
+	NET_CALL_COLD(conn, "net_recv_until", len,
+		      receive_until(conn, buf, len, delim, delim_len),
+		      net_tls_calls(conn)->recv_until(conn, buf, len, delim,
+						      delim_len));
 }
 
 long net_recv_until(struct net_conn *conn, void *buf, size_t len,

@@ -129,7 +129,8 @@ static long wait_writable(struct net_conn *conn)
 
 cold static long writable_traced(struct net_conn *conn)
 {
-	NET_CALL_TRACED(conn, "net_writable", 0, wait_writable(conn));
+	NET_CALL_COLD(conn, "net_writable", 0, wait_writable(conn),
+		      net_tls_calls(conn)->writable(conn));
 }
 
 long net_writable(struct net_conn *conn)
@@ -156,9 +157,23 @@ static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
 	return n;
 }
 
+long net_send_tls(struct net_conn *conn, const void *buf, size_t len, bool all)
+{
+	const struct iovec iov = {.iov_base = (void *)(uintptr_t)buf,
+				  .iov_len = len};
+	int err = net_send_enter(conn);
+
+	if (err < 0 || len == 0)
+		return err;
+	if (!buf || len > LONG_MAX)
+		return -EINVAL;
+	return net_tls_calls(conn)->sendv(conn, &iov, 1, (long)len, all);
+}
+
 cold static long send_traced(struct net_conn *conn, const void *buf, size_t len)
 {
-	NET_CALL_TRACED(conn, "net_send", len, send_some(conn, buf, len));
+	NET_CALL_COLD(conn, "net_send", len, send_some(conn, buf, len),
+		      net_send_tls(conn, buf, len, false));
 }
 
 long net_send(struct net_conn *conn, const void *buf, size_t len)
@@ -186,8 +201,8 @@ long net_send_every(struct net_conn *conn, const void *buf, size_t len)
 cold static long send_all_traced(struct net_conn *conn, const void *buf,
 				 size_t len)
 {
-	NET_CALL_TRACED(conn, "net_send_all", len,
-			net_send_every(conn, buf, len));
+	NET_CALL_COLD(conn, "net_send_all", len, net_send_every(conn, buf, len),
+		      net_send_tls(conn, buf, len, true));
 }
 
 long net_send_all(struct net_conn *conn, const void *buf, size_t len)
@@ -246,11 +261,21 @@ static long send_checked(struct net_conn *conn, const struct iovec *iov,
 	return total ? send_vectors(conn, iov, n, 0) : net_send_enter(conn);
 }
 
+cold static long sendv_tls(struct net_conn *conn, const struct iovec *iov,
+			   unsigned n, long total, bool all)
+{
+	if (total < 0)
+		return total;
+	return total ? net_tls_calls(conn)->sendv(conn, iov, n, total, all)
+		     : net_send_enter(conn);
+}
+
 cold static long sendv_traced(struct net_conn *conn, const struct iovec *iov,
 			      unsigned n, long total)
 {
-	NET_CALL_TRACED(conn, "net_sendv", total < 0 ? 0 : (size_t)total,
-			send_checked(conn, iov, n, total));
+	NET_CALL_COLD(conn, "net_sendv", total < 0 ? 0 : (size_t)total,
+		      send_checked(conn, iov, n, total),
+		      sendv_tls(conn, iov, n, total, false));
 }
 
 long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
@@ -283,8 +308,9 @@ cold static long sendv_all_traced(struct net_conn *conn,
 				  const struct iovec *iov, unsigned n,
 				  long total)
 {
-	NET_CALL_TRACED(conn, "net_sendv_all", total < 0 ? 0 : (size_t)total,
-			sendv_all(conn, iov, n, total));
+	NET_CALL_COLD(conn, "net_sendv_all", total < 0 ? 0 : (size_t)total,
+		      sendv_all(conn, iov, n, total),
+		      sendv_tls(conn, iov, n, total, true));
 }
 
 long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)

@@ -100,11 +100,32 @@ static long send_owned(struct net_conn *conn, const void *data, size_t len,
 	return n;
 }
 
+/* Encrypting copies, so the buffer goes back at once. */
+cold static long owned_tls(struct net_conn *conn, const void *data, size_t len,
+			   net_release release, void *arg)
+{
+	struct net_extbuf *ext;
+	long n;
+
+	if (!release || (!data && len))
+		return -EINVAL;
+	net_check_shared(data, "net_send_owned: the buffer");
+	ext = net_extbuf_open(release, arg);
+	if (!ext) {
+		release(arg);
+		return -ENOMEM;
+	}
+	n = net_send_tls(conn, data, len, true);
+	net_extbuf_put(ext);
+	return n;
+}
+
 cold static long owned_traced(struct net_conn *conn, const void *data,
 			      size_t len, net_release release, void *arg)
 {
-	NET_CALL_TRACED(conn, "net_send_owned", len,
-			send_owned(conn, data, len, release, arg));
+	NET_CALL_COLD(conn, "net_send_owned", len,
+		      send_owned(conn, data, len, release, arg),
+		      owned_tls(conn, data, len, release, arg));
 }
 
 long net_send_owned(struct net_conn *conn, const void *data, size_t len,
@@ -194,10 +215,31 @@ NET_HOT long send_view(struct net_conn *conn, struct net_view *view)
 	return n;
 }
 
+cold static long send_view_tls(struct net_conn *conn, struct net_view *view)
+{
+	const void *data = view->data;
+	size_t len = view->len;
+	struct pbuf *p = NULL;
+	long n;
+
+	if (view->owner) {
+		p = net_view_back(view);
+		*view = (struct net_view){0};
+		if (!p)
+			return -EINVAL;
+	} else {
+		*view = (struct net_view){0};
+	}
+	n = net_send_tls(conn, data, len, true);
+	if (p)
+		net_pbuf_free(p);
+	return n;
+}
+
 cold static long view_traced(struct net_conn *conn, struct net_view *view)
 {
-	NET_CALL_TRACED(conn, "net_send_view", view->len,
-			send_view(conn, view));
+	NET_CALL_COLD(conn, "net_send_view", view->len, send_view(conn, view),
+		      send_view_tls(conn, view));
 }
 
 /*

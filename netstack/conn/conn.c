@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "netstack/conn/ended.h"
+#include "netstack/conn/tls.h"
 
 /* ---- life ---- */
 
@@ -42,8 +43,11 @@ void net_conn_put(struct net_conn *conn)
 	net_ended_leave(conn);
 	net_rxq_clear(conn);
 	net_here()->n_counted -= conn->ext->has_counters;
-	if (conn->ext != &net_conn_no_ext)
+	if (conn->ext != &net_conn_no_ext) {
+		if (unlikely(net_is_tls(conn)))
+			net_tls_calls(conn)->forget(conn);
 		net_mem_free(net_conn_ext(conn));
+	}
 	if (conn->announced) {
 		net_name_forget(conn);
 		if (net_traced(conn))

@@ -70,7 +70,7 @@ cold void net_die_foreign(const char *call)
 cold void net_die_unless_traced(const struct net_conn *conn, const char *call)
 {
 	if (!net_here()->sched || !conn ||
-	    (conn->shard & ~NET_SHARD_TRACED) != net_here()->shard)
+	    (conn->shard & NET_SHARD_NUMBER) != net_here()->shard)
 		net_die_foreign(call);
 }
 

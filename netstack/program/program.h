@@ -51,7 +51,7 @@ void net_die_shared(const char *what);
 			net_die_foreign(__func__);                             \
 	} while (0)
 
-/* True if a connection is another thread's, or traced. */
+/* True if a connection is another thread's, is traced, or has TLS. */
 #define NET_CONN_IS_FOREIGN_OR_TRACED(conn)                                    \
 	unlikely(!net_here()->sched ||                                         \
 		 ((conn) && (conn)->shard != net_here()->shard))

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "netstack/api/api.h"
 #include "netstack/mem/mem.h"
 #include "netstack/program/program.h"
 
@@ -306,7 +307,10 @@ static bool is_source(const struct net_addr *source)
 int net_dial_name(struct net_stack *stack, const char *name, uint16_t port,
 		  const struct net_dial_opts *opts, struct net_conn **out)
 {
+	int64_t deadline_ns = net_dial_deadline(opts);
+	struct net_conn *conn;
 	struct race *race;
+	int err;
 
 	NET_CHECK_STACK(stack);
 	if (!stack || !name || !out || port == 0 ||
@@ -324,5 +328,12 @@ int net_dial_name(struct net_stack *stack, const char *name, uint16_t port,
 	if (opts)
 		race->opts = *opts;
 	strcpy(race->name, name);
-	return dial_name(stack, race, out);
+	err = dial_name(stack, race, &conn);
+	if (err == 0 && opts && opts->tls) /* the race was TCP's alone */
+		err = net_dial_tls(conn, opts->tls,
+				   opts->tls_name ? opts->tls_name : name,
+				   deadline_ns);
+	if (err == 0)
+		*out = conn;
+	return err;
 }

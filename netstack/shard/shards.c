@@ -576,6 +576,7 @@ int net_run(struct net_opts *opts, net_start fn, void *arg)
 struct serving {
 	struct net_addr addr;
 	struct net_limits limits;
+	struct net_tls *tls;
 	net_handler handler;
 	void *arg;
 };
@@ -591,6 +592,7 @@ static void *serve_here(void *arg)
 		return (void *)(intptr_t)err;
 	serving->addr = net_listener_addr(listener);
 	net_listener_limit(listener, &serving->limits);
+	listener->tls = serving->tls;
 	err = net_listener_serve(listener, serving->handler, serving->arg);
 	return (void *)(intptr_t)err;
 }
@@ -609,12 +611,12 @@ static int serve_everywhere(struct serving *serving)
 	return err;
 }
 
-int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
-		      const struct net_limits *limits, net_handler handler,
-		      void *arg)
+int net_serve_with(struct net_stack *stack, const struct net_addr *addr,
+		   const struct net_limits *limits, struct net_tls *tls,
+		   net_handler handler, void *arg)
 {
 	struct serving serving = {
-		.addr = *addr, .handler = handler, .arg = arg};
+		.addr = *addr, .tls = tls, .handler = handler, .arg = arg};
 	char text[NET_ADDR_TEXT_MAX];
 	struct signals signals;
 	int err;
@@ -640,8 +642,15 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
 	return 0;
 }
 
+int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
+		      const struct net_limits *limits, net_handler handler,
+		      void *arg)
+{
+	return net_serve_with(stack, addr, limits, NULL, handler, arg);
+}
+
 int net_serve(struct net_stack *stack, const struct net_addr *addr,
 	      net_handler handler, void *arg)
 {
-	return net_serve_limited(stack, addr, NULL, handler, arg);
+	return net_serve_with(stack, addr, NULL, NULL, handler, arg);
 }

@@ -22,6 +22,7 @@
 
 #include "netstack/conn/end.h"
 #include "netstack/conn/ended.h"
+#include "netstack/conn/tls.h"
 #include "netstack/program/log.h"
 
 #include <errno.h>
@@ -99,6 +100,8 @@ static uint64_t held_by(const struct net_conn *conn)
 	const struct coro *co = conn->reader ? conn->reader : conn->writer;
 	uint64_t bytes = OWN_BYTES;
 
+	if (net_is_tls(conn))
+		bytes += net_conn_tls(conn)->held;
 	if (!conn->pcb_live) /* only this can be freed */
 		return bytes + unread_by(conn);
 	bytes += (uint64_t)pcb->snd_queuelen * 256;

@@ -67,6 +67,7 @@ extern "C" {
 
 struct net_conn;
 struct net_listener;
+struct net_tls;
 
 /*
  * Serves one connection, in a coroutine of its own. conn is the handler's until
@@ -96,10 +97,7 @@ typedef void (*net_handler)(struct net_conn *conn, void *arg);
 int net_listen(struct net_stack *stack, const struct net_addr *addr,
 	       unsigned backlog, struct net_listener **out);
 
-/*
- * Returns the address and port that the listener is bound to, including a port
- * that the stack chose; family 0 and port 0 if listener is NULL.
- */
+/* The listener's address and port, also a chosen one; 0 for NULL. */
 struct net_addr net_listener_addr(const struct net_listener *listener);
 
 /*
@@ -225,10 +223,12 @@ int net_serve_limited(struct net_stack *stack, const struct net_addr *addr,
  */
 struct net_dial_opts {
 	struct net_addr source; /* family 0, port 0: the stack chooses */
-	unsigned timeout_ms;	/* for the handshake; 0: 30,000 */
+	unsigned timeout_ms;	/* for the handshakes; 0: 30,000 */
 	/* Receives the source address before the call blocks for the handshake;
 	 * valid until net_dial() returns. NULL: not wanted. */
 	struct net_addr *local;
+	struct net_tls *tls;  /* coronet/net_tls.h; NULL: plaintext */
+	const char *tls_name; /* the server's; NULL: its address */
 };
 
 /*
