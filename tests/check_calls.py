@@ -29,6 +29,8 @@ ALLOWED = {
     "net_event_say_unasked": ("link", EVENT),
     "net_post": ("link control", POST),
     "net_call": ("control", POST),
+    "net_serve_with": ("tls", "net_serve_tls() listens on every shard, as net_serve() does"),
+    "net_stack_close": ("tls", "the public call; net_serve_tls() closes the stack, as net_serve() does"),
     "net_stack_stats": ("control", "the public call that reads a shard's counters"),
     "net_udp_local_addr": ("udp", "the public call, for a message about a misused socket"),
     "net_stack_stopping": ("api", "the public call that asks whether the stack stops"),

@@ -53,15 +53,18 @@ build() {
 	runs "$what" "$root/program"
 }
 
+# The library needs OpenSSL unless it was built without TLS.
+tls=$(pkg-config --print-requires-private coronet | grep '^openssl' || true)
+
 # Debian's libpcap names libraries for static links that it does not depend on.
 can_link_dpdk() {
 	echo 'int main(void) { return 0; }' >"$root/empty.c"
-	# shellcheck disable=SC2046 # words
+	# shellcheck disable=SC2046,SC2086 # words
 	"$1" "$root/empty.c" -o "$root/empty" \
-		$(pkg-config --static --libs libdpdk libsodium libcjson libcares) >"$root/log" 2>&1
+		$(pkg-config --static --libs libdpdk libsodium libcjson libcares $tls) >"$root/log" 2>&1
 }
 
-# shellcheck disable=SC2046 # words
+# shellcheck disable=SC2046,SC2086 # words
 for compiler in gcc clang; do
 	command -v "$compiler" >/dev/null || continue
 	build "$compiler, shared" "$compiler" c apps/examples/echo.c \
@@ -74,7 +77,7 @@ for compiler in gcc clang; do
 	build "$compiler, our archives" "$compiler" c apps/examples/echo.c \
 		$(pkg-config --cflags coronet) "-L$libdir" -l:libcoronet.a \
 		-l:libcoronet-coro.a -pthread -lrte_net_bond \
-		$(pkg-config --libs libdpdk libpcap libsodium libcjson libcares)
+		$(pkg-config --libs libdpdk libpcap libsodium libcjson libcares $tls)
 	if can_link_dpdk "$compiler"; then
 		build "$compiler, static" "$compiler" c apps/examples/echo.c \
 			$(pkg-config --static --cflags --libs coronet)
@@ -89,7 +92,7 @@ for compiler in gcc clang; do
 		fail "$compiler -static: the coroutines do not link"
 	"$root/sieve" >/dev/null || fail "$compiler -static: does not run"
 done
-# shellcheck disable=SC2046 # words
+# shellcheck disable=SC2046,SC2086 # words
 for compiler in g++ clang++; do
 	command -v "$compiler" >/dev/null || continue
 	build "$compiler, shared" "$compiler" c++ tests/use_headers.cc \

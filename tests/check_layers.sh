@@ -45,7 +45,7 @@ refuse 'apps/(load|proxy|dns|echo|ctl)/' 'an appliance knows no other' apps/http
 refuse 'apps/(load|proxy|httpd|echo|ctl)/' 'an appliance knows no other' apps/dns
 refuse 'apps/(load|proxy|echo|httpd|dns)/' 'it needs none of them' apps/ctl
 
-order='options program mem conn recovery tcp udp link api resolve control shard sockets'
+order='options program mem conn recovery tcp udp link api tls resolve control shard sockets'
 above=$order
 for folder in $order; do
 	above=${above#"$folder"}

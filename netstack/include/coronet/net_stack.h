@@ -457,15 +457,13 @@ struct net_stats {
 	/* SYNs answered with a cookie (RFC 4987), and ACKs of cookies */
 	uint64_t cookies_sent, cookies_accepted, cookies_refused;
 	uint64_t syns_shed; /* SYNs dropped: beyond the rate of cookies */
-	/* segments dropped as unacceptable (RFC 9293, RFC 5961), and ACKs sent
-	 * in response */
+	/* segments dropped as unacceptable (RFC 9293, 5961); ACKs sent then */
 	uint64_t rx_unacceptable, challenge_acks;
 	/* connections reset after net_close(): too many had data to deliver */
 	uint64_t orphans_recycled;
 	/* frames whose protocol, options or content the stack ignores */
 	uint64_t rx_refused;
-	/* frames of other VLANs than the link's (any, if it has none) */
-	uint64_t rx_other_vlan;
+	uint64_t rx_other_vlan; /* frames of other VLANs than the link's */
 	/* packets dropped: too many neighbours were being resolved */
 	uint64_t neighbours_refused;
 	/* packets of other hosts that had an address of the stack */
@@ -499,6 +497,8 @@ struct net_stats {
 	 * socket's queue was full; and received for a port without a socket
 	 */
 	uint64_t udp_received, udp_sent, udp_queue_full, udp_no_socket;
+	/* handshakes of TLS; failed; and refused: too many at once */
+	uint64_t tls_handshakes, tls_failed, tls_refused;
 	uint64_t lwip_assertions; /* failed; their connections are reset */
 	/*
 	 * Segments retransmitted, by how the loss was detected: a timeout (RFC

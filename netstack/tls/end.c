@@ -1,0 +1,93 @@
+/*
+ * Ends of a connection with TLS, its events, and the table of its calls.
+ */
+#include "netstack/tls/tls_priv.h"
+
+#include <errno.h>
+
+/* Sends close_notify. Returns 0, or -ENOMEM: TCP has not taken it. */
+__attribute__((noinline)) static int say_end(struct net_tls_session *s)
+{
+	if (!s->ssl || !s->is_established || s->conn->wr_shut ||
+	    !s->conn->pcb_live)
+		return 0;
+	if (!s->has_said_end && !s->err) {
+		ERR_clear_error();
+		SSL_shutdown(s->ssl);
+		ERR_clear_error();
+		s->has_said_end = true;
+	}
+	return net_tls_flush(s) == 0 ? -ENOMEM : 0;
+}
+
+int net_tls_shut(struct net_conn *conn, enum net_shut how)
+{
+	struct net_tls_session *s = net_tls_of(conn);
+	int err = 0;
+
+	if (how < NET_SHUT_RD || how > NET_SHUT_RDWR)
+		return 0; /* which is refused */
+	if (how & NET_SHUT_WR)
+		err = say_end(s);
+	if (err == 0 && (how & NET_SHUT_RD))
+		net_tls_clear_plain(s);
+	return err;
+}
+
+/*
+ * RFC 2525 2.17: returns whether data has come that nobody has read. Tickets
+ * and a close_notify that arrived meanwhile are no reason for a RST, which
+ * could destroy our own data on its way.
+ */
+static bool has_unread(struct net_tls_session *s)
+{
+	return !s->conn->rd_shut && net_tls_read_state(s) == 1;
+}
+
+bool net_tls_close(struct net_conn *conn)
+{
+	struct net_tls_session *s = net_tls_of(conn);
+	bool unread = conn->pcb_live && has_unread(s);
+	bool stuck = say_end(s) < 0;
+
+	if (s->err || s->is_ended)
+		net_tls_refuse_input(conn);
+	net_tls_forget(conn);
+	return !unread && !stuck;
+}
+
+unsigned net_tls_events(const struct net_conn *conn, unsigned wanted)
+{
+	struct net_tls_session *s = net_tls_of(conn);
+	long state = net_tls_read_state(s);
+	unsigned events = state == NET_VIEW_WAIT ? 0 : NET_READABLE;
+
+	if (conn->err || s->err)
+		events |= NET_FAILED;
+	if (s->is_ended || conn->eof)
+		events |= NET_PEER_CLOSED;
+	if (wanted & NET_WRITABLE) {
+		bool over = conn->err || s->err || !conn->pcb_live ||
+			    conn->wr_shut || s->has_said_end || !s->ssl;
+
+		if (over || (net_tls_flush(s) == 1 && net_tls_room(s, 1)))
+			events |= NET_WRITABLE;
+	}
+	return events;
+}
+
+const struct net_tls_calls net_tls_table = {
+	.accept = net_tls_do_accept,
+	.connect = net_tls_do_connect,
+	.recvv = net_tls_recvv,
+	.recv_full = net_tls_recv_full,
+	.recv_until = net_tls_recv_until,
+	.recv_view = net_tls_recv_view,
+	.peek = net_tls_peek,
+	.sendv = net_tls_sendv,
+	.writable = net_tls_writable,
+	.shut = net_tls_shut,
+	.close = net_tls_close,
+	.events = net_tls_events,
+	.forget = net_tls_forget,
+};

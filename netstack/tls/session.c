@@ -1,0 +1,490 @@
+/*
+ * Sessions: how a connection gets one, its handshake, why it failed.
+ */
+#include "netstack/tls/tls_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "netstack/program/log.h"
+
+/*
+ * What the budget is charged for OpenSSL's memory, which is malloc's: upper
+ * bounds, which tests/net/test_tls_memory.c compares with what it takes.
+ */
+#define HELLO_BYTES (96u << 10) /* during a handshake */
+#define OPEN_BYTES  (20u << 10) /* afterwards */
+#define PART_BYTES  (18u << 10) /* in addition, while a record is incomplete */
+
+static NET_SHARD_VAR struct {
+	unsigned handshakes;	/* under way */
+	uint64_t stepped_round; /* in which a handshake did a step */
+	char error[NET_TLS_ERROR_MAX];
+} tls_shard;
+#define tls_shard NET_SHARD(tls_shard)
+
+/* ---- errors ---- */
+
+const char *net_tls_last_error(void)
+{
+	return tls_shard.error;
+}
+
+static const char *certificate_trouble(const SSL *ssl)
+{
+	long verdict = SSL_get_verify_result(ssl);
+
+	return verdict == X509_V_OK ? NULL
+				    : X509_verify_cert_error_string(verdict);
+}
+
+/* The name of an alert, of which OpenSSL's table lacks the latest. */
+static const char *alert_name(unsigned long code)
+{
+	const char *name = SSL_alert_desc_string_long(ERR_GET_REASON(code) -
+						      SSL_AD_REASON_OFFSET);
+	const char *reason = ERR_reason_error_string(code);
+	const char *after = reason ? strstr(reason, "alert ") : NULL;
+
+	return strcmp(name, "unknown") == 0 && after ? after + 6 : name;
+}
+
+/* Writes what OpenSSL complains about. */
+static void describe_error(const struct net_tls_session *s, char *text)
+{
+	unsigned long code = ERR_peek_error();
+	int reason = ERR_GET_REASON(code);
+	const char *bad = s->ssl ? certificate_trouble(s->ssl) : NULL;
+	const char *name = ERR_reason_error_string(code);
+
+	if (ERR_GET_LIB(code) == ERR_LIB_SSL && reason > SSL_AD_REASON_OFFSET)
+		snprintf(text, NET_TLS_ERROR_MAX, "the peer sent an alert: %s",
+			 alert_name(code));
+	else if (bad && reason == SSL_R_CERTIFICATE_VERIFY_FAILED)
+		snprintf(text, NET_TLS_ERROR_MAX, "the peer's certificate: %s",
+			 bad);
+	else
+		snprintf(text, NET_TLS_ERROR_MAX, "%s",
+			 name ? name : "the peer broke the protocol");
+}
+
+/*
+ * The connection takes no more bytes, so that net_close() sends a FIN behind
+ * the alert and no RST, which might overtake it.
+ */
+void net_tls_refuse_input(struct net_conn *conn)
+{
+	unsigned unread = conn->rx_tail ? net_rxq_bytes(conn) : 0;
+
+	net_rxq_clear(conn);
+	if (conn->pcb_live && unread)
+		net_conn_recved(conn, unread);
+}
+
+cold int net_tls_fail(struct net_tls_session *s, const char *why)
+{
+	char text[NET_TLS_ERROR_MAX];
+
+	if (why)
+		snprintf(text, sizeof(text), "%s", why);
+	else
+		describe_error(s, text);
+	ERR_clear_error();
+	s->err = -EPROTO;
+	if (!s->error)
+		s->error = net_mem_malloc(NET_TLS_ERROR_MAX);
+	if (s->error)
+		memcpy(s->error, text, sizeof(text));
+	if (!s->is_established)
+		memcpy(tls_shard.error, text, sizeof(text));
+	net_tls_refuse_input(s->conn);
+	net_tls_flush(s); /* the alert */
+	return s->err;
+}
+
+/* ---- memory ---- */
+
+static void charge(struct net_tls_session *s, uint32_t bytes)
+{
+	net_budget_charge((int64_t)bytes - s->base.held);
+	s->base.held = bytes;
+}
+
+void net_tls_charge_open(struct net_tls_session *s)
+{
+	uint32_t bytes = OPEN_BYTES;
+
+	if (!s->ssl)
+		return;
+	if (SSL_has_pending(s->ssl))
+		bytes += PART_BYTES;
+	if (bytes != s->base.held)
+		charge(s, bytes);
+}
+
+bool net_tls_add_chunk(struct net_tls_session *s, size_t cap)
+{
+	struct net_tls_chunk *chunk = net_mem_malloc(sizeof(*chunk) + cap);
+
+	if (!chunk)
+		return false;
+	*chunk = (struct net_tls_chunk){.cap = (uint32_t)cap};
+	*s->out_end = chunk;
+	s->out_end = &chunk->next;
+	return true;
+}
+
+static void free_chunks(struct net_tls_session *s)
+{
+	while (s->out) {
+		struct net_tls_chunk *chunk = s->out;
+
+		s->out = chunk->next;
+		net_mem_free(chunk);
+	}
+	s->out_end = &s->out;
+	s->out_bytes = 0;
+}
+
+void net_tls_forget(struct net_conn *conn)
+{
+	struct net_tls_session *s = net_tls_of(conn);
+
+	if (s->ssl)
+		SSL_free(s->ssl); /* and its BIO */
+	s->ssl = NULL;
+	free_chunks(s);
+	net_tls_clear_plain(s);
+	if (s->error)
+		net_mem_free(s->error);
+	s->error = NULL;
+	charge(s, 0);
+}
+
+/* Moves the connection's net_conn_ext into the session. */
+static void adopt_ext(struct net_tls_session *s, struct net_conn *conn)
+{
+	const struct net_conn_ext *was = conn->ext;
+	struct net_conn_ext *ext = &s->base.base.all.ext;
+
+	memcpy(&s->base.base, was,
+	       was->has_user_timeout ? sizeof(s->base.base)
+	       : was->has_counters   ? sizeof(struct net_counted)
+				     : sizeof(*was));
+	ext->has_user_timeout = true;
+	if (ext->pollers) /* the list's head moves */
+		ext->pollers->pprev = &ext->pollers;
+	if (was != &net_conn_no_ext)
+		net_mem_free((void *)(uintptr_t)was);
+	conn->ext = ext;
+	conn->shard |= NET_SHARD_TLS;
+}
+
+static int open_session(struct net_conn *conn, struct net_tls *tls)
+{
+	struct net_tls_session *s = net_mem_calloc(1, sizeof(*s));
+	BIO *bio;
+
+	if (!s)
+		return -ENOMEM;
+	s->base.calls = &net_tls_table;
+	s->conn = conn;
+	s->out_end = &s->out;
+	s->ssl = SSL_new(tls->pairs[0]);
+	bio = s->ssl ? net_tls_bio_new(s) : NULL;
+	if (!bio) {
+		SSL_free(s->ssl);
+		net_mem_free(s);
+		ERR_clear_error();
+		return -ENOMEM;
+	}
+	SSL_set_bio(s->ssl, bio, bio);
+	adopt_ext(s, conn);
+	charge(s, HELLO_BYTES);
+	return 0;
+}
+
+/* ---- the handshake ---- */
+
+/*
+ * One connection does a step in a round, which may cost a millisecond of
+ * computing; the others wait, so that connections that are open go on.
+ */
+static int wait_turn(struct net_conn *conn)
+{
+	int err = 0;
+
+	while (err == 0 &&
+	       tls_shard.stepped_round == net_here()->stats.rounds + 1) {
+		conn->waiters++;
+		err = coro_yield();
+		conn->waiters--;
+		if (!conn->owned) {
+			net_conn_put(conn); /* closed meanwhile */
+			return -EBADF;
+		}
+		if (err == 0)
+			err = net_conn_enter(conn, NULL);
+		if (err == 0 && net_here()->draining)
+			err = -ECANCELED;
+	}
+	tls_shard.stepped_round = net_here()->stats.rounds + 1;
+	return err;
+}
+
+/* Waits until all output is with TCP. Returns 0, or an error. */
+static int flush_all(struct net_conn *conn)
+{
+	long state;
+
+	while ((state = net_tls_flush(net_tls_of(conn))) == 0) {
+		int err = net_send_wait(conn, NET_WANTS_ROOM);
+
+		if (err < 0)
+			return err;
+	}
+	return state < 0 ? (int)state : 0;
+}
+
+/* Waits for bytes of the peer. Returns 0, or why none will come. */
+static int wait_for_hello(struct net_conn *conn)
+{
+	long state;
+
+	while ((state = net_conn_read_state(conn)) == NET_VIEW_WAIT) {
+		int err = net_conn_wait(conn, &conn->reader,
+					conn->ext->read_deadline);
+
+		if (err == 0)
+			err = net_conn_enter(conn, NULL);
+		if (err < 0)
+			return err;
+	}
+	if (state == 0)
+		return net_tls_fail(net_tls_of(conn),
+				    "the peer closed during the handshake");
+	return state < 0 ? (int)state : 0;
+}
+
+/*
+ * Out of line, like all that calls OpenSSL: its frame is off the stack when the
+ * coroutine waits. Returns 1 (done), 0 (more bytes are needed), or an error.
+ */
+__attribute__((noinline)) static int step_handshake(struct net_tls_session *s)
+{
+	int result, code;
+
+	if (!s->ssl) /* it was reset: net_conn_discard() */
+		return s->conn->err ? s->conn->err : -ENOTCONN;
+	ERR_clear_error();
+	result = SSL_do_handshake(s->ssl);
+	if (result == 1)
+		return 1;
+	code = SSL_get_error(s->ssl, result);
+	if (code == SSL_ERROR_WANT_READ)
+		return 0;
+	if (ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE)
+		return -ENOMEM;
+	return net_tls_fail(s, s->hello_bytes >= NET_TLS_HELLO_MAX
+				       ? "the handshake is too long"
+				       : NULL);
+}
+
+static int run_handshake(struct net_conn *conn)
+{
+	int done = 0, err = 0;
+
+	while (done == 0 && err == 0) {
+		err = wait_turn(conn);
+		if (err < 0)
+			return err;
+		done = step_handshake(net_tls_of(conn));
+		if (done < 0)
+			return done;
+		err = flush_all(conn);
+		if (err == 0 && done == 0)
+			err = wait_for_hello(conn);
+	}
+	return err;
+}
+
+static void settle_handshake(struct net_conn *conn, int err)
+{
+	struct net_tls_session *s = net_tls_of(conn);
+
+	if (err < 0) {
+		net_here()->stats.tls_failed++;
+		if (err != -EPROTO)
+			snprintf(tls_shard.error, sizeof(tls_shard.error), "%s",
+				 strerror(-err));
+		return;
+	}
+	net_here()->stats.tls_handshakes++;
+	s->is_established = true;
+	net_tls_charge_open(s);
+}
+
+/* A handshake that is over, also if its coroutine was ended in it. */
+static void leave_handshake(void *arg)
+{
+	tls_shard.handshakes--;
+}
+
+/* Runs the handshake with its own deadline in place of the connection's. */
+static int bounded_handshake(struct net_conn *conn, int64_t deadline_ns)
+{
+	struct net_conn_ext *ext = net_conn_ext(conn);
+	int64_t read_ns = ext->read_deadline, write_ns = ext->write_deadline;
+	int err = coro_cleanup_push(leave_handshake, NULL);
+
+	if (err < 0)
+		return err;
+	tls_shard.handshakes++;
+	ext->read_deadline = LWIP_MIN(read_ns, deadline_ns);
+	ext->write_deadline = LWIP_MIN(write_ns, deadline_ns);
+	err = run_handshake(conn);
+	coro_cleanup_pop(true);
+	if (err == -EBADF)
+		return err; /* it is gone */
+	ext->read_deadline = read_ns;
+	ext->write_deadline = write_ns;
+	settle_handshake(conn, err);
+	return err;
+}
+
+static int check_conn(const struct net_conn *conn)
+{
+	int err = net_conn_enter(conn, conn ? conn->reader : NULL);
+
+	if (err == 0)
+		err = net_conn_enter(conn, conn->writer);
+	if (err < 0)
+		return err;
+	if (net_is_tls(conn) || conn->n_views || conn->watched)
+		return -EINVAL;
+	if (!coro_self())
+		return -EPERM;
+	if (conn->err)
+		return conn->err;
+	return !conn->pcb_live || conn->rd_shut || conn->wr_shut ? -ENOTCONN
+								 : 0;
+}
+
+/* Returns 0 if a handshake may begin. */
+static int admit_handshake(const struct net_tls *tls)
+{
+	unsigned most = net_part_of(tls->max_handshakes, net_here()->n_shards,
+				    net_here()->shard);
+
+	if (tls_shard.handshakes >= LWIP_MAX(most, 1u)) {
+		net_here()->stats.tls_refused++;
+		return -EUSERS;
+	}
+	return net_budget_is_short() ? -ENOMEM : 0;
+}
+
+static int begin_session(struct net_conn *conn, struct net_tls *tls)
+{
+	int err = check_conn(conn);
+
+	if (err == 0)
+		err = admit_handshake(tls);
+	return err < 0 ? err : open_session(conn, tls);
+}
+
+static int accept_until(struct net_conn *conn, struct net_tls *tls)
+{
+	int err = begin_session(conn, tls);
+
+	if (err < 0)
+		return err;
+	SSL_set_accept_state(net_tls_of(conn)->ssl);
+	return bounded_handshake(conn, net_here()->now_ns + tls->handshake_ns);
+}
+
+int net_tls_accept(struct net_conn *conn, struct net_tls *tls)
+{
+	NET_CHECK_CONN(conn);
+	return tls && tls->is_server ? accept_until(conn, tls) : -EINVAL;
+}
+
+cold static void log_refusal(const struct net_conn *conn, int err)
+{
+	char peer[NET_ADDR_TEXT_MAX];
+	struct net_addr addr = net_peer_addr(conn);
+
+	net_log_seldom_of(NET_COMPONENT_LISTEN,
+			  "coronet: TLS handshake with %s failed: %s",
+			  net_addr_format(&addr, peer, sizeof(peer)),
+			  err == -EPROTO ? tls_shard.error : strerror(-err));
+}
+
+/* Before a handler: the connection is closed if there will be none. */
+int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls)
+{
+	int err = accept_until(conn, tls);
+
+	if (err == 0)
+		return 0;
+	if (err != -EBADF && err != -ECANCELED)
+		log_refusal(conn, err);
+	if (err == -EPROTO)
+		net_close(conn); /* behind the alert */
+	else
+		net_abort(conn);
+	return err;
+}
+
+/* ---- the client's side ---- */
+
+static bool is_address(const char *name, struct net_addr *addr)
+{
+	return net_addr_parse(name, 0, addr) == 0;
+}
+
+/* Sets what is asked for, and what the certificate must be for. */
+static int set_name(SSL *ssl, const char *name, const struct net_addr *peer)
+{
+	struct net_addr addr = *peer;
+	bool ok;
+
+	if (name && !is_address(name, &addr)) {
+		SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+		ok = *name && strlen(name) < 256 && SSL_set1_host(ssl, name) &&
+		     SSL_set_tlsext_host_name(ssl, name);
+	} else {
+		ok = X509_VERIFY_PARAM_set1_ip(SSL_get0_param(ssl), addr.ip,
+					       addr.family == 6 ? 16 : 4);
+	}
+	ERR_clear_error();
+	return ok ? 0 : -EINVAL;
+}
+
+int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
+		       const char *name, int64_t deadline_ns)
+{
+	struct net_addr peer;
+	int err;
+
+	if (!tls || tls->is_server)
+		return -EINVAL;
+	err = begin_session(conn, tls);
+	if (err < 0)
+		return err;
+	peer = net_peer_addr(conn);
+	err = set_name(net_tls_of(conn)->ssl, name, &peer);
+	if (err < 0)
+		return err;
+	SSL_set_connect_state(net_tls_of(conn)->ssl);
+	return bounded_handshake(
+		conn,
+		LWIP_MIN(deadline_ns, net_here()->now_ns + tls->handshake_ns));
+}
+
+int net_tls_connect(struct net_conn *conn, struct net_tls *tls,
+		    const char *name)
+{
+	NET_CHECK_CONN(conn);
+	return net_tls_do_connect(conn, tls, name, CORO_FOREVER);
+}

@@ -1,0 +1,129 @@
+/*
+ * TLS: contexts, sessions, and the passage of records between OpenSSL and the
+ * connection's queues.
+ *
+ * OpenSSL never waits: it reads what has come and writes to chunks of the
+ * session. The call waits afterwards, when OpenSSL's frames are off the stack.
+ * Nothing of a session but what other shards' contexts share inside OpenSSL is
+ * used by another thread.
+ */
+#pragma once
+
+#include <coronet/net_tls.h>
+
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
+#include "netstack/api/api.h"
+
+/* ---- context.c ---- */
+struct net_tls {
+	const struct net_tls_calls *calls; /* first: see conn/tls.h */
+	bool is_server, is_verifying;
+	unsigned n_pairs;
+	SSL_CTX *pairs[NET_TLS_MAX_PAIRS]; /* owned; the first is the default */
+	char *names[NET_TLS_MAX_PAIRS];	   /* lower case, "a\0*.b\0\0"; owned */
+	unsigned char alpn[256];	   /* each name behind its length */
+	unsigned alpn_len;
+	int64_t handshake_ns;
+	unsigned max_handshakes;
+};
+/* Adds the function that chooses a certificate by name. */
+void net_tls_choose_by_name(struct net_tls *tls);
+
+/* ---- session.c ---- */
+#define NET_TLS_ERROR_MAX 192u
+
+/* Encrypted bytes that TCP has not taken yet. */
+struct net_tls_chunk {
+	struct net_tls_chunk *next;
+	uint32_t off, len, cap;
+	uint8_t data[];
+};
+
+/* What a connection with TLS has; conn->ext. Freed with the connection. */
+struct net_tls_session {
+	struct net_conn_tls base; /* first */
+	SSL *ssl;		  /* owned; NULL: forgotten */
+	struct net_conn *conn;
+	struct pbuf *rx_tail; /* plaintext, like net_conn.rx_tail */
+	uint16_t rx_off;
+	int16_t err;	     /* negative errno: it has failed; 0: it has not */
+	bool is_established; /* the handshake is done */
+	bool is_ended;	     /* the peer sent close_notify */
+	bool has_said_end;   /* we did */
+	bool is_starved;     /* OpenSSL wanted more bytes than have come */
+	uint8_t bare;	     /* records without data in a row */
+	uint32_t out_bytes;
+	uint32_t hello_bytes; /* received before it was established */
+	struct net_tls_chunk *out, **out_end;
+	char *error; /* NET_TLS_ERROR_MAX bytes; owned; NULL: none */
+};
+static_assert(sizeof(struct net_tls_session) <= 384, "a class of slabs");
+
+static inline struct net_tls_session *net_tls_of(const struct net_conn *conn)
+{
+	return (struct net_tls_session *)(void *)net_conn_tls(conn);
+}
+
+/* The calls, for contexts. */
+extern const struct net_tls_calls net_tls_table
+	__attribute__((visibility("hidden")));
+
+/*
+ * Notes why the session has failed: by OpenSSL's error queue, or by `why`.
+ * Returns s->err.
+ */
+int net_tls_fail(struct net_tls_session *s, const char *why);
+/* Discards bytes that were received and not decrypted. */
+void net_tls_refuse_input(struct net_conn *conn);
+/* The text of the last handshake that failed on this shard. */
+const char *net_tls_last_error(void);
+/* Charges the budget for a session whose handshake is done. */
+void net_tls_charge_open(struct net_tls_session *s);
+/* Adds a chunk with room for cap bytes. Returns false without memory. */
+bool net_tls_add_chunk(struct net_tls_session *s, size_t cap);
+/* Frees what the session holds, except its own memory. */
+void net_tls_forget(struct net_conn *conn);
+int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls);
+int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
+		       const char *name, int64_t deadline_ns);
+
+/* ---- bio.c ---- */
+/* A handshake may bring this many bytes; certificates are most of them. */
+#define NET_TLS_HELLO_MAX 131072u
+/* The BIO of a session; NULL without memory. */
+BIO *net_tls_bio_new(struct net_tls_session *s);
+
+/* ---- read.c ---- */
+/*
+ * Like net_conn_read_state(), for plaintext: decrypts if there is none. Never
+ * blocks. Also returns -ENOMEM: the bytes can be read later.
+ */
+long net_tls_read_state(struct net_tls_session *s);
+void net_tls_clear_plain(struct net_tls_session *s);
+long net_tls_recvv(struct net_conn *conn, const struct iovec *iov, unsigned n,
+		   long total);
+long net_tls_recv_full(struct net_conn *conn, void *buf, size_t len);
+long net_tls_recv_until(struct net_conn *conn, void *buf, size_t len,
+			const void *delim, size_t delim_len);
+long net_tls_recv_view(struct net_conn *conn, struct net_view *view);
+long net_tls_peek(struct net_conn *conn, void *buf, size_t len);
+
+/* ---- write.c ---- */
+/*
+ * Passes chunks to TCP. Returns 1 if none is left, 0 if the rest waits for
+ * room, or an error of calls that write.
+ */
+long net_tls_flush(struct net_tls_session *s);
+long net_tls_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
+		   long total, bool all);
+long net_tls_writable(struct net_conn *conn);
+/* Plaintext that can be sent now; 0: the writer waits. */
+size_t net_tls_room(struct net_tls_session *s, size_t want);
+
+/* ---- end.c ---- */
+int net_tls_shut(struct net_conn *conn, enum net_shut how);
+bool net_tls_close(struct net_conn *conn);
+unsigned net_tls_events(const struct net_conn *conn, unsigned wanted);

@@ -1,0 +1,391 @@
+/*
+ * Memory of TLS: what OpenSSL holds is charged to the budget and freed, little
+ * of the stack is in use while a connection waits, and an allocation that fails
+ * ends a life without harm.
+ */
+#include <errno.h>
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <openssl/crypto.h>
+
+#include "netstack/conn/tls.h"
+#include "netstack/mem/mem.h"
+#include "tests/net/tls_pair.h"
+
+#define IDLE 20u
+
+static struct net_conn *idle_conns[IDLE];
+static unsigned n_idle;
+
+/* ---- allocations of OpenSSL ---- */
+
+static long openssl_bytes, openssl_peak;
+
+static void count_bytes(long bytes)
+{
+	openssl_bytes += bytes;
+	if (openssl_bytes > openssl_peak)
+		openssl_peak = openssl_bytes;
+}
+
+static void *count_malloc(size_t n, const char *file, int line)
+{
+	void *mem = malloc(n);
+
+	count_bytes(mem ? (long)malloc_usable_size(mem) : 0);
+	return mem;
+}
+
+static void count_free(void *mem, const char *file, int line)
+{
+	count_bytes(mem ? -(long)malloc_usable_size(mem) : 0);
+	free(mem);
+}
+
+static void *count_realloc(void *was, size_t n, const char *file, int line)
+{
+	long before = was ? (long)malloc_usable_size(was) : 0;
+	void *mem = realloc(was, n);
+
+	if (mem)
+		count_bytes((long)malloc_usable_size(mem) - before);
+	return mem;
+}
+
+/* ---- idle connections ---- */
+
+static void idle_until_end(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	idle_conns[n_idle++] = conn;
+	while (net_recv_view(conn, &view) > 0)
+		net_view_release(conn, &view);
+}
+
+static void hold_open(struct net_conn *conn, void *arg)
+{
+	struct net_view view;
+
+	net_send_all(conn, "hello", 5);
+	if (net_recv_view(conn, &view) > 0)
+		net_view_release(conn, &view);
+}
+
+static void *hold_plain(void *arg)
+{
+	struct net_conn *conn = NULL;
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.1:9", -1, &addr);
+	assert_int_equal(net_dial(stack, &addr, NULL, &conn), 0);
+	hold_open(conn, NULL);
+	net_close(conn);
+	return NULL;
+}
+
+static void end_idle(void)
+{
+	for (unsigned i = 0; i < n_idle; i++)
+		net_cancel(idle_conns[i]);
+	run_ms(50);
+	n_idle = 0;
+}
+
+static void open_idle(void)
+{
+	serve(idle_until_end);
+	n_idle = 0;
+	for (unsigned i = 0; i < IDLE; i++)
+		tls_start(hold_open);
+	run_ms(100);
+	assert_int_equal(n_idle, IDLE);
+}
+
+static void test_charge_covers_what_openssl_holds(void **state)
+{
+	uint64_t budget = net_budget_elsewhere();
+	long bytes, charged = 0;
+
+	open_idle(); /* what is allocated once */
+	end_idle();
+	bytes = openssl_bytes;
+	openssl_peak = bytes;
+	open_idle();
+	for (unsigned i = 0; i < IDLE; i++)
+		charged += net_conn_tls(idle_conns[i])->held;
+	bytes = (openssl_bytes - bytes) / (2 * IDLE); /* both ends */
+	charged /= IDLE;
+	print_message("# an idle session: %ld bytes of %ld; peak %ld\n", bytes,
+		      charged, openssl_peak);
+	assert_in_range(bytes, charged / 2, charged);
+	end_idle();
+	run_ms(3000);
+	assert_in_range(net_budget_elsewhere() - budget, 0, 300000);
+}
+
+static struct net_conn *slow;
+static long slow_charge, idle_charge, part_bytes;
+
+/* Both ends of one handshake, at its most. */
+static void test_charge_covers_a_handshake(void **state)
+{
+	long before;
+
+	tls_run(echo_end, hold_open);
+	before = openssl_bytes;
+	openssl_peak = before;
+	server_opts.verify = NET_TLS_VERIFY_REQUIRE;
+	client_opts.pairs[0] = (struct net_tls_pair){cert_path("client.pem"),
+						     cert_path("client.key")};
+	client_opts.n_pairs = 1;
+	tls_remake();
+	before = openssl_bytes;
+	openssl_peak = before;
+	tls_start(hold_open);
+	run_ms(20);
+	print_message("# a handshake: %ld bytes\n", openssl_peak - before);
+	assert_in_range(openssl_peak - before, 20000, 2 * 96 * 1024);
+}
+
+static void note_conn(struct net_conn *conn, void *arg)
+{
+	slow = conn;
+	echo_end(conn, arg);
+}
+
+/* The relay pauses in the middle of a record. */
+static void send_part(struct net_conn *conn, void *arg)
+{
+	static uint8_t much[3000];
+	long before;
+	char byte;
+
+	net_send_all(conn, "a", 1);
+	net_recv(conn, &byte, 1);
+	before = openssl_bytes;
+	idle_charge = net_conn_tls(slow)->held;
+	relays[RELAY_TO_SERVER].stall_at =
+		(long)relays[RELAY_TO_SERVER].passed + 1000;
+	net_send_all(conn, much, sizeof(much));
+	coro_sleep_ns(10000000);
+	part_bytes = openssl_bytes - before;
+	slow_charge = net_conn_tls(slow)->held;
+	net_recv_full(conn, much, sizeof(much));
+	assert_int_equal(net_conn_tls(slow)->held, idle_charge);
+}
+
+static void test_charge_covers_a_part_of_a_record(void **state)
+{
+	relays[0].is_used = true;
+	tls_run(note_conn, send_part);
+	print_message("# a part of a record: %ld bytes\n", part_bytes);
+	assert_in_range(part_bytes, 10000, slow_charge - idle_charge);
+}
+
+/* ---- stacks ---- */
+
+static void test_private_stacks_of_default_size_suffice(void **state)
+{
+	size_t client, server;
+
+	server_opts.verify = NET_TLS_VERIFY_REQUIRE;
+	client_opts.pairs[0] = (struct net_tls_pair){cert_path("client.pem"),
+						     cert_path("client.key")};
+	client_opts.n_pairs = 1;
+	tls_remake();
+	tls_run(echo_end, hold_open);
+	assert_int_equal(dialed, 0);
+	client = coro_name_high_water(stack->sched, "client");
+	server = coro_name_high_water(stack->sched, "conn");
+	print_message("# stacks: client %zu, server %zu\n", client, server);
+	assert_in_range(client, 1000, 48 * 1024);
+	assert_in_range(server, 1000, 48 * 1024);
+}
+
+/* OpenSSL's frames are off the stack of a connection that waits. */
+static void test_idle_connection_has_a_small_stack(void **state)
+{
+	struct net_listener *plain;
+	size_t before, bare, with_tls;
+
+	net_listen(stack, &net_addr_any(9), 64, &plain);
+	net_listener_serve(plain, idle_until_end, NULL);
+	before = coro_sched_memory_live(stack->sched);
+	n_idle = 0;
+	for (unsigned i = 0; i < IDLE; i++)
+		net_spawn(stack, "client", hold_plain, NULL);
+	run_ms(100);
+	bare = coro_sched_memory_live(stack->sched) - before;
+	end_idle();
+	before = coro_sched_memory_live(stack->sched);
+	open_idle();
+	with_tls = coro_sched_memory_live(stack->sched) - before;
+	print_message("# idle: %zu bytes of coroutines, with TLS %zu\n",
+		      bare / IDLE, with_tls / IDLE);
+	assert_true(with_tls < bare + IDLE * 2 * 512);
+	end_idle();
+	net_listener_close(plain);
+}
+
+/* ---- shortage ---- */
+
+static int accepted;
+static bool is_short;
+static char text_got[8];
+
+/* As after STARTTLS. */
+static void upgrade_conn(struct net_conn *conn, void *arg)
+{
+	memset(text_got, 0, sizeof(text_got));
+	if (is_short)
+		net_budget_set(net_budget_used() * 17 / 16);
+	accepted = net_tls_accept(conn, arg);
+	net_budget_set(0);
+	if (accepted < 0)
+		return;
+	net_recv_full(conn, text_got, 5);
+	assert_int_equal(net_tls_accept(conn, arg), -EINVAL);
+}
+
+static void run_upgrade(void)
+{
+	struct net_listener *plain;
+
+	accepted = 1;
+	net_addr_parse("10.0.0.1:9", -1, &dial_addr);
+	net_listen(stack, &net_addr_any(9), 64, &plain);
+	net_listener_serve(plain, upgrade_conn, server_tls);
+	tls_start(hold_open);
+	run_ms(20);
+	net_listener_close(plain);
+}
+
+static void test_plain_connection_is_upgraded(void **state)
+{
+	is_short = false;
+	run_upgrade();
+	assert_int_equal(accepted, 0);
+	assert_string_equal(text_got, "hello");
+}
+
+static void test_short_budget_refuses_handshakes(void **state)
+{
+	is_short = true;
+	run_upgrade();
+	assert_int_equal(accepted, -ENOMEM);
+}
+
+static long dropped_result;
+
+static void wait_for_drop(struct net_conn *conn, void *arg)
+{
+	char byte;
+
+	slow = conn;
+	dropped_result = net_recv(conn, &byte, 1);
+	dropped_result = net_recv(conn, &byte, 1);
+	coro_sleep_ns(10000000);
+}
+
+static void sleep_then_close(struct net_conn *conn, void *arg)
+{
+	coro_sleep_ns(5000000);
+}
+
+/* A reset because memory is short frees it before the handler returns. */
+static void test_reset_frees_the_session_at_once(void **state)
+{
+	serve(wait_for_drop);
+	slow = NULL;
+	tls_start(sleep_then_close);
+	while (!slow)
+		run_ms(1);
+	assert_true(net_conn_tls(slow)->held > 0);
+	net_shortage_reset(slow);
+	assert_int_equal(net_conn_tls(slow)->held, 0);
+	run_ms(30);
+	assert_int_equal(dropped_result, -ENOBUFS);
+}
+
+static void exchange(struct net_conn *conn, void *arg)
+{
+	static uint8_t much[60000];
+	struct net_view view;
+	size_t got_bytes = 0;
+
+	if (net_send_all(conn, much, sizeof(much)) < 0)
+		return;
+	while (got_bytes < sizeof(much) && net_recv_view(conn, &view) > 0) {
+		got_bytes += view.len;
+		net_view_release(conn, &view);
+	}
+	net_shutdown(conn, NET_SHUT_WR);
+	while (net_recv_view(conn, &view) > 0)
+		net_view_release(conn, &view);
+}
+
+/* The listener's connections end as well: tls_teardown() checks. */
+static void test_any_allocation_may_fail(void **state)
+{
+	uint64_t refused = 0;
+	unsigned n = 0, step = 1;
+
+	for (; n < 4000; n += step) {
+		uint64_t no_memory = net_here()->stats.no_memory;
+
+		serve(echo_end);
+		ended = 0;
+		tls_start(exchange);
+		net_mem_fail_after(n + 1);
+		for (unsigned i = 0; i < 20000 && (ended < 1 || i < 20); i++) {
+			fake_now_ns += 100000;
+			net_stack_round(stack);
+		}
+		net_mem_fail_after(0);
+		assert_int_equal(ended, 1);
+		run_ms(50);
+		if (net_here()->stats.no_memory == no_memory)
+			break;
+		refused++;
+		step = n / 40 + 1;
+	}
+	assert_true(refused > 40);
+}
+
+static int reset_addr(void **state)
+{
+	dial_addr = (struct net_addr){0};
+	return tls_setup(state);
+}
+
+#define TEST(name)                                                             \
+	cmocka_unit_test_setup_teardown(name, reset_addr, tls_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_charge_covers_what_openssl_holds),
+		TEST(test_charge_covers_a_handshake),
+		TEST(test_charge_covers_a_part_of_a_record),
+		TEST(test_private_stacks_of_default_size_suffice),
+		TEST(test_idle_connection_has_a_small_stack),
+		TEST(test_plain_connection_is_upgraded),
+		TEST(test_short_budget_refuses_handshakes),
+		TEST(test_reset_frees_the_session_at_once),
+		TEST(test_any_allocation_may_fail),
+	};
+
+	setenv("CORO_MEASURE_STACKS", "1", 1);
+	if (CRYPTO_set_mem_functions(count_malloc, count_realloc, count_free) !=
+	    1)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
