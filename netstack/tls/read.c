@@ -18,6 +18,9 @@
  */
 #define BARE_MAX 16u
 
+/* Bytes of a pbuf that takes 16 KiB with its header. */
+#define PLAIN_MAX (16384 - (int)LWIP_MEM_ALIGN_SIZE(sizeof(struct pbuf)))
+
 /* ---- the queue of plaintext ---- */
 
 /*
@@ -122,10 +125,13 @@ static size_t copy_plain(struct net_tls_session *s, uint8_t *buf, size_t len)
 
 /* ---- decrypting ---- */
 
-/* A record's plaintext is there: appends it. Returns 1 or -ENOMEM. */
+/*
+ * A record's plaintext is there: appends it, or as much as fits into a slab of
+ * 16 KiB. Returns 1 or -ENOMEM.
+ */
 static long append_record(struct net_tls_session *s)
 {
-	int len = SSL_pending(s->ssl);
+	int len = LWIP_MIN(SSL_pending(s->ssl), PLAIN_MAX);
 	struct pbuf *p =
 		len > 0 ? pbuf_alloc(PBUF_RAW, (uint16_t)len, PBUF_RAM) : NULL;
 

@@ -438,6 +438,8 @@ int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls)
 
 /* ---- the client's side ---- */
 
+#define NAME_MAX_BYTES 255u /* of a host, for OpenSSL */
+
 static bool is_address(const char *name, struct net_addr *addr)
 {
 	return net_addr_parse(name, 0, addr) == 0;
@@ -451,14 +453,14 @@ static int set_name(SSL *ssl, const char *name, const struct net_addr *peer)
 
 	if (name && !is_address(name, &addr)) {
 		SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-		ok = *name && strlen(name) < 256 && SSL_set1_host(ssl, name) &&
+		ok = SSL_set1_host(ssl, name) &&
 		     SSL_set_tlsext_host_name(ssl, name);
 	} else {
 		ok = X509_VERIFY_PARAM_set1_ip(SSL_get0_param(ssl), addr.ip,
 					       addr.family == 6 ? 16 : 4);
 	}
 	ERR_clear_error();
-	return ok ? 0 : -EINVAL;
+	return ok ? 0 : -ENOMEM;
 }
 
 int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
@@ -467,7 +469,8 @@ int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 	struct net_addr peer;
 	int err;
 
-	if (!tls || tls->is_server)
+	if (!tls || tls->is_server ||
+	    (name && (!*name || strlen(name) > NAME_MAX_BYTES)))
 		return -EINVAL;
 	err = begin_session(conn, tls);
 	if (err < 0)

@@ -92,6 +92,34 @@ static void test_handshake_agrees_on_tls_1_2(void **state)
 	assert_non_null(strstr(client_info.cipher, "ECDHE-ECDSA"));
 }
 
+/* A name that is none leaves the connection in plaintext. */
+static void connect_later(struct net_conn *conn, void *arg)
+{
+	char text[6] = "";
+
+	results[0] = net_tls_connect(conn, client_tls, "");
+	results[1] = net_tls_info(conn, &client_info);
+	results[2] = net_tls_connect(conn, server_tls, "server.test");
+	results[3] = net_tls_connect(conn, client_tls, "server.test");
+	results[4] = net_tls_info(conn, &client_info);
+	net_send_all(conn, "hello", 5);
+	net_shutdown(conn, NET_SHUT_WR);
+	results[5] = net_recv_full(conn, text, 6);
+}
+
+static void test_plain_connection_becomes_a_clients(void **state)
+{
+	dial_opts.tls = NULL;
+	tls_run(note_server, connect_later);
+	assert_int_equal(results[0], -EINVAL);
+	assert_int_equal(results[1], -ENOTCONN);
+	assert_int_equal(results[2], -EINVAL);
+	assert_int_equal(results[3], 0);
+	assert_int_equal(results[4], 0);
+	assert_int_equal(results[5], 5);
+	assert_int_equal(result, 0);
+}
+
 static void test_versions_without_overlap_fail(void **state)
 {
 	client_opts.max_version = NET_TLS_1_2;
@@ -538,6 +566,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_handshake_agrees_on_tls_1_3),
 		TEST(test_handshake_agrees_on_tls_1_2),
+		TEST(test_plain_connection_becomes_a_clients),
 		TEST(test_versions_without_overlap_fail),
 		TEST(test_server_chooses_alpn_by_its_preference),
 		TEST(test_without_common_alpn_there_is_no_connection),

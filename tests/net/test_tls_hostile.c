@@ -512,6 +512,31 @@ static void test_key_updates_between_data_are_obeyed(void **state)
 	assert_int_equal(result, 0);
 }
 
+static void *send_large_records(void *arg)
+{
+	static char record[SSL3_RT_MAX_PLAIN_LENGTH];
+	struct rogue rogue;
+
+	rogue_open(&rogue, TLS1_3_VERSION);
+	for (unsigned i = 0; i < 3; i++) {
+		SSL_write(rogue.ssl, record, sizeof(record));
+		rogue_flush(&rogue);
+	}
+	SSL_shutdown(rogue.ssl);
+	rogue_flush(&rogue);
+	while (rogue_fill(&rogue))
+		;
+	rogue_close(&rogue);
+	return NULL;
+}
+
+static void test_largest_records_are_read(void **state)
+{
+	run_rogue(send_large_records);
+	assert_int_equal(client_got, 3 * SSL3_RT_MAX_PLAIN_LENGTH);
+	assert_int_equal(result, 0);
+}
+
 static void *renegotiate(void *arg)
 {
 	struct rogue rogue;
@@ -585,6 +610,7 @@ int main(void)
 		TEST(test_reset_in_a_handshake_ends_it),
 		TEST(test_flood_of_key_updates_is_ended),
 		TEST(test_key_updates_between_data_are_obeyed),
+		TEST(test_largest_records_are_read),
 		TEST(test_renegotiation_is_refused),
 		TEST(test_fin_without_close_notify_is_an_error_after_the_data),
 	};
