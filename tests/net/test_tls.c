@@ -481,6 +481,19 @@ static void test_close_with_unread_plaintext_resets(void **state)
 	assert_int_equal(results[0], -ECONNRESET);
 }
 
+static void leave_part(struct net_conn *conn, void *arg)
+{
+	char byte;
+
+	net_recv(conn, &byte, 1); /* the rest of the record is decrypted */
+}
+
+static void test_close_with_a_part_of_a_record_unread_resets(void **state)
+{
+	tls_run(leave_part, send_then_read);
+	assert_int_equal(results[0], -ECONNRESET);
+}
+
 static void abort_it(struct net_conn *conn, void *arg)
 {
 	net_abort(conn);
@@ -580,6 +593,7 @@ int main(void)
 		TEST(test_deadlines_and_cancel_end_waits),
 		TEST(test_close_wait_delivers_and_ends_cleanly),
 		TEST(test_close_with_unread_plaintext_resets),
+		TEST(test_close_with_a_part_of_a_record_unread_resets),
 		TEST(test_abort_resets),
 		TEST(test_reading_can_be_shut),
 		TEST(test_wrong_options_are_refused_with_a_reason),
