@@ -375,8 +375,9 @@ struct net_stack {
 	 */
 	bool (*kernel_takes)(struct pbuf *p);
 	struct net_loop loop;
-	uint8_t cc;		  /* of new connections: recovery/cc.c */
-	struct net_conn *in_lwip; /* lwIP works on it; or NULL */
+	uint8_t cc;			/* of new connections: recovery/cc.c */
+	struct net_conn *in_lwip;	/* lwIP works on it; or NULL */
+	struct net_conn_tls *tls_conns; /* conn/tls.h: sessions of TLS */
 };
 
 /* The shard that this thread runs; all zero while it runs none. */

@@ -44,6 +44,9 @@ struct net_tls_calls {
 struct net_conn_tls {
 	struct net_conn_user_timeout base; /* first */
 	const struct net_tls_calls *calls;
+	struct net_conn *conn;
+	/* in net_stack.tls_conns; pprev NULL: it was forgotten */
+	struct net_conn_tls *next, **pprev;
 	uint32_t held; /* bytes that the budget is charged for */
 };
 

@@ -365,6 +365,16 @@ static void let_coroutines_end(struct net_stack *stack)
 		coro_sched_round(stack->sched);
 }
 
+/*
+ * Frees the sessions that are left: connections that have ended, and whose
+ * owner has not closed them. Their own memory goes with the slabs.
+ */
+static void forget_sessions(struct net_stack *stack)
+{
+	while (stack->tls_conns)
+		stack->tls_conns->calls->forget(stack->tls_conns->conn);
+}
+
 void net_shard_close(struct net_stack *stack)
 {
 	coro_sched_shut(stack->sched); /* what was posted runs while it can */
@@ -383,6 +393,7 @@ void net_shard_close(struct net_stack *stack)
 	net_time_wait_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
+	forget_sessions(stack);
 	net_resolve_fini();
 	net_udp_fini();
 	net_link_tx();

@@ -44,7 +44,7 @@ static int read_bytes(BIO *bio, char *buf, int len)
 		return 0;
 	if (!s->is_established && s->hello_bytes >= NET_TLS_HELLO_MAX)
 		return 0; /* like the end of the stream */
-	n = take_bytes(s->conn, buf, (size_t)len);
+	n = take_bytes(s->base.conn, buf, (size_t)len);
 	if (!s->is_established)
 		s->hello_bytes += (uint32_t)n;
 	if (n == 0) {

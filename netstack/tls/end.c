@@ -8,8 +8,8 @@
 /* Sends close_notify. Returns 0, or -ENOMEM: TCP has not taken it. */
 __attribute__((noinline)) static int say_end(struct net_tls_session *s)
 {
-	if (!s->ssl || !s->is_established || s->conn->wr_shut ||
-	    !s->conn->pcb_live)
+	if (!s->ssl || !s->is_established || s->base.conn->wr_shut ||
+	    !s->base.conn->pcb_live)
 		return 0;
 	if (!s->has_said_end && !s->err) {
 		ERR_clear_error();
@@ -41,7 +41,7 @@ int net_tls_shut(struct net_conn *conn, enum net_shut how)
  */
 static bool has_unread(struct net_tls_session *s)
 {
-	return !s->conn->rd_shut && net_tls_read_state(s) == 1;
+	return !s->base.conn->rd_shut && net_tls_read_state(s) == 1;
 }
 
 bool net_tls_close(struct net_conn *conn)

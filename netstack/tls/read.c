@@ -30,7 +30,7 @@
  */
 static void swap_queues(struct net_tls_session *s)
 {
-	struct net_conn *conn = s->conn;
+	struct net_conn *conn = s->base.conn;
 	struct pbuf *tail = conn->rx_tail;
 	uint16_t off = conn->rx_off;
 
@@ -44,7 +44,7 @@ void net_tls_clear_plain(struct net_tls_session *s)
 {
 	while (s->rx_tail) {
 		swap_queues(s);
-		pbuf_free(net_rxq_take(s->conn));
+		pbuf_free(net_rxq_take(s->base.conn));
 		swap_queues(s);
 	}
 }
@@ -52,7 +52,7 @@ void net_tls_clear_plain(struct net_tls_session *s)
 static void append_plain(struct net_tls_session *s, struct pbuf *p)
 {
 	swap_queues(s);
-	net_rxq_append_slowly(s->conn, p);
+	net_rxq_append_slowly(s->base.conn, p);
 	swap_queues(s);
 }
 
@@ -61,7 +61,7 @@ static struct pbuf *take_plain(struct net_tls_session *s)
 	struct pbuf *p;
 
 	swap_queues(s);
-	p = net_rxq_take(s->conn);
+	p = net_rxq_take(s->base.conn);
 	swap_queues(s);
 	return p;
 }
@@ -71,7 +71,7 @@ static unsigned plain_bytes(struct net_tls_session *s)
 	unsigned bytes;
 
 	swap_queues(s);
-	bytes = net_rxq_bytes(s->conn);
+	bytes = net_rxq_bytes(s->base.conn);
 	swap_queues(s);
 	return bytes;
 }
@@ -149,7 +149,7 @@ static long append_record(struct net_tls_session *s)
 /* No byte has come that OpenSSL could use. */
 static long starved_state(struct net_tls_session *s)
 {
-	struct net_conn *conn = s->conn;
+	struct net_conn *conn = s->base.conn;
 
 	if (conn->eof)
 		return net_tls_fail(s, "the peer closed without close_notify");
@@ -167,7 +167,7 @@ __attribute__((noinline)) static long decrypt_record(struct net_tls_session *s)
 		uint8_t byte;
 		int result;
 
-		if (!s->conn->rx_tail && !SSL_has_pending(s->ssl))
+		if (!s->base.conn->rx_tail && !SSL_has_pending(s->ssl))
 			return starved_state(s);
 		ERR_clear_error();
 		s->is_starved = false;
@@ -196,14 +196,14 @@ static long next_record(struct net_tls_session *s)
 {
 	long state;
 
-	if (s->conn->rd_shut)
+	if (s->base.conn->rd_shut)
 		return -ENOTCONN;
 	if (s->err)
 		return s->err;
 	if (s->is_ended)
 		return 0;
 	if (!s->ssl)
-		return s->conn->err ? s->conn->err : -ENOTCONN;
+		return s->base.conn->err ? s->base.conn->err : -ENOTCONN;
 	if (!s->is_established)
 		return -ENOTCONN;
 	state = decrypt_record(s);

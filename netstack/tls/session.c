@@ -98,7 +98,7 @@ cold int net_tls_fail(struct net_tls_session *s, const char *why)
 		memcpy(s->error, text, sizeof(text));
 	if (!s->is_established)
 		memcpy(tls_shard.error, text, sizeof(text));
-	net_tls_refuse_input(s->conn);
+	net_tls_refuse_input(s->base.conn);
 	net_tls_flush(s); /* the alert */
 	return s->err;
 }
@@ -147,6 +147,25 @@ static void free_chunks(struct net_tls_session *s)
 	s->out_bytes = 0;
 }
 
+static void enter_list(struct net_conn_tls *tls)
+{
+	tls->next = net_here()->tls_conns;
+	tls->pprev = &net_here()->tls_conns;
+	if (tls->next)
+		tls->next->pprev = &tls->next;
+	net_here()->tls_conns = tls;
+}
+
+static void leave_list(struct net_conn_tls *tls)
+{
+	if (!tls->pprev)
+		return;
+	*tls->pprev = tls->next;
+	if (tls->next)
+		tls->next->pprev = tls->pprev;
+	tls->pprev = NULL;
+}
+
 void net_tls_forget(struct net_conn *conn)
 {
 	struct net_tls_session *s = net_tls_of(conn);
@@ -160,6 +179,7 @@ void net_tls_forget(struct net_conn *conn)
 		net_mem_free(s->error);
 	s->error = NULL;
 	charge(s, 0);
+	leave_list(&s->base);
 }
 
 /* Moves the connection's net_conn_ext into the session. */
@@ -189,7 +209,7 @@ static int open_session(struct net_conn *conn, struct net_tls *tls)
 	if (!s)
 		return -ENOMEM;
 	s->base.calls = &net_tls_table;
-	s->conn = conn;
+	s->base.conn = conn;
 	s->out_end = &s->out;
 	s->ssl = SSL_new(tls->pairs[0]);
 	bio = s->ssl ? net_tls_bio_new(s) : NULL;
@@ -201,6 +221,7 @@ static int open_session(struct net_conn *conn, struct net_tls *tls)
 	}
 	SSL_set_bio(s->ssl, bio, bio);
 	adopt_ext(s, conn);
+	enter_list(&s->base);
 	charge(s, HELLO_BYTES);
 	return 0;
 }
@@ -276,7 +297,7 @@ __attribute__((noinline)) static int step_handshake(struct net_tls_session *s)
 	int result, code;
 
 	if (!s->ssl) /* it was reset: net_conn_discard() */
-		return s->conn->err ? s->conn->err : -ENOTCONN;
+		return s->base.conn->err ? s->base.conn->err : -ENOTCONN;
 	ERR_clear_error();
 	result = SSL_do_handshake(s->ssl);
 	if (result == 1)

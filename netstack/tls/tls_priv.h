@@ -46,8 +46,7 @@ struct net_tls_chunk {
 struct net_tls_session {
 	struct net_conn_tls base; /* first */
 	SSL *ssl;		  /* owned; NULL: forgotten */
-	struct net_conn *conn;
-	struct pbuf *rx_tail; /* plaintext, like net_conn.rx_tail */
+	struct pbuf *rx_tail;	  /* plaintext, like net_conn.rx_tail */
 	uint16_t rx_off;
 	int16_t err;	     /* negative errno: it has failed; 0: it has not */
 	bool is_established; /* the handshake is done */

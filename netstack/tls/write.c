@@ -46,7 +46,7 @@ static long queue_bytes(struct net_conn *conn, const void *data, size_t len)
 
 long net_tls_flush(struct net_tls_session *s)
 {
-	struct net_conn *conn = s->conn;
+	struct net_conn *conn = s->base.conn;
 
 	while (s->out) {
 		struct net_tls_chunk *chunk = s->out;
@@ -75,7 +75,7 @@ long net_tls_flush(struct net_tls_session *s)
 
 size_t net_tls_room(struct net_tls_session *s, size_t want)
 {
-	size_t room = net_send_room(s->conn);
+	size_t room = net_send_room(s->base.conn);
 
 	if (s->out || room < LWIP_MIN(want, PART_MIN) + OVERHEAD + RESERVE)
 		return 0;
@@ -96,7 +96,7 @@ __attribute__((noinline)) static long write_record(struct net_tls_session *s,
 						   const void *data, size_t len)
 {
 	if (!net_tls_add_chunk(s, len + OVERHEAD))
-		return net_send_refused(s->conn);
+		return net_send_refused(s->base.conn);
 	ERR_clear_error();
 	if (SSL_write(s->ssl, data, (int)len) != (int)len)
 		return net_tls_fail(s, NULL);
@@ -138,7 +138,7 @@ static const struct iovec *find_buffer(const struct iovec *iov, size_t *skip)
 static long write_some(struct net_tls_session *s, const struct iovec *iov,
 		       size_t skip, size_t left)
 {
-	size_t len = LWIP_MIN(left, record_bytes(s->conn));
+	size_t len = LWIP_MIN(left, record_bytes(s->base.conn));
 	uint8_t *gathered;
 	size_t room;
 	long n;
@@ -156,7 +156,7 @@ static long write_some(struct net_tls_session *s, const struct iovec *iov,
 	} else {
 		gathered = net_mem_malloc(len);
 		if (!gathered)
-			return net_send_refused(s->conn);
+			return net_send_refused(s->base.conn);
 		gather_bytes(gathered, len, iov, skip);
 		n = write_record(s, gathered, len);
 		net_mem_free(gathered);

@@ -190,6 +190,47 @@ static void test_charge_covers_a_part_of_a_record(void **state)
 	assert_in_range(part_bytes, 10000, slow_charge - idle_charge);
 }
 
+static struct net_conn *kept;
+
+/* ---- ends ---- */
+
+/* The owner never closes what it has dialed. */
+static void *dial_and_leave(void *arg)
+{
+	struct net_addr addr;
+
+	net_addr_parse("10.0.0.1:7", -1, &addr);
+	assert_int_equal(net_dial(stack, &addr, &dial_opts, &kept), 0);
+	return NULL;
+}
+
+static void abort_conn(struct net_conn *conn, void *arg)
+{
+	net_abort(conn);
+}
+
+static void test_stack_frees_sessions_that_nobody_closes(void **state)
+{
+	long before;
+
+	tls_run(echo_end, hold_open);
+	run_ms(3000);
+	before = openssl_bytes;
+	serve(abort_conn);
+	for (unsigned i = 0; i < 3; i++)
+		net_spawn(stack, "leave", dial_and_leave, NULL);
+	run_ms(50);
+	assert_int_equal(net_here()->n_conns, 0);
+	assert_true(openssl_bytes > before + 10000);
+	net_listener_close(listener);
+	net_tls_free(server_tls);
+	net_tls_free(client_tls);
+	server_tls = client_tls = NULL;
+	peer_teardown(state);
+	assert_true(openssl_bytes < before);
+	assert_int_equal(tls_setup(state), 0);
+}
+
 /* ---- stacks ---- */
 
 static void test_private_stacks_of_default_size_suffice(void **state)
@@ -375,6 +416,7 @@ int main(void)
 		TEST(test_charge_covers_what_openssl_holds),
 		TEST(test_charge_covers_a_handshake),
 		TEST(test_charge_covers_a_part_of_a_record),
+		TEST(test_stack_frees_sessions_that_nobody_closes),
 		TEST(test_private_stacks_of_default_size_suffice),
 		TEST(test_idle_connection_has_a_small_stack),
 		TEST(test_plain_connection_is_upgraded),
