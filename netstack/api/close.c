@@ -148,12 +148,15 @@ static long close_if_open(struct net_conn *conn)
 
 cold static long close_tls(struct net_conn *conn)
 {
+	enum net_end why;
+
 	if (is_gone(conn))
 		return 0;
-	if (net_tls_calls(conn)->close(conn))
-		close_now(conn);
+	why = net_tls_calls(conn)->close(conn);
+	if (why)
+		abort_for(conn, why);
 	else
-		abort_for(conn, NET_END_UNREAD);
+		close_now(conn);
 	return 0;
 }
 

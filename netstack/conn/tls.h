@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "netstack/conn/end.h"
 #include "netstack/state.h"
 
 /*
@@ -31,10 +32,10 @@ struct net_tls_calls {
 	/* Called before TCP is shut: 0, or -ENOMEM and nothing was shut. */
 	int (*shut)(struct net_conn *conn, enum net_shut how);
 	/*
-	 * Called before TCP is closed. Returns whether it may be closed with a
-	 * FIN; otherwise it must be reset.
+	 * Called before TCP is closed. Returns NET_END_NONE if it may be closed
+	 * with a FIN, or the reason why it must be reset.
 	 */
-	bool (*close)(struct net_conn *conn);
+	enum net_end (*close)(struct net_conn *conn);
 	unsigned (*events)(const struct net_conn *conn, unsigned wanted);
 	/* Frees what the session holds; later calls return conn->err. */
 	void (*forget)(struct net_conn *conn);

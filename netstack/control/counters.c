@@ -88,7 +88,7 @@ const struct net_metric_family net_metric_families[] = {
 	 SEVERAL({"sent", AT(cookies_sent)}, {"accepted", AT(cookies_accepted)},
 		 {"refused", AT(cookies_refused)})},
 	{"coronet_tls_handshakes_total",
-	 "Handshakes of TLS; refused: too many at once.", "result",
+	 "Handshakes of TLS; refused: too many, or memory short.", "result",
 	 SEVERAL({"done", AT(tls_handshakes)}, {"failed", AT(tls_failed)},
 		 {"refused", AT(tls_refused)})},
 	{"coronet_window_cuts_undone_total",

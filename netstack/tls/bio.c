@@ -61,6 +61,8 @@ static int write_bytes(BIO *bio, const char *data, int len)
 	int done = 0;
 
 	BIO_clear_retry_flags(bio);
+	if (len > 0 && (s->base.conn->wr_shut || !s->base.conn->pcb_live))
+		return len; /* nobody waits for an answer to KeyUpdate */
 	if (len <= 0 || s->out_bytes + (unsigned)len > OUT_MAX)
 		return -1;
 	while (done < len) {
@@ -71,7 +73,8 @@ static int write_bytes(BIO *bio, const char *data, int len)
 		unsigned part;
 
 		if (!last || last->len == last->cap) {
-			if (!net_tls_add_chunk(s, CHUNK_BYTES))
+			s->is_short = !net_tls_add_chunk(s, CHUNK_BYTES);
+			if (s->is_short)
 				return -1;
 			continue;
 		}

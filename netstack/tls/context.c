@@ -32,6 +32,9 @@
 	"TLS_CHACHA20_POLY1305_SHA256"
 #define GROUPS "X25519:P-256:P-384"
 
+/* Bytes of a peer's certificates: OpenSSL keeps them as long as the session. */
+#define CHAIN_MAX 32768
+
 /* ---- complaints ---- */
 
 /* Writes opts->error, with what OpenSSL says. Returns err. */
@@ -194,38 +197,47 @@ static int choose_protocol(SSL *ssl, const unsigned char **out,
 	return SSL_TLSEXT_ERR_OK;
 }
 
-static void set_alpn(struct net_tls *tls, SSL_CTX *ctx)
+/* Returns false without memory. */
+static bool set_alpn(struct net_tls *tls, SSL_CTX *ctx)
 {
-	if (!tls->alpn_len)
-		return;
-	if (tls->is_server)
+	if (tls->alpn_len && tls->is_server)
 		SSL_CTX_set_alpn_select_cb(ctx, choose_protocol, tls);
-	else
-		SSL_CTX_set_alpn_protos(ctx, tls->alpn, tls->alpn_len);
+	else if (tls->alpn_len) /* which returns 0 if it succeeds */
+		return !SSL_CTX_set_alpn_protos(ctx, tls->alpn, tls->alpn_len);
+	return true;
+}
+
+/*
+ * The file of the system's CAs. Not their folder as well: OpenSSL would search
+ * that during handshakes, which would block the polling thread.
+ */
+static const char *system_cas(void)
+{
+	const char *path = secure_getenv(X509_get_default_cert_file_env());
+
+	return path ? path : X509_get_default_cert_file();
 }
 
 static int load_cas(struct net_tls_opts *opts, struct net_tls *tls,
 		    SSL_CTX *ctx)
 {
+	const char *path = opts->ca ? opts->ca : system_cas();
 	STACK_OF(X509_NAME) * names;
-	int err = opts->ca ? check_file(opts, opts->ca) : 0;
+	int err;
 
-	if (err < 0)
-		return err;
 	if (!opts->ca && tls->is_server)
 		return complain(opts, -EINVAL,
 				"to verify clients, a server needs a ca");
-	if (opts->ca && SSL_CTX_load_verify_file(ctx, opts->ca) != 1)
-		return complain(opts, -EINVAL, "'%s' has no CA in PEM",
-				opts->ca);
-	if (!opts->ca && SSL_CTX_set_default_verify_paths(ctx) != 1)
-		return complain(opts, -EINVAL, "the system's CAs");
+	err = check_file(opts, path);
+	if (err < 0)
+		return err;
+	if (SSL_CTX_load_verify_file(ctx, path) != 1)
+		return complain(opts, -EINVAL, "'%s' has no CA in PEM", path);
 	if (!tls->is_server)
 		return 0;
-	names = SSL_load_client_CA_file(opts->ca);
+	names = SSL_load_client_CA_file(path);
 	if (!names)
-		return complain(opts, -EINVAL, "'%s' has no CA in PEM",
-				opts->ca);
+		return complain(opts, -EINVAL, "'%s' has no CA in PEM", path);
 	SSL_CTX_set_client_CA_list(ctx, names);
 	return 0;
 }
@@ -241,8 +253,7 @@ static int set_verify(struct net_tls_opts *opts, struct net_tls *tls,
 	if (verify == NET_TLS_VERIFY_DEFAULT)
 		verify = tls->is_server ? NET_TLS_VERIFY_NONE
 					: NET_TLS_VERIFY_REQUIRE;
-	tls->is_verifying = verify != NET_TLS_VERIFY_NONE;
-	if (!tls->is_verifying)
+	if (verify == NET_TLS_VERIFY_NONE)
 		return 0;
 	SSL_CTX_set_verify(ctx,
 			   SSL_VERIFY_PEER |
@@ -285,6 +296,11 @@ static int set_protocol(SSL_CTX *ctx, const struct net_tls_opts *opts)
 					 SSL_OP_NO_RENEGOTIATION);
 	SSL_CTX_clear_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF |
 					   SSL_OP_LEGACY_SERVER_CONNECT);
+#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION /* since OpenSSL 3.2 */
+	SSL_CTX_set_options(ctx, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION |
+					 SSL_OP_NO_TX_CERTIFICATE_COMPRESSION);
+#endif
+	SSL_CTX_set_max_cert_list(ctx, CHAIN_MAX);
 	SSL_CTX_set_num_tickets(ctx, 0);
 	SSL_CTX_set_max_early_data(ctx, 0);
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
@@ -322,7 +338,8 @@ static int add_context(struct net_tls_opts *opts, struct net_tls *tls,
 		err = set_verify(opts, tls, ctx);
 	if (err < 0)
 		return err;
-	set_alpn(tls, ctx);
+	if (!set_alpn(tls, ctx))
+		return complain(opts, -ENOMEM, "no memory for TLS");
 	if (tls->is_server)
 		tls->names[tls->n_pairs - 1] =
 			read_names(SSL_CTX_get0_certificate(ctx));

@@ -5,19 +5,26 @@
 
 #include <errno.h>
 
+#define NOTIFY_BYTES 256u /* a close_notify has fewer */
+
 /* Sends close_notify. Returns 0, or -ENOMEM: TCP has not taken it. */
 __attribute__((noinline)) static int say_end(struct net_tls_session *s)
 {
+	long state;
+
 	if (!s->ssl || !s->is_established || s->base.conn->wr_shut ||
 	    !s->base.conn->pcb_live)
 		return 0;
 	if (!s->has_said_end && !s->err) {
-		ERR_clear_error();
+		if (!net_tls_add_chunk(s, NOTIFY_BYTES))
+			return -ENOMEM;
+		net_tls_begin(s);
 		SSL_shutdown(s->ssl);
 		ERR_clear_error();
 		s->has_said_end = true;
 	}
-	return net_tls_flush(s) == 0 ? -ENOMEM : 0;
+	state = net_tls_flush(s);
+	return state == 0 || state == -ENOMEM ? -ENOMEM : 0;
 }
 
 int net_tls_shut(struct net_conn *conn, enum net_shut how)
@@ -44,7 +51,7 @@ static bool has_unread(struct net_tls_session *s)
 	return !s->base.conn->rd_shut && net_tls_read_state(s) == 1;
 }
 
-bool net_tls_close(struct net_conn *conn)
+enum net_end net_tls_close(struct net_conn *conn)
 {
 	struct net_tls_session *s = net_tls_of(conn);
 	bool unread = conn->pcb_live && has_unread(s);
@@ -53,7 +60,17 @@ bool net_tls_close(struct net_conn *conn)
 	if (s->err || s->is_ended)
 		net_tls_refuse_input(conn);
 	net_tls_forget(conn);
-	return !unread && !stuck;
+	if (unread)
+		return NET_END_UNREAD;
+	return stuck ? NET_END_MEMORY : NET_END_NONE;
+}
+
+/* A call that writes would return an error, or bytes. */
+static bool is_writable(struct net_tls_session *s)
+{
+	long state = net_tls_flush(s);
+
+	return state < 0 || (state == 1 && net_tls_room(s, 1));
 }
 
 unsigned net_tls_events(const struct net_conn *conn, unsigned wanted)
@@ -70,7 +87,7 @@ unsigned net_tls_events(const struct net_conn *conn, unsigned wanted)
 		bool over = conn->err || s->err || !conn->pcb_live ||
 			    conn->wr_shut || s->has_said_end || !s->ssl;
 
-		if (over || (net_tls_flush(s) == 1 && net_tls_room(s, 1)))
+		if (over || is_writable(s))
 			events |= NET_WRITABLE;
 	}
 	return events;

@@ -44,8 +44,9 @@ static void copy_subject(X509 *cert, struct net_tls_info *out)
 		unsigned char *utf8 = NULL;
 
 		n = ASN1_STRING_to_UTF8(&utf8, name);
-		/* A NUL in it must not make it look like another name. */
-		if (n > 0 && strnlen((char *)utf8, (size_t)n) == (size_t)n)
+		/* Cut, or with a NUL in it, it would look like another. */
+		if (n > 0 && n < (int)sizeof(out->peer_name) &&
+		    strnlen((char *)utf8, (size_t)n) == (size_t)n)
 			snprintf(out->peer_name, sizeof(out->peer_name), "%.*s",
 				 n, (const char *)utf8);
 		OPENSSL_free(utf8);

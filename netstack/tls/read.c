@@ -169,8 +169,7 @@ __attribute__((noinline)) static long decrypt_record(struct net_tls_session *s)
 
 		if (!s->base.conn->rx_tail && !SSL_has_pending(s->ssl))
 			return starved_state(s);
-		ERR_clear_error();
-		s->is_starved = false;
+		net_tls_begin(s);
 		result = SSL_peek(s->ssl, &byte, 1);
 		if (result > 0)
 			return append_record(s);

@@ -13,12 +13,14 @@
  * What the budget is charged for OpenSSL's memory, which is malloc's: upper
  * bounds, which tests/net/test_tls_memory.c compares with what it takes.
  */
-#define HELLO_BYTES (96u << 10) /* during a handshake */
-#define OPEN_BYTES  (20u << 10) /* afterwards */
-#define PART_BYTES  (18u << 10) /* in addition, while a record is incomplete */
+#define HELLO_BYTES (256u << 10) /* during a handshake */
+#define OPEN_BYTES  (28u << 10)	 /* afterwards */
+#define PART_BYTES  (18u << 10)	 /* in addition, while a record is incomplete */
+/* In addition, for each certificate of the peer, and for each of its bytes. */
+#define CERT_BYTES  2048u
+#define CERT_FACTOR 6u
 
 static NET_SHARD_VAR struct {
-	unsigned handshakes;	/* under way */
 	uint64_t stepped_round; /* in which a handshake did a step */
 	char error[NET_TLS_ERROR_MAX];
 } tls_shard;
@@ -48,6 +50,12 @@ static const char *alert_name(unsigned long code)
 	const char *after = reason ? strstr(reason, "alert ") : NULL;
 
 	return strcmp(name, "unknown") == 0 && after ? after + 6 : name;
+}
+
+static bool lacks_memory(const struct net_tls_session *s)
+{
+	return s->is_short ||
+	       ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE;
 }
 
 /* Writes what OpenSSL complains about. */
@@ -86,12 +94,16 @@ cold int net_tls_fail(struct net_tls_session *s, const char *why)
 {
 	char text[NET_TLS_ERROR_MAX];
 
-	if (why)
-		snprintf(text, sizeof(text), "%s", why);
-	else
-		describe_error(s, text);
-	ERR_clear_error();
 	s->err = -EPROTO;
+	if (why) {
+		snprintf(text, sizeof(text), "%s", why);
+	} else if (lacks_memory(s)) {
+		s->err = -ENOMEM;
+		snprintf(text, sizeof(text), "no memory");
+	} else {
+		describe_error(s, text);
+	}
+	ERR_clear_error();
 	if (!s->error)
 		s->error = net_mem_malloc(NET_TLS_ERROR_MAX);
 	if (s->error)
@@ -111,9 +123,32 @@ static void charge(struct net_tls_session *s, uint32_t bytes)
 	s->base.held = bytes;
 }
 
+static uint32_t measure_cert(const X509 *cert)
+{
+	int len = cert ? i2d_X509(cert, NULL) : 0;
+
+	return len > 0 ? CERT_BYTES + CERT_FACTOR * (uint32_t)len : 0;
+}
+
+/*
+ * OpenSSL keeps the peer's certificates as long as the session. A server's list
+ * is without the client's own.
+ */
+static uint32_t measure_chain(const SSL *ssl)
+{
+	STACK_OF(X509) *chain = SSL_get_peer_cert_chain(ssl);
+	uint32_t bytes = 0;
+
+	if (SSL_is_server(ssl))
+		bytes = measure_cert(SSL_get0_peer_certificate(ssl));
+	for (int i = 0; i < sk_X509_num(chain); i++)
+		bytes += measure_cert(sk_X509_value(chain, i));
+	return bytes;
+}
+
 void net_tls_charge_open(struct net_tls_session *s)
 {
-	uint32_t bytes = OPEN_BYTES;
+	uint32_t bytes = OPEN_BYTES + s->chain_bytes;
 
 	if (!s->ssl)
 		return;
@@ -249,6 +284,8 @@ static int wait_turn(struct net_conn *conn)
 			err = net_conn_enter(conn, NULL);
 		if (err == 0 && net_here()->draining)
 			err = -ECANCELED;
+		if (err == 0 && net_here()->now_ns >= conn->ext->read_deadline)
+			err = -ETIMEDOUT;
 	}
 	tls_shard.stepped_round = net_here()->stats.rounds + 1;
 	return err;
@@ -298,15 +335,13 @@ __attribute__((noinline)) static int step_handshake(struct net_tls_session *s)
 
 	if (!s->ssl) /* it was reset: net_conn_discard() */
 		return s->base.conn->err ? s->base.conn->err : -ENOTCONN;
-	ERR_clear_error();
+	net_tls_begin(s);
 	result = SSL_do_handshake(s->ssl);
 	if (result == 1)
 		return 1;
 	code = SSL_get_error(s->ssl, result);
 	if (code == SSL_ERROR_WANT_READ)
 		return 0;
-	if (ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE)
-		return -ENOMEM;
 	return net_tls_fail(s, s->hello_bytes >= NET_TLS_HELLO_MAX
 				       ? "the handshake is too long"
 				       : NULL);
@@ -343,25 +378,29 @@ static void settle_handshake(struct net_conn *conn, int err)
 	}
 	net_here()->stats.tls_handshakes++;
 	s->is_established = true;
+	s->chain_bytes = measure_chain(s->ssl);
 	net_tls_charge_open(s);
 }
 
 /* A handshake that is over, also if its coroutine was ended in it. */
 static void leave_handshake(void *arg)
 {
-	tls_shard.handshakes--;
+	struct net_tls *tls = arg;
+
+	tls->handshakes[net_here()->shard]--;
 }
 
 /* Runs the handshake with its own deadline in place of the connection's. */
-static int bounded_handshake(struct net_conn *conn, int64_t deadline_ns)
+static int bounded_handshake(struct net_conn *conn, struct net_tls *tls,
+			     int64_t deadline_ns)
 {
 	struct net_conn_ext *ext = net_conn_ext(conn);
 	int64_t read_ns = ext->read_deadline, write_ns = ext->write_deadline;
-	int err = coro_cleanup_push(leave_handshake, NULL);
+	int err = coro_cleanup_push(leave_handshake, tls);
 
 	if (err < 0)
 		return err;
-	tls_shard.handshakes++;
+	tls->handshakes[net_here()->shard]++;
 	ext->read_deadline = LWIP_MIN(read_ns, deadline_ns);
 	ext->write_deadline = LWIP_MIN(write_ns, deadline_ns);
 	err = run_handshake(conn);
@@ -398,11 +437,11 @@ static int admit_handshake(const struct net_tls *tls)
 	unsigned most = net_part_of(tls->max_handshakes, net_here()->n_shards,
 				    net_here()->shard);
 
-	if (tls_shard.handshakes >= LWIP_MAX(most, 1u)) {
-		net_here()->stats.tls_refused++;
-		return -EUSERS;
-	}
-	return net_budget_is_short() ? -ENOMEM : 0;
+	if (tls->handshakes[net_here()->shard] < LWIP_MAX(most, 1u) &&
+	    !net_budget_is_short())
+		return 0;
+	net_here()->stats.tls_refused++;
+	return net_budget_is_short() ? -ENOMEM : -EUSERS;
 }
 
 static int begin_session(struct net_conn *conn, struct net_tls *tls)
@@ -421,7 +460,8 @@ static int accept_until(struct net_conn *conn, struct net_tls *tls)
 	if (err < 0)
 		return err;
 	SSL_set_accept_state(net_tls_of(conn)->ssl);
-	return bounded_handshake(conn, net_here()->now_ns + tls->handshake_ns);
+	return bounded_handshake(conn, tls,
+				 net_here()->now_ns + tls->handshake_ns);
 }
 
 int net_tls_accept(struct net_conn *conn, struct net_tls *tls)
@@ -466,16 +506,24 @@ static bool is_address(const char *name, struct net_addr *addr)
 	return net_addr_parse(name, 0, addr) == 0;
 }
 
-/* Sets what is asked for, and what the certificate must be for. */
+/*
+ * Sets what is asked for, and what the certificate must be for: a name without
+ * the dot that may end it (RFC 6066 3).
+ */
 static int set_name(SSL *ssl, const char *name, const struct net_addr *peer)
 {
 	struct net_addr addr = *peer;
+	char host[NAME_MAX_BYTES + 1];
 	bool ok;
 
 	if (name && !is_address(name, &addr)) {
+		size_t len = strlen(name);
+
+		snprintf(host, sizeof(host), "%.*s",
+			 (int)len - (name[len - 1] == '.'), name);
 		SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-		ok = SSL_set1_host(ssl, name) &&
-		     SSL_set_tlsext_host_name(ssl, name);
+		ok = SSL_set1_host(ssl, host) &&
+		     SSL_set_tlsext_host_name(ssl, host);
 	} else {
 		ok = X509_VERIFY_PARAM_set1_ip(SSL_get0_param(ssl), addr.ip,
 					       addr.family == 6 ? 16 : 4);
@@ -491,7 +539,8 @@ int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 	int err;
 
 	if (!tls || tls->is_server ||
-	    (name && (!*name || strlen(name) > NAME_MAX_BYTES)))
+	    (name && (!*name || strcmp(name, ".") == 0 ||
+		      strlen(name) > NAME_MAX_BYTES)))
 		return -EINVAL;
 	err = begin_session(conn, tls);
 	if (err < 0)
@@ -502,7 +551,7 @@ int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 		return err;
 	SSL_set_connect_state(net_tls_of(conn)->ssl);
 	return bounded_handshake(
-		conn,
+		conn, tls,
 		LWIP_MIN(deadline_ns, net_here()->now_ns + tls->handshake_ns));
 }
 

@@ -20,7 +20,7 @@
 /* ---- context.c ---- */
 struct net_tls {
 	const struct net_tls_calls *calls; /* first: see conn/tls.h */
-	bool is_server, is_verifying;
+	bool is_server;
 	unsigned n_pairs;
 	SSL_CTX *pairs[NET_TLS_MAX_PAIRS]; /* owned; the first is the default */
 	char *names[NET_TLS_MAX_PAIRS];	   /* lower case, "a\0*.b\0\0"; owned */
@@ -28,6 +28,7 @@ struct net_tls {
 	unsigned alpn_len;
 	int64_t handshake_ns;
 	unsigned max_handshakes;
+	unsigned handshakes[NET_MAX_SHARDS]; /* under way; each its shard's */
 };
 /* Adds the function that chooses a certificate by name. */
 void net_tls_choose_by_name(struct net_tls *tls);
@@ -48,12 +49,14 @@ struct net_tls_session {
 	SSL *ssl;		  /* owned; NULL: forgotten */
 	struct pbuf *rx_tail;	  /* plaintext, like net_conn.rx_tail */
 	uint16_t rx_off;
-	int16_t err;	     /* negative errno: it has failed; 0: it has not */
-	bool is_established; /* the handshake is done */
-	bool is_ended;	     /* the peer sent close_notify */
-	bool has_said_end;   /* we did */
-	bool is_starved;     /* OpenSSL wanted more bytes than have come */
-	uint8_t bare;	     /* records without data in a row */
+	int16_t err;	      /* negative errno: it has failed; 0: it has not */
+	bool is_established;  /* the handshake is done */
+	bool is_ended;	      /* the peer sent close_notify */
+	bool has_said_end;    /* we did */
+	bool is_starved;      /* OpenSSL wanted more bytes than have come */
+	bool is_short;	      /* there was no memory for OpenSSL's output */
+	uint8_t bare;	      /* records without data in a row */
+	uint32_t chain_bytes; /* charged for the peer's certificates */
 	uint32_t out_bytes;
 	uint32_t hello_bytes; /* received before it was established */
 	struct net_tls_chunk *out, **out_end;
@@ -72,7 +75,7 @@ extern const struct net_tls_calls net_tls_table
 
 /*
  * Notes why the session has failed: by OpenSSL's error queue, or by `why`.
- * Returns s->err.
+ * Returns s->err, which is -ENOMEM if OpenSSL lacked memory.
  */
 int net_tls_fail(struct net_tls_session *s, const char *why);
 /* Discards bytes that were received and not decrypted. */
@@ -81,6 +84,13 @@ void net_tls_refuse_input(struct net_conn *conn);
 const char *net_tls_last_error(void);
 /* Charges the budget for a session whose handshake is done. */
 void net_tls_charge_open(struct net_tls_session *s);
+/* Before each call of OpenSSL that reads or writes. */
+static inline void net_tls_begin(struct net_tls_session *s)
+{
+	ERR_clear_error();
+	s->is_starved = s->is_short = false;
+}
+
 /* Adds a chunk with room for cap bytes. Returns false without memory. */
 bool net_tls_add_chunk(struct net_tls_session *s, size_t cap);
 /* Frees what the session holds, except its own memory. */
@@ -124,5 +134,5 @@ size_t net_tls_room(struct net_tls_session *s, size_t want);
 
 /* ---- end.c ---- */
 int net_tls_shut(struct net_conn *conn, enum net_shut how);
-bool net_tls_close(struct net_conn *conn);
+enum net_end net_tls_close(struct net_conn *conn);
 unsigned net_tls_events(const struct net_conn *conn, unsigned wanted);

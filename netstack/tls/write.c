@@ -97,7 +97,7 @@ __attribute__((noinline)) static long write_record(struct net_tls_session *s,
 {
 	if (!net_tls_add_chunk(s, len + OVERHEAD))
 		return net_send_refused(s->base.conn);
-	ERR_clear_error();
+	net_tls_begin(s);
 	if (SSL_write(s->ssl, data, (int)len) != (int)len)
 		return net_tls_fail(s, NULL);
 	return (long)len;
@@ -207,22 +207,24 @@ long net_tls_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
 	}
 	if (err == 0)
 		err = wait_flushed(conn);
+	if (err == -EAGAIN && done == total)
+		return done; /* a watch: its next call passes the rest on */
 	return err < 0 ? err : done;
 }
 
 long net_tls_writable(struct net_conn *conn)
 {
 	int err = net_send_enter(conn);
-	size_t room;
 
 	while (err == 0) {
-		err = check_writable(net_tls_of(conn));
-		if (err < 0)
-			break;
-		net_tls_flush(net_tls_of(conn));
-		room = net_tls_room(net_tls_of(conn), PART_MIN);
+		long room = check_writable(net_tls_of(conn));
+
+		if (room == 0)
+			room = net_tls_flush(net_tls_of(conn));
+		if (room > 0)
+			room = (long)net_tls_room(net_tls_of(conn), PART_MIN);
 		if (room)
-			return (long)room;
+			return room;
 		err = net_send_wait(conn, NET_WANTS_SEGMENT);
 	}
 	return err;

@@ -1,6 +1,6 @@
 /*
  * Peers and paths that mean harm: records cut, ended and damaged at every byte,
- * garbage, floods of records without data, handshakes that never end.
+ * garbage, handshakes that never end.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <openssl/ssl.h>
 
 #include "tests/net/tls_pair.h"
 
@@ -381,211 +380,6 @@ static void test_reset_in_a_handshake_ends_it(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
-/* ---- a client of OpenSSL that does as it likes ---- */
-
-struct rogue {
-	struct net_conn *conn;
-	SSL_CTX *ctx;
-	SSL *ssl;
-	BIO *in, *out; /* owned by ssl */
-};
-
-/* Sends what OpenSSL has written. */
-static void rogue_flush(struct rogue *rogue)
-{
-	static char bytes[65536];
-	int n;
-
-	while ((n = BIO_read(rogue->out, bytes, sizeof(bytes))) > 0)
-		if (net_send_all(rogue->conn, bytes, (size_t)n) < 0)
-			return;
-}
-
-/* Receives once. Returns false at the end or after an error. */
-static bool rogue_fill(struct rogue *rogue)
-{
-	static char bytes[4096];
-	long n = net_recv(rogue->conn, bytes, sizeof(bytes));
-
-	if (n > 0)
-		BIO_write(rogue->in, bytes, (int)n);
-	client_end = n;
-	return n > 0;
-}
-
-static void rogue_open(struct rogue *rogue, int version)
-{
-	int done;
-
-	rogue->conn = dial_plain();
-	rogue->ctx = SSL_CTX_new(TLS_client_method());
-	SSL_CTX_set_max_proto_version(rogue->ctx, version);
-	rogue->ssl = SSL_new(rogue->ctx);
-	rogue->in = BIO_new(BIO_s_mem());
-	rogue->out = BIO_new(BIO_s_mem());
-	SSL_set_bio(rogue->ssl, rogue->in, rogue->out);
-	SSL_set_connect_state(rogue->ssl);
-	do {
-		done = SSL_do_handshake(rogue->ssl);
-		rogue_flush(rogue);
-	} while (done != 1 && rogue_fill(rogue));
-	assert_int_equal(done, 1);
-}
-
-static void rogue_close(struct rogue *rogue)
-{
-	SSL_free(rogue->ssl);
-	SSL_CTX_free(rogue->ctx);
-	net_close(rogue->conn);
-	ended++;
-}
-
-static void expect_protocol_error(struct net_conn *conn, void *arg)
-{
-	char byte;
-	long n;
-
-	while ((n = net_recv(conn, &byte, 1)) > 0)
-		client_got++;
-	result = n;
-	snprintf(serve_error, sizeof(serve_error), "%s", net_tls_error(conn));
-	ended++;
-}
-
-static void run_rogue(coro_fn rogue)
-{
-	serve(expect_protocol_error);
-	ended = 0;
-	client_got = 0;
-	net_spawn(stack, "rogue", rogue, NULL);
-	tls_until(2);
-	run_ms(5);
-}
-
-static void *flood_key_updates(void *arg)
-{
-	struct rogue rogue;
-
-	rogue_open(&rogue, TLS1_3_VERSION);
-	for (unsigned i = 0; i < 1000; i++) {
-		if (SSL_key_update(rogue.ssl, SSL_KEY_UPDATE_REQUESTED) != 1)
-			break;
-		SSL_do_handshake(rogue.ssl);
-		rogue_flush(&rogue);
-	}
-	while (rogue_fill(&rogue))
-		;
-	rogue_close(&rogue);
-	return NULL;
-}
-
-static void test_flood_of_key_updates_is_ended(void **state)
-{
-	run_rogue(flood_key_updates);
-	assert_int_equal(result, -EPROTO);
-	assert_string_equal(serve_error, "too many records without data");
-}
-
-/* But a few between data are obeyed. */
-static void *update_keys(void *arg)
-{
-	struct rogue rogue;
-
-	rogue_open(&rogue, TLS1_3_VERSION);
-	for (unsigned i = 0; i < 100; i++) {
-		SSL_key_update(rogue.ssl, SSL_KEY_UPDATE_REQUESTED);
-		SSL_write(rogue.ssl, "x", 1);
-		rogue_flush(&rogue);
-	}
-	SSL_shutdown(rogue.ssl);
-	rogue_flush(&rogue);
-	while (rogue_fill(&rogue))
-		;
-	rogue_close(&rogue);
-	return NULL;
-}
-
-static void test_key_updates_between_data_are_obeyed(void **state)
-{
-	run_rogue(update_keys);
-	assert_int_equal(client_got, 100);
-	assert_int_equal(result, 0);
-}
-
-static void *send_large_records(void *arg)
-{
-	static char record[SSL3_RT_MAX_PLAIN_LENGTH];
-	struct rogue rogue;
-
-	rogue_open(&rogue, TLS1_3_VERSION);
-	for (unsigned i = 0; i < 3; i++) {
-		SSL_write(rogue.ssl, record, sizeof(record));
-		rogue_flush(&rogue);
-	}
-	SSL_shutdown(rogue.ssl);
-	rogue_flush(&rogue);
-	while (rogue_fill(&rogue))
-		;
-	rogue_close(&rogue);
-	return NULL;
-}
-
-static void test_largest_records_are_read(void **state)
-{
-	run_rogue(send_large_records);
-	assert_int_equal(client_got, 3 * SSL3_RT_MAX_PLAIN_LENGTH);
-	assert_int_equal(result, 0);
-}
-
-static void *renegotiate(void *arg)
-{
-	struct rogue rogue;
-	unsigned n = 0;
-
-	rogue_open(&rogue, TLS1_2_VERSION);
-	while (n < 1000 && SSL_renegotiate(rogue.ssl) == 1) {
-		SSL_do_handshake(rogue.ssl);
-		rogue_flush(&rogue);
-		n++;
-		if (!rogue_fill(&rogue))
-			break;
-	}
-	is_wrong = SSL_session_reused(rogue.ssl);
-	rogue_close(&rogue);
-	return NULL;
-}
-
-static void test_renegotiation_is_refused(void **state)
-{
-	run_rogue(renegotiate);
-	assert_true(result < 0); /* the client gives up, or is given up */
-	assert_int_equal(client_got, 0);
-}
-
-static void *end_without_notice(void *arg)
-{
-	struct rogue rogue;
-
-	rogue_open(&rogue, TLS1_3_VERSION);
-	SSL_write(rogue.ssl, "data", 4);
-	rogue_flush(&rogue);
-	net_shutdown(rogue.conn, NET_SHUT_WR);
-	while (rogue_fill(&rogue))
-		;
-	rogue_close(&rogue);
-	return NULL;
-}
-
-static void
-test_fin_without_close_notify_is_an_error_after_the_data(void **state)
-{
-	run_rogue(end_without_notice);
-	assert_int_equal(client_got, 4);
-	assert_int_equal(result, -EPROTO);
-	assert_string_equal(serve_error,
-			    "the peer closed without close_notify");
-}
-
 static int reset_relays(void **state)
 {
 	is_wrong = false;
@@ -608,11 +402,6 @@ int main(void)
 		TEST(test_dripping_bytes_do_not_prolong_a_handshake),
 		TEST(test_long_hello_is_refused),
 		TEST(test_reset_in_a_handshake_ends_it),
-		TEST(test_flood_of_key_updates_is_ended),
-		TEST(test_key_updates_between_data_are_obeyed),
-		TEST(test_largest_records_are_read),
-		TEST(test_renegotiation_is_refused),
-		TEST(test_fin_without_close_notify_is_an_error_after_the_data),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

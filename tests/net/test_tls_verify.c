@@ -70,10 +70,18 @@ static void test_wrong_name_is_refused(void **state)
 {
 	dial_opts.tls_name = "other.test";
 	expect_dial_error("hostname mismatch");
-	dial_opts.tls_name = "server.test.";
-	expect_dial_error("hostname mismatch");
 	dial_opts.tls_name = "server.test";
 	expect_good();
+}
+
+/* RFC 6066 3: the dot of an absolute name is not asked for. */
+static void test_dot_at_the_end_of_a_name_is_left_out(void **state)
+{
+	dial_opts.tls_name = "server.test.";
+	expect_good();
+	assert_string_equal(server_info.server_name, "server.test");
+	dial_opts.tls_name = "server.test..";
+	expect_dial_error("hostname mismatch");
 }
 
 static void test_address_is_verified_without_a_name(void **state)
@@ -118,6 +126,9 @@ static void test_refusal_is_counted_at_both_ends(void **state)
 static void test_empty_name_is_no_name(void **state)
 {
 	dial_opts.tls_name = "";
+	run_life();
+	assert_int_equal(dialed, -EINVAL);
+	dial_opts.tls_name = ".";
 	run_life();
 	assert_int_equal(dialed, -EINVAL);
 }
@@ -207,6 +218,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_wrong_name_is_refused),
+		TEST(test_dot_at_the_end_of_a_name_is_left_out),
 		TEST(test_address_is_verified_without_a_name),
 		TEST(test_certificate_of_another_ca_is_refused),
 		TEST(test_expired_certificate_is_refused),

@@ -119,7 +119,34 @@ static void remove_files(void)
 		snprintf(file, sizeof(file), "%s.key", wanted[i].file);
 		unlink(cert_path(file));
 	}
+	unlink(cert_path("chain.pem"));
 	rmdir(folder);
+}
+
+static X509 *read_cert(const char *file)
+{
+	FILE *in = fopen(cert_path(file), "r");
+	X509 *cert;
+
+	assert_non_null(in);
+	cert = PEM_read_X509(in, NULL, NULL, NULL);
+	fclose(in);
+	assert_non_null(cert);
+	return cert;
+}
+
+const char *certs_chain(unsigned n)
+{
+	X509 *server = read_cert("server.pem"), *ca = read_cert("ca.pem");
+	FILE *out = open_file("chain", "pem");
+
+	assert_int_equal(PEM_write_X509(out, server), 1);
+	while (n--)
+		assert_int_equal(PEM_write_X509(out, ca), 1);
+	fclose(out);
+	X509_free(server);
+	X509_free(ca);
+	return cert_path("chain.pem");
 }
 
 /* The first two sign themselves; the second has signed only "alien". */

@@ -17,5 +17,10 @@
 
 /* Makes the files, once. Fails the test if it cannot. */
 void certs_make(void);
+/*
+ * Writes a file with the certificate of "server" and n others that it does not
+ * need, of about 400 bytes. Returns its path.
+ */
+const char *certs_chain(unsigned n);
 /* The path of a file, "server.pem"; valid until the program ends. */
 const char *cert_path(const char *file);

@@ -497,7 +497,7 @@ struct net_stats {
 	 * socket's queue was full; and received for a port without a socket
 	 */
 	uint64_t udp_received, udp_sent, udp_queue_full, udp_no_socket;
-	/* handshakes of TLS; failed; and refused: too many at once */
+	/* handshakes of TLS; failed; refused: too many, or memory is short */
 	uint64_t tls_handshakes, tls_failed, tls_refused;
 	uint64_t lwip_assertions; /* failed; their connections are reset */
 	/*

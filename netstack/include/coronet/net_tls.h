@@ -12,10 +12,11 @@
  * net_shutdown(conn, NET_SHUT_WR), net_close(), net_close_wait() and the return
  * of a handler send close_notify (RFC 8446 6.1) before the FIN; a call that
  * reads returns 0 only after the peer's close_notify. net_shutdown() can return
- * -ENOMEM, and has then done nothing. After a call that writes has failed,
- * bytes may have been queued, also with net_send(). net_send_owned() encrypts
- * the bytes before it returns, so it releases the buffer at the end of the
- * round. The counters of net_conn_stats() are TCP's.
+ * -ENOMEM: TCP was not shut, and the call can be repeated. net_close() sends
+ * RST in that case. After a call that writes has failed, bytes may have been
+ * queued, also with net_send(). net_send_owned() encrypts the bytes before it
+ * returns, so it releases the buffer at the end of the round. The counters of
+ * net_conn_stats() are TCP's.
  *
  * Threads, pointers and results are as in coronet/net.h.
  */
@@ -56,8 +57,9 @@ struct net_tls_opts {
 	 */
 	struct net_tls_pair pairs[NET_TLS_MAX_PAIRS];
 	unsigned n_pairs;
-	/* PEM file of the CAs that sign the peer's certificates. NULL: those
-	 * of the system; a server that verifies clients has no default. */
+	/* PEM file of the CAs that sign the peer's certificates. NULL: the
+	 * system's, of OpenSSL's cert.pem or the variable SSL_CERT_FILE; a
+	 * server that verifies clients has no default. */
 	const char *ca;
 	enum net_tls_verify verify;
 	enum net_tls_version min_version, max_version; /* 1.2 and 1.3 */
@@ -69,7 +71,8 @@ struct net_tls_opts {
 	 * DHE. ciphers: of TLS 1.2; ciphersuites: of TLS 1.3. */
 	const char *ciphers, *ciphersuites;
 	unsigned handshake_ms; /* a handshake may take; 10,000 */
-	/* Handshakes at once, divided among the shards; 1,024. */
+	/* Handshakes of the context at once, divided among the shards, but one
+	 * on each; 1,024. */
 	unsigned max_handshakes;
 	char error[256]; /* out: one line, when a call has failed */
 };
@@ -98,10 +101,11 @@ void net_tls_free(struct net_tls *tls);
  * Makes the connections whose handlers start from now on (net_listener_serve())
  * do a handshake of TLS first. If it fails, the handler is not called: the
  * connection is closed, counted (net_stats.tls_failed) and logged; beyond
- * max_handshakes it is reset (net_stats.tls_refused). tls: of net_tls_server(),
- * borrowed until the listener is closed and its handlers have returned; it may
- * replace another one. net_accept() on this listener returns -EINVAL. Returns
- * 0, -EBADF (listener is NULL) or -EINVAL (tls is NULL or a client's).
+ * max_handshakes, or if memory is short, it is reset (net_stats.tls_refused).
+ * tls: of net_tls_server(), borrowed until the listener is closed and its
+ * handlers have returned; it may replace another one. net_accept() on this
+ * listener returns -EINVAL. Returns 0, -EBADF (listener is NULL) or -EINVAL
+ * (tls is NULL or a client's).
  */
 int net_listener_set_tls(struct net_listener *listener, struct net_tls *tls);
 
@@ -134,7 +138,8 @@ int net_tls_accept(struct net_conn *conn, struct net_tls *tls);
 /*
  * The same for the client's side; net_dial() does it itself with
  * net_dial_opts.tls. name: what the server is asked for (SNI), and what its
- * certificate must be for, a host name or an address; NULL: the peer's address.
+ * certificate must be for, a host name (a dot at its end is left out) or an
+ * address; NULL: the peer's address.
  * net_dial() and net_dial_name() return the errors of this call as well.
  * Returns also -EINVAL for a name that is none.
  */
@@ -158,7 +163,7 @@ struct net_tls_info {
 	char server_name[256];	 /* that the client asked for */
 	bool peer_verified;	 /* the peer's certificate is valid */
 	char peer_subject[256];	 /* of its certificate (RFC 2253); may be cut */
-	char peer_name[128];	 /* the last common name of that subject */
+	char peer_name[128];	 /* the last common name of it, if it fits */
 	uint8_t peer_sha256[32]; /* of the certificate in DER; 0: none */
 };
 
