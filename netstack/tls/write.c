@@ -34,9 +34,9 @@ static long queue_bytes(struct net_conn *conn, const void *data, size_t len)
 
 	if (n == 0)
 		return 0;
-	err = net_predict_write(conn, data, n);
-	if (err == ERR_INPROGRESS)
-		err = net_lwip_write(conn, data, n, TCP_WRITE_FLAG_COPY);
+	/* Not net_predict_write(): another caller, and gcc would no longer
+	 * inline it in net_send(). */
+	err = net_lwip_write(conn, data, n, TCP_WRITE_FLAG_COPY);
 	if (err == ERR_OK) {
 		net_send_queued_some(conn);
 		return n;
