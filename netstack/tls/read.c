@@ -300,7 +300,7 @@ __attribute__((noinline)) static long take_view(struct net_conn *conn,
 	struct pbuf *p;
 
 	if (state != 1)
-		return state == -ENOMEM ? -ENOBUFS : state;
+		return state == -ENOMEM && !s->err ? -ENOBUFS : state;
 	if (conn->n_views >= NET_VIEWS_MAX ||
 	    (!net_view_free && !net_view_new_slot()))
 		return -ENOBUFS;

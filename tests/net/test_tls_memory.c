@@ -329,7 +329,7 @@ static void test_shutdown_without_memory_can_be_repeated(void **state)
 	assert_int_equal(result, 0); /* a clean end */
 }
 
-static long received, write_results[4];
+static long received, write_results[5];
 
 static void count_received(struct net_conn *conn, void *arg)
 {
@@ -346,6 +346,7 @@ static void count_received(struct net_conn *conn, void *arg)
 static void write_without_memory(struct net_conn *conn, void *arg)
 {
 	struct net_tls_session *s = net_tls_of(conn);
+	struct net_view view;
 
 	net_set_write_deadline(conn, net_now_ns(stack) + 5000000);
 	assert_true(net_tls_add_chunk(s, 64));
@@ -355,6 +356,9 @@ static void write_without_memory(struct net_conn *conn, void *arg)
 	write_results[1] = net_writable(conn);
 	write_results[2] = net_shutdown(conn, NET_SHUT_WR);
 	conn->pcb.snd_queuelen = 0;
+	write_results[3] = net_tls_fail(s, "no memory");
+	s->err = -ENOMEM; /* as if OpenSSL had found none */
+	write_results[4] = net_recv_view(conn, &view);
 	net_abort(conn);
 }
 
@@ -364,6 +368,8 @@ static void test_writer_does_not_wait_for_memory_in_vain(void **state)
 	assert_int_equal(write_results[0], NET_WRITABLE);
 	assert_int_equal(write_results[1], -ENOMEM);
 	assert_int_equal(write_results[2], -ENOMEM);
+	assert_int_equal(write_results[3], -EPROTO);
+	assert_int_equal(write_results[4], -ENOMEM); /* -ENOBUFS would pass */
 	assert_int_equal(received, 0);
 }
 
