@@ -77,6 +77,8 @@ bool fake_receive_wire(const void *data, unsigned len);
  */
 unsigned fake_sent(uint8_t *data, unsigned room);
 
+/* The shard that every flow belongs to, as this thread sees it; 0 at first. */
+extern _Thread_local unsigned fake_flow_shard;
 /* The shard whose ports cannot be opened; 0: none. */
 extern _Atomic unsigned fake_broken_shard;
 
