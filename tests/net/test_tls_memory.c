@@ -543,9 +543,12 @@ static void test_plain_connection_is_upgraded(void **state)
 
 static void test_short_budget_refuses_handshakes(void **state)
 {
+	uint64_t refused = net_here()->stats.tls_refused;
+
 	is_short = true;
 	run_upgrade();
 	assert_int_equal(accepted, -ENOMEM);
+	assert_int_equal(net_here()->stats.tls_refused, refused + 1);
 }
 
 static long dropped_result;

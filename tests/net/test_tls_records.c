@@ -239,6 +239,34 @@ static void test_key_updates_after_the_own_end_are_harmless(void **state)
 	assert_int_equal(got_bytes, UPDATES);
 }
 
+/* RFC 8446 5: one such record is ignored within a handshake. */
+static void *flood_change_cipher_spec(void *arg)
+{
+	static uint8_t bytes[6 * 1000];
+	struct rogue rogue;
+
+	for (size_t i = 0; i < sizeof(bytes); i += 6)
+		memcpy(bytes + i, "\x14\x03\x03\x00\x01\x01", 6);
+	rogue_begin(&rogue, TLS1_3_VERSION);
+	for (unsigned i = 0; i < 30; i++)
+		if (net_send_all(rogue.conn, bytes, sizeof(bytes)) < 0)
+			break;
+	rogue_close(&rogue);
+	return NULL;
+}
+
+static void test_flood_within_a_handshake_is_ended(void **state)
+{
+	uint64_t failed = net_here()->stats.tls_failed;
+
+	serve(read_to_end);
+	ended = 0;
+	net_spawn(stack, "flood", flood_change_cipher_spec, NULL);
+	tls_until(1);
+	run_ms(5);
+	assert_int_equal(net_here()->stats.tls_failed, failed + 1);
+}
+
 static void expect_no_life(struct net_conn *conn, void *arg)
 {
 	fail_msg("the handshake succeeds");
@@ -402,6 +430,7 @@ int main(void)
 		TEST(test_small_fragments_are_obeyed),
 		TEST(test_key_updates_after_the_own_end_are_harmless),
 		TEST(test_chain_beyond_the_limit_is_refused),
+		TEST(test_flood_within_a_handshake_is_ended),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

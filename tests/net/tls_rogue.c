@@ -46,10 +46,8 @@ bool rogue_fill(struct rogue *rogue)
 	return n > 0;
 }
 
-void rogue_open(struct rogue *rogue, int version)
+void rogue_begin(struct rogue *rogue, int version)
 {
-	int done;
-
 	rogue->conn = rogue_dial();
 	rogue->ctx = SSL_CTX_new(TLS_client_method());
 	SSL_CTX_set_max_proto_version(rogue->ctx, version);
@@ -61,10 +59,19 @@ void rogue_open(struct rogue *rogue, int version)
 	SSL_set_connect_state(rogue->ssl);
 	if (rogue_tune)
 		rogue_tune(rogue->ssl);
-	do {
+	SSL_do_handshake(rogue->ssl);
+	rogue_flush(rogue);
+}
+
+void rogue_open(struct rogue *rogue, int version)
+{
+	int done = 0;
+
+	rogue_begin(rogue, version);
+	while (done != 1 && rogue_fill(rogue)) {
 		done = SSL_do_handshake(rogue->ssl);
 		rogue_flush(rogue);
-	} while (done != 1 && rogue_fill(rogue));
+	}
 	assert_int_equal(done, 1);
 }
 

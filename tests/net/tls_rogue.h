@@ -23,6 +23,8 @@ extern void (*rogue_tune)(SSL *ssl); /* called before a handshake; or NULL */
 
 /* A connection to port 7 without TLS. */
 struct net_conn *rogue_dial(void);
+/* Sends a ClientHello. */
+void rogue_begin(struct rogue *rogue, int version);
 /* Does a handshake; version: TLS1_2_VERSION, with AES128-GCM, or above. */
 void rogue_open(struct rogue *rogue, int version);
 /* Sends what OpenSSL has written. */
