@@ -187,6 +187,7 @@ class Guest:
             words += ["-netdev", f"tap,id=nic{slot},ifname=nic{slot},script=no,downscript=no,"
                       f"vnet_hdr={offloads}" + ",queues=3" * many,
                       "-device", f"{device},netdev=nic{slot},romfile={address}"]
+        self.taps = [f"nic{slot}" for slot in cards]
         self.qemu = env.start(["qemu-system-x86_64", *words], cwd=self.folder)
 
     def connect(self, name):
