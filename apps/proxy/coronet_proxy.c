@@ -458,12 +458,9 @@ static const struct argp the_argp = {
 	.children = children,
 	.doc = "TCP and UDP proxy on coronet: DPDK, lwIP, two coroutines per "
 	       "connection.\vOn SIGHUP the program reads the files of --config "
-	       "again and applies "
-	       "the changes of backends, routes and most options. On SIGUSR1 "
-	       "it "
-	       "reopens the "
-	       "files of --access-log and --log-to. Words "
-	       "after -- go to DPDK's EAL.",
+	       "again and applies the changes of backends, routes and most "
+	       "options. On SIGUSR1 it reopens the files of --access-log and "
+	       "--log-to. Words after -- go to DPDK's EAL.",
 };
 
 static int parse_args(int argc, char **argv)

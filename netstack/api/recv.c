@@ -434,10 +434,9 @@ static long receive_until(struct net_conn *conn, void *buf, size_t len,
 
 	if (ready < 0)
 		return ready;
-	if (!buf || !delim || delim_len == 0 || delim_len > NET_DELIM_MAX ||
-	    len < delim_len)
-		return -EINVAL;
-	search_init(&s, delim, delim_len);
+	ready = search_init(&s, buf, len, delim, delim_len);
+	if (ready < 0)
+		return ready;
 	while (!search_received(&s, conn, limit)) {
 		if (s.seen == limit || net_rcv_wnd_is_full(conn))
 			return -EMSGSIZE;

@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#include <errno.h>
 #include <string.h>
 
 #include "netstack/state.h"
@@ -20,10 +21,14 @@ struct search {
 	uint8_t fail[NET_DELIM_MAX]; /* how much still matches after a miss */
 };
 
-static inline void search_init(struct search *s, const void *delim, size_t len)
+/* Begins a search in bytes for a buffer. Returns 0, or -EINVAL: arguments. */
+static inline int search_init(struct search *s, const void *buf, size_t buf_len,
+			      const void *delim, size_t len)
 {
 	unsigned k = 0;
 
+	if (!buf || !delim || len == 0 || len > NET_DELIM_MAX || buf_len < len)
+		return -EINVAL;
 	s->delim = delim;
 	s->len = (unsigned)len;
 	s->matched = 0;
@@ -35,6 +40,7 @@ static inline void search_init(struct search *s, const void *delim, size_t len)
 		k += s->delim[i] == s->delim[k];
 		s->fail[i] = (uint8_t)k;
 	}
+	return 0;
 }
 
 /* Looks at one piece; returns whether the delimiter ends in it. */

@@ -81,8 +81,11 @@ static long queue_all(struct net_conn *conn, struct net_extbuf *ext,
 	return err < 0 ? err : (long)len;
 }
 
-static long send_owned(struct net_conn *conn, const void *data, size_t len,
-		       net_release release, void *arg)
+/* With TLS the data is encrypted into a copy, so the buffer goes back at once.
+ */
+static inline long lend_buffer(struct net_conn *conn, const void *data,
+			       size_t len, net_release release, void *arg,
+			       bool has_tls)
 {
 	struct net_extbuf *ext;
 	long n;
@@ -95,29 +98,16 @@ static long send_owned(struct net_conn *conn, const void *data, size_t len,
 		release(arg);
 		return -ENOMEM;
 	}
-	n = queue_all(conn, ext, data, len);
+	n = has_tls ? net_send_tls(conn, data, len, true)
+		    : queue_all(conn, ext, data, len);
 	net_extbuf_put(ext);
 	return n;
 }
 
-/* Encrypting copies, so the buffer goes back at once. */
-cold static long owned_tls(struct net_conn *conn, const void *data, size_t len,
-			   net_release release, void *arg)
+static long send_owned(struct net_conn *conn, const void *data, size_t len,
+		       net_release release, void *arg)
 {
-	struct net_extbuf *ext;
-	long n;
-
-	if (!release || (!data && len))
-		return -EINVAL;
-	net_check_shared(data, "net_send_owned: the buffer");
-	ext = net_extbuf_open(release, arg);
-	if (!ext) {
-		release(arg);
-		return -ENOMEM;
-	}
-	n = net_send_tls(conn, data, len, true);
-	net_extbuf_put(ext);
-	return n;
+	return lend_buffer(conn, data, len, release, arg, false);
 }
 
 cold static long owned_traced(struct net_conn *conn, const void *data,
@@ -125,7 +115,7 @@ cold static long owned_traced(struct net_conn *conn, const void *data,
 {
 	NET_CALL_COLD(conn, "net_send_owned", len,
 		      send_owned(conn, data, len, release, arg),
-		      owned_tls(conn, data, len, release, arg));
+		      lend_buffer(conn, data, len, release, arg, true));
 }
 
 long net_send_owned(struct net_conn *conn, const void *data, size_t len,

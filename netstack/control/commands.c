@@ -48,27 +48,39 @@ cJSON *net_control_error(const char *format, ...)
 	return error;
 }
 
-cJSON *net_control_ask_error(unsigned shard, int err)
+void net_control_ask_reason(unsigned shard, int err, char *text, size_t len)
 {
 	switch (err) {
 	case -ETIMEDOUT:
-		return net_control_error(
-			"shard %u has not answered for two seconds: a "
-			"coroutine "
-			"may keep it (see the watchdog's lines in the log)",
-			shard);
+		snprintf(text, len,
+			 "shard %u has not answered for two seconds: a "
+			 "coroutine may keep it (see the watchdog's lines in "
+			 "the log)",
+			 shard);
+		break;
 	case -EAGAIN:
-		return net_control_error(
-			"the program is starting, or too many requests wait "
-			"for shard %u; ask again",
-			shard);
+		snprintf(text, len,
+			 "the program is starting, or too many requests wait "
+			 "for shard %u; ask again",
+			 shard);
+		break;
 	case -EINVAL:
-		return net_control_error("there is no shard %u", shard);
+		snprintf(text, len, "there is no shard %u", shard);
+		break;
 	case -ESHUTDOWN:
-		return net_control_error("the program is ending");
+		snprintf(text, len, "the program is ending");
+		break;
 	default:
-		return net_control_error("shard %u: %s", shard, strerror(-err));
+		snprintf(text, len, "shard %u: %s", shard, strerror(-err));
 	}
+}
+
+cJSON *net_control_ask_error(unsigned shard, int err)
+{
+	char text[256];
+
+	net_control_ask_reason(shard, err, text, sizeof(text));
+	return net_control_error("%s", text);
 }
 
 void net_control_addr(cJSON *to, const char *name, const struct net_addr *addr)

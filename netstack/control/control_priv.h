@@ -88,7 +88,9 @@ void net_commands_forget(void);
 /* Makes {"error": "..."}; the text says what to do. */
 __attribute__((format(printf, 1, 2))) cJSON *
 net_control_error(const char *format, ...);
-/* Makes the error for a shard whose net_ask_run() returned err. */
+/* Writes why a shard's net_ask_run() returned err, and what to do. */
+void net_control_ask_reason(unsigned shard, int err, char *text, size_t len);
+/* Makes {"error": "..."} with that text. */
 cJSON *net_control_ask_error(unsigned shard, int err);
 /* Adds a number with all its digits: cJSON prints a double that ends in zeros
  * with an exponent. */

@@ -1,7 +1,7 @@
 /*
- * Routes that change while the program runs: by the operator, who may remove
- * those of --route and --gateway as well, but not those of leases and routers;
- * and by options that the program has read again.
+ * Changes of routes while the program runs. The operator adds routes, and
+ * removes any but those of leases and routers. A reload replaces the routes of
+ * the old options by those of the new ones.
  */
 #include "netstack/control/control_priv.h"
 #include "netstack/link/link.h"
@@ -114,15 +114,6 @@ static bool replace_step(void *data)
 	return true;
 }
 
-static void write_ask_error(struct net_opts *opts, unsigned shard, int err)
-{
-	cJSON *answer = net_control_ask_error(shard, err);
-
-	snprintf(opts->error, sizeof(opts->error), "%s",
-		 cJSON_GetStringValue(cJSON_GetObjectItem(answer, "error")));
-	cJSON_Delete(answer);
-}
-
 int net_routes_change(const struct net_opts *from, struct net_opts *to)
 {
 	struct options_change change = {{.add = true}, *from, *to};
@@ -135,7 +126,8 @@ int net_routes_change(const struct net_opts *from, struct net_opts *to)
 	if (err == 0)
 		return 1;
 	if (unasked >= 0)
-		write_ask_error(to, (unsigned)unasked, err);
+		net_control_ask_reason((unsigned)unasked, err, to->error,
+				       sizeof(to->error));
 	else if (err == -ENOMEM)
 		snprintf(to->error, sizeof(to->error), "%s", strerror(ENOMEM));
 	else

@@ -369,10 +369,9 @@ long net_tls_recv_until(struct net_conn *conn, void *buf, size_t len,
 
 	if (ready < 0)
 		return ready;
-	if (!buf || !delim || delim_len == 0 || delim_len > NET_DELIM_MAX ||
-	    len < delim_len)
-		return -EINVAL;
-	search_init(&search, delim, delim_len);
+	ready = search_init(&search, buf, len, delim, delim_len);
+	if (ready < 0)
+		return ready;
 	while (!search_plain(&search, net_tls_of(conn), limit)) {
 		if (search.seen == limit)
 			return -EMSGSIZE;

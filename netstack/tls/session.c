@@ -291,20 +291,6 @@ static int wait_turn(struct net_conn *conn)
 	return err;
 }
 
-/* Waits until all output is with TCP. Returns 0, or an error. */
-static int flush_all(struct net_conn *conn)
-{
-	long state;
-
-	while ((state = net_tls_flush(net_tls_of(conn))) == 0) {
-		int err = net_send_wait(conn, NET_WANTS_ROOM);
-
-		if (err < 0)
-			return err;
-	}
-	return state < 0 ? (int)state : 0;
-}
-
 /* Waits for bytes of the peer. Returns 0, or why none will come. */
 static int wait_for_hello(struct net_conn *conn)
 {
@@ -358,7 +344,7 @@ static int run_handshake(struct net_conn *conn)
 		done = step_handshake(net_tls_of(conn));
 		if (done < 0)
 			return done;
-		err = flush_all(conn);
+		err = net_tls_flush_all(conn);
 		if (err == 0 && done == 0)
 			err = wait_for_hello(conn);
 	}

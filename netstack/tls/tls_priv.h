@@ -126,6 +126,9 @@ long net_tls_peek(struct net_conn *conn, void *buf, size_t len);
  * room, or an error of calls that write.
  */
 long net_tls_flush(struct net_tls_session *s);
+/* Waits until TCP has all chunks. Returns 0, or an error of calls that write.
+ */
+int net_tls_flush_all(struct net_conn *conn);
 long net_tls_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
 		   long total, bool all);
 long net_tls_writable(struct net_conn *conn);

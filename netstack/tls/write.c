@@ -173,8 +173,7 @@ static int check_writable(const struct net_tls_session *s)
 	return s->ssl && s->is_established && !s->has_said_end ? 0 : -EPIPE;
 }
 
-/* Waits until all that was encrypted is with TCP: 0 or an error. */
-static int wait_flushed(struct net_conn *conn)
+int net_tls_flush_all(struct net_conn *conn)
 {
 	long state;
 
@@ -206,7 +205,7 @@ long net_tls_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
 			err = net_send_wait(conn, NET_WANTS_SEGMENT);
 	}
 	if (err == 0)
-		err = wait_flushed(conn);
+		err = net_tls_flush_all(conn);
 	if (err == -EAGAIN && done == total)
 		return done; /* a watch: its next call passes the rest on */
 	return err < 0 ? err : done;

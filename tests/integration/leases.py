@@ -58,6 +58,14 @@ def kea(env, tap, address, seconds, **subnet):
                   KEA_PIDFILE_DIR=str(env.scratch), KEA_LOCKFILE_DIR="none")
 
 
+def ask_ctl(env, control, *words):
+    """Returns the answer of coronet-ctl."""
+    done = subprocess.run([env.app("coronet-ctl"), "--control", control, "--json", *words],
+                          check=False, capture_output=True, text=True)
+    check(done.returncode == 0, f"coronet-ctl {words}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
 class LeasedEcho:
     """coronet-echo on a TAP, with no other address than --addr KIND finds."""
 
@@ -71,11 +79,7 @@ class LeasedEcho:
                      "--log-level", "coronet.link=info", "--log-to", self.log, *more]
 
     def ctl(self, *words):
-        done = subprocess.run(
-            [self.env.app("coronet-ctl"), "--control", self.socket, "--json", *words],
-            check=False, capture_output=True, text=True)
-        check(done.returncode == 0, f"coronet-ctl {words}: {done.stderr}")
-        return json.loads(done.stdout)
+        return ask_ctl(self.env, self.socket, *words)
 
     def addresses(self, state=None):
         return {row["address"]: row for row in self.ctl("addr") if state in (None, row["state"])}

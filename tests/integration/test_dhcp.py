@@ -41,6 +41,15 @@ class Echo(LeasedEcho):
         eventually(lambda: f"{LEASED}/16" in self.addresses(), WAIT_MAX_S,
                    lambda: f"no lease: {self.addresses()}, {server.output('stderr')}")
 
+    def await_renewal(self):
+        eventually(lambda: self.lines("event=lease .*renewed=yes"), WAIT_MAX_S,
+                   lambda: f"no renewal: {self.lines('event=')}")
+
+    def await_end(self):
+        eventually(lambda: self.lines("event=lease-lost"), WAIT_MAX_S,
+                   lambda: f"the lease does not end: {self.lines('event=')}")
+        check(not self.addresses(), self.addresses())
+
 
 def leased(env, number):
     """The address is leased, echoes, and is renewed."""
@@ -50,8 +59,7 @@ def leased(env, number):
         check("leased_until" in echo.addresses()[f"{LEASED}/16"], echo.addresses())
         check(echo.routes().get("0.0.0.0/0") == ROUTER, echo.routes())
         check_echo(LEASED, b"leased")
-        eventually(lambda: echo.lines("event=lease .*renewed=yes"), WAIT_MAX_S,
-                   lambda: f"no renewal: {echo.lines('event=')}")
+        echo.await_renewal()
         first = echo.lines("event=lease ")[0]
         check(f"address={LEASED}/16 server={SERVER} seconds=120" in first, first)
         check_echo(LEASED, b"renewed")
@@ -133,12 +141,9 @@ def run_out(env, number):
             check(echo.routes().get(FAR) == "10.9.0.253", echo.routes())
             sock = socket.create_connection((LEASED, PORT), timeout=WAIT_MAX_S)
             check_echo_on(sock, b"leased")
-            eventually(lambda: echo.lines("event=lease .*renewed=yes"), WAIT_MAX_S,
-                       lambda: f"no renewal: {echo.lines('event=')}")
+            echo.await_renewal()
         with sock:
-            eventually(lambda: echo.lines("event=lease-lost"), WAIT_MAX_S,
-                       lambda: f"the lease does not end: {echo.lines('event=')}")
-            check(not echo.addresses(), echo.addresses())
+            echo.await_end()
             check(FAR not in echo.routes(), echo.routes())
             sock.sendall(b"meanwhile")
             with kea(env, echo.tap) as server:
@@ -160,12 +165,9 @@ def run_out_under_load(env, number):
             echo.await_lease(server)
             crowd = Crowd(LEASED, CROWD)
             crowd.more("with the lease")
-            eventually(lambda: echo.lines("event=lease .*renewed=yes"), WAIT_MAX_S,
-                       lambda: f"no renewal: {echo.lines('event=')}")
+            echo.await_renewal()
         with crowd:
-            eventually(lambda: echo.lines("event=lease-lost"), WAIT_MAX_S,
-                       lambda: f"the lease does not end: {echo.lines('event=')}")
-            check(not echo.addresses(), echo.addresses())
+            echo.await_end()
             crowd.end_sending(CROWD // 4)
             check(total("conns") == total("accepted") == CROWD, f"{echo.ctl('shards')}")
             with kea(env, echo.tap) as server:

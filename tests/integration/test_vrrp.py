@@ -8,17 +8,15 @@ its own, between the namespaces of the two; the script's namespace has the bridg
 
 import contextlib
 import functools
-import json
 import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
 
 from harness import (WAIT_MAX_S, Failure, Namespace, Skip, Spoiled, check, command, eventually,
                      in_a_quiet_moment, main)
-from leases import check_echo_on
+from leases import ask_ctl, check_echo_on
 from test_addresses import connect, host
 
 EXAMPLE = r"^<!-- keepalived: {} -->\n```\w*\n(.*?)^```\n"
@@ -103,11 +101,7 @@ class Host:
         os.kill(int(self.files["vrrp.pid"].read_text()), number)
 
     def ask(self, *words):
-        done = subprocess.run(
-            [self.env.app("coronet-ctl"), "--control", self.control, "--json", *words],
-            check=False, capture_output=True, text=True)
-        check(done.returncode == 0, f"coronet-ctl {words}: {done.stderr}")
-        return json.loads(done.stdout)
+        return ask_ctl(self.env, self.control, *words)
 
     def has(self):
         """Returns which of the addresses that move it has."""

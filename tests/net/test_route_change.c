@@ -58,7 +58,7 @@ static void test_added_route_is_used_until_it_is_removed(void **state)
 }
 
 /* The gateway of a connection's packets changes with the next packet. */
-static void test_changed_route_redirects_at_once(void **state)
+static void expect_redirect(int (*redirect)(void))
 {
 	static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 8},
 					   {2, 0, 0, 0, 0, 9}};
@@ -71,11 +71,20 @@ static void test_changed_route_redirects_at_once(void **state)
 	route_dial_from(NULL, "192.0.2.9");
 	assert_true(fake_sent(frame, sizeof(frame)));
 	assert_memory_equal(frame, macs[0], 6);
-	assert_int_equal(change(net_route_add, "192.0.2.0/24 via 10.0.0.253"),
-			 0);
+	assert_int_equal(redirect(), 0);
 	route_dial_from(NULL, "192.0.2.9");
 	assert_true(fake_sent(frame, sizeof(frame)));
 	assert_memory_equal(frame, macs[1], 6);
+}
+
+static int add_route(void)
+{
+	return change(net_route_add, "192.0.2.0/24 via 10.0.0.253");
+}
+
+static void test_changed_route_redirects_at_once(void **state)
+{
+	expect_redirect(add_route);
 }
 
 static void test_added_route_comes_before_those_of_leases(void **state)
@@ -233,24 +242,14 @@ static void test_changed_options_replace_routes_in_their_order(void **state)
 	assert_int_equal(net_here()->n_routes, 1);
 }
 
-/* A connection's next packet follows, as after route add. */
+static int replace_gateway(void)
+{
+	return REPLACE("10.0.0.253");
+}
+
 static void test_changed_options_redirect_at_once(void **state)
 {
-	static const uint8_t macs[2][6] = {{2, 0, 0, 0, 0, 8},
-					   {2, 0, 0, 0, 0, 9}};
-	uint8_t frame[9216];
-
-	net_addr_parse("10.0.0.254", 0, &route_opts.gateway4);
-	route_open_stack();
-	route_hear_arp(macs[0], "10.0.0.254", "10.0.0.1");
-	route_hear_arp(macs[1], "10.0.0.253", "10.0.0.1");
-	route_dial_from(NULL, "192.0.2.9");
-	assert_true(fake_sent(frame, sizeof(frame)));
-	assert_memory_equal(frame, macs[0], 6);
-	assert_int_equal(REPLACE("10.0.0.253"), 0);
-	route_dial_from(NULL, "192.0.2.9");
-	assert_true(fake_sent(frame, sizeof(frame)));
-	assert_memory_equal(frame, macs[1], 6);
+	expect_redirect(replace_gateway);
 }
 
 static void test_changed_options_leave_the_routes_of_others(void **state)

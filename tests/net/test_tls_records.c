@@ -83,9 +83,7 @@ static void *update_keys(void *arg)
 		SSL_write(rogue.ssl, "x", 1);
 		rogue_flush(&rogue);
 	}
-	SSL_shutdown(rogue.ssl);
-	rogue_flush(&rogue);
-	rogue_close(&rogue);
+	rogue_shut(&rogue);
 	return NULL;
 }
 
@@ -106,9 +104,7 @@ static void *send_large_records(void *arg)
 		SSL_write(rogue.ssl, record, sizeof(record));
 		rogue_flush(&rogue);
 	}
-	SSL_shutdown(rogue.ssl);
-	rogue_flush(&rogue);
-	rogue_close(&rogue);
+	rogue_shut(&rogue);
 	return NULL;
 }
 
@@ -185,9 +181,7 @@ static void *ask_for_fragments(void *arg)
 	while (got_bytes < MUCH && rogue_fill(&rogue))
 		while ((n = SSL_read(rogue.ssl, data, sizeof(data))) > 0)
 			got_bytes += n;
-	SSL_shutdown(rogue.ssl);
-	rogue_flush(&rogue);
-	rogue_close(&rogue);
+	rogue_shut(&rogue);
 	return NULL;
 }
 
@@ -218,9 +212,7 @@ static void *update_keys_often(void *arg)
 		SSL_write(rogue.ssl, "x", 1);
 		rogue_flush(&rogue);
 	}
-	SSL_shutdown(rogue.ssl);
-	rogue_flush(&rogue);
-	rogue_close(&rogue);
+	rogue_shut(&rogue);
 	return NULL;
 }
 

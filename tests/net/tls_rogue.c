@@ -83,6 +83,13 @@ void rogue_close(struct rogue *rogue)
 	rogue_forget(rogue);
 }
 
+void rogue_shut(struct rogue *rogue)
+{
+	SSL_shutdown(rogue->ssl);
+	rogue_flush(rogue);
+	rogue_close(rogue);
+}
+
 void rogue_forget(struct rogue *rogue)
 {
 	SSL_free(rogue->ssl);

@@ -33,7 +33,9 @@ void rogue_flush(struct rogue *rogue);
 bool rogue_fill(struct rogue *rogue);
 /* Receives to the end. Closes, and counts in `ended`. */
 void rogue_close(struct rogue *rogue);
-/* The same for a connection that is closed already. */
+/* Sends close_notify, then does the same. */
+void rogue_shut(struct rogue *rogue);
+/* rogue_close() for a connection that is closed already. */
 void rogue_forget(struct rogue *rogue);
 
 /* Call rogue_seal() in place of SSL_write() from now on. */
