@@ -21,8 +21,10 @@ static struct glue_link wire;
 static struct glue_device device;
 static char error[256];
 
+#define LARGEST_TABLE 2048 /* entries: E810 and ConnectX cards */
+
 /* A driver's table and key; what it does with those that it gets. */
-static struct rte_eth_rss_reta_entry64 table[GLUE_RETA_SIZE / 64];
+static struct rte_eth_rss_reta_entry64 table[LARGEST_TABLE / 64];
 static uint8_t port_key[GLUE_RSS_KEY_MAX];
 static int key_error;
 static bool keeps_table;
@@ -195,6 +197,24 @@ static void test_able_card_spreads_flows_by_our_rule(void **state)
 				 glue_flow_rule.reta[i]);
 }
 
+/* Smaller and larger tables than ours begin with, or repeat, its entries. */
+static void test_table_of_each_size_is_filled(void **state)
+{
+	glue_flow_start(3);
+	device.n_queues = 3;
+	device.n_shards = 3;
+	for (unsigned size = 64; size <= LARGEST_TABLE; size *= 2) {
+		memset(table, 0xff, sizeof(table));
+		info.reta_size = (uint16_t)size;
+		assert_null(ask_for_rss());
+		assert_null(glue_set_rss(&device, &conf));
+		for (unsigned i = 0; i < size; i++)
+			assert_int_equal(
+				table[i / 64].reta[i % 64],
+				glue_flow_rule.reta[i % GLUE_RETA_SIZE]);
+	}
+}
+
 static void test_longer_key_is_filled(void **state)
 {
 	info.hash_key_size = 52;
@@ -265,6 +285,7 @@ int main(void)
 		ON_PORT(test_what_the_card_lacks_is_refused_by_name),
 		ON_PORT(test_virtio_cuts_segments_only_on_request),
 		ON_PORT(test_able_card_spreads_flows_by_our_rule),
+		ON_PORT(test_table_of_each_size_is_filled),
 		ON_PORT(test_longer_key_is_filled),
 		ON_PORT(test_missing_part_of_rss_is_named),
 		ON_PORT(test_driver_without_a_key_length),
