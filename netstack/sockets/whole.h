@@ -1,7 +1,7 @@
 /*
  * Whole programs (coronet-run): the program's state (whole.c), and the baton
- * that its threads pass to one another (baton.c). Elsewhere than in a whole
- * program the inline functions here cost a test.
+ * that its threads pass to one another (baton.c, turns.c). Elsewhere than in a
+ * whole program the inline functions here cost a test.
  */
 #pragma once
 
@@ -22,7 +22,8 @@ struct net_late {
 
 struct net_whole {
 	bool on;
-	bool closed; /* in exit(): the other threads wait for the baton */
+	bool closed;  /* in exit(): the other threads wait for the baton */
+	bool cancels; /* pthread_cancel() has been called */
 	struct net_stack *stack;
 	struct net_sockets *owner;
 	struct coro_sched *sched;

@@ -269,7 +269,7 @@ static void *accept_posix(void *arg)
 	int fd, listener = socket(AF_INET, SOCK_STREAM, 0);
 
 	if (bind(listener, (struct sockaddr *)&any, sizeof(any)) < 0 ||
-	    listen(listener, 4096) < 0)
+	    listen(listener, 1 << 20) < 0)
 		exit(1);
 	while ((fd = accept(listener, NULL, NULL)) >= 0)
 		net_spawn(net_here(), "echo", echo_posix, (void *)(intptr_t)fd);

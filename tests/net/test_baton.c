@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "netstack/sockets/baton.c"
+#include "netstack/sockets/turns.c"
 
 #define CALLS 20000u
 
@@ -105,6 +106,13 @@ int64_t coro_sched_clock(const struct coro_sched *s)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static _Atomic int64_t held_ns; /* the time until it is changed; or 0 */
+
+int64_t net_clock_ns(void)
+{
+	return held_ns ? held_ns : coro_sched_clock(NULL);
 }
 
 struct coro *coro_self(void)
@@ -238,16 +246,16 @@ static void stop_keeper(void)
 	static struct net_waiter nobody;
 
 	net_whole_step_in();
-	atomic_store(&baton.poller, &nobody);
+	atomic_store(&loop.poller, &nobody);
 	net_whole_step_out();
-	while (!atomic_load(&baton.keeper_sleeps))
+	while (!atomic_load(&loop.keeper_sleeps))
 		sched_yield();
 }
 
 static void start_keeper(void)
 {
 	net_whole_step_in();
-	atomic_store(&baton.poller, NULL);
+	atomic_store(&loop.poller, NULL);
 	wake_next_poller();
 	net_whole_step_out();
 }
@@ -377,6 +385,87 @@ static void test_cancelled_thread_ends_after_its_call(void **state)
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 }
 
+static uint64_t turns_so_far(void)
+{
+	uint64_t n;
+
+	net_whole_step_in();
+	n = stack.n_turns;
+	net_whole_step_out();
+	return n;
+}
+
+static void allow_bias(bool allowed)
+{
+	net_whole_step_in();
+	baton.can_bias = allowed;
+	drop_bias(net_caller.bias);
+	net_whole_step_out();
+}
+
+/* Neither takes the baton from a thread that makes call after call. */
+static void test_poller_stands_aside_between_calls(void **state)
+{
+	pthread_t poller = start_thread(waits_in_vain);
+	uint64_t turns;
+	uint32_t drawn;
+
+	while (!atomic_load(&loop.poller) || !atomic_load(&loop.keeper_sleeps))
+		sched_yield();
+	held_ns = coro_sched_clock(NULL);
+	turns = turns_so_far();
+	drawn = net_baton_tickets();
+	make_call(CALLS);
+	assert_in_range(net_baton_tickets() - drawn, 0, BIAS_CALLS + 1);
+	assert_int_equal(turns_so_far(), turns);
+	while (!atomic_load(&loop.poller)) {
+		held_ns += ASIDE_NS;
+		sched_yield();
+	}
+	held_ns = 0;
+	assert_true(turns_so_far() > turns);
+	assert_true(NET_WITH_BATON(wake_silent, 0));
+	pthread_join(poller, NULL);
+}
+
+/* However often the other thread calls. */
+static void test_poller_stands_aside_for_a_limited_time(void **state)
+{
+	pthread_t poller = start_thread(waits_in_vain);
+	uint64_t turns;
+
+	while (!atomic_load(&loop.poller) || !atomic_load(&loop.keeper_sleeps))
+		sched_yield();
+	allow_bias(false); /* so that each call draws a ticket */
+	held_ns = coro_sched_clock(NULL);
+	turns = turns_so_far();
+	while (turns_so_far() == turns)
+		held_ns += ASIDE_NS / 2;
+	held_ns = 0;
+	allow_bias(true);
+	assert_true(NET_WITH_BATON(wake_silent, 0));
+	pthread_join(poller, NULL);
+}
+
+static void test_another_thread_may_poll_meanwhile(void **state)
+{
+	pthread_t first = start_thread(waits_in_vain), second;
+	struct net_waiter *poller;
+
+	while (!(poller = atomic_load(&loop.poller)) ||
+	       !atomic_load(&loop.keeper_sleeps))
+		sched_yield();
+	held_ns = coro_sched_clock(NULL);
+	second = start_thread(waits_in_vain);
+	while (!atomic_load(&loop.poller) ||
+	       atomic_load(&loop.poller) == poller)
+		sched_yield();
+	held_ns = 0;
+	assert_true(NET_WITH_BATON(wake_silent, 0));
+	pthread_join(first, NULL);
+	pthread_join(second, NULL);
+}
+
 static _Atomic bool is_cancelling, called_while_cancelled;
 
 static void *calls_while_cancelled(void *arg)
@@ -397,7 +486,7 @@ static int cancel_and_wait_for_ticket(pthread_t thread)
 	int err = pthread_cancel(thread);
 
 	is_cancelling = true;
-	while (!is_wanted())
+	while (!net_baton_is_wanted())
 		sched_yield();
 	return err;
 }
@@ -460,7 +549,7 @@ static void test_stack_is_closed_when_no_thread_wakes_it(void **state)
 	CHECK(pthread_create(&late, NULL, call_once, NULL) == 0);
 	usleep(2000);
 	stack.is_closed = false;
-	baton.closing = false;
+	loop.closing = false;
 	net_whole.closed = false;
 	net_whole_step_out();
 	pthread_join(early, NULL);
@@ -490,15 +579,10 @@ static void test_idle_bias_is_revoked_by_the_keeper(void **state)
 
 static void test_without_membarrier_nobody_is_biased(void **state)
 {
-	net_whole_step_in();
-	baton.can_bias = false;
-	drop_bias(net_caller.bias);
-	net_whole_step_out();
+	allow_bias(false);
 	make_call(3 * BIAS_CALLS);
 	assert_false(has_bias());
-	net_whole_step_in();
-	baton.can_bias = true;
-	net_whole_step_out();
+	allow_bias(true);
 }
 
 int main(void)
@@ -511,6 +595,9 @@ int main(void)
 		cmocka_unit_test(test_thread_that_ends_passes_the_baton_on),
 		cmocka_unit_test(
 			test_revoked_bias_is_passed_on_at_the_end_of_the_call),
+		cmocka_unit_test(test_poller_stands_aside_between_calls),
+		cmocka_unit_test(test_poller_stands_aside_for_a_limited_time),
+		cmocka_unit_test(test_another_thread_may_poll_meanwhile),
 		cmocka_unit_test(test_cancelled_thread_ends_after_its_call),
 		cmocka_unit_test(test_cancelled_thread_loses_no_ticket),
 		cmocka_unit_test(test_asynchronous_cancellation_ends_no_call),
