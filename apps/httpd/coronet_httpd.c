@@ -56,8 +56,8 @@ static void stop_listening(void *arg)
 	struct httpd_shard *shard = arg;
 
 	httpd_hurry(shard);
-	shutdown_close_listeners(&shard->shutdown, &shard->listener, 1,
-				 takes_clients);
+	shutdown_close_listeners(&shard->shutdown, shard->listeners,
+				 shard->n_listeners, takes_clients);
 }
 
 static unsigned visits_left(void *arg)
@@ -126,6 +126,30 @@ static const struct opt rows[] = {
 	 OPT_DAY_NS, .or_zero = true,
 	 .help = "Check the files of --root for changes at this interval; 0: "
 		 "only on SIGHUP"},
+#if HTTPD_TLS
+	{"tls-cert", OPT_CUSTOM, .arg = "FILE", .read = httpd_tls_cert,
+	 .example = "/etc/coronet/example.com.pem",
+	 .help = "Serve HTTPS as well, with the certificate of this PEM file, "
+		 "which those that lead to its CA follow; repeatable: the name "
+		 "that a client asks for chooses one, else it gets the first; "
+		 "SIGHUP reads the files again"},
+	{"tls-key", OPT_CUSTOM, .arg = "FILE", .read = httpd_tls_key,
+	 .example = "/etc/coronet/example.com.key",
+	 .help = "PEM file with the key of the --tls-cert before it (default: "
+		 "the file of the certificate)"},
+	{"tls-port", OPT_NUMBER, AT(tls.port), "PORT", "443", 1, 65535,
+	 .help = "Listen on this port for HTTPS"},
+	{"max-handshakes", OPT_NUMBER, AT(tls.max_handshakes), "N", "1024", 1,
+	 MOST,
+	 .help = "Maximum number of TLS handshakes at a time; connections "
+		 "beyond it are reset"},
+	{"redirect", OPT_FLAG, AT(tls.redirects),
+	 .help = "Redirect requests on --port to HTTPS"},
+	{"hsts", OPT_SECONDS, AT(tls.hsts_ns), "SECONDS", "0", OPT_NS_PER_S,
+	 731 * OPT_DAY_NS, .or_zero = true, .example = "31536000",
+	 .help = "Have browsers use HTTPS only, for this long "
+		 "(Strict-Transport-Security); 0: do not"},
+#endif
 	{"idle-timeout", OPT_SECONDS, AT(idle_ns), "SECONDS", "60", MIN_NS,
 	 OPT_DAY_NS,
 	 .help = "Close connections that are idle for this long between "
@@ -152,16 +176,16 @@ static const struct opt rows[] = {
 		 "request is answered with 408"},
 };
 
-static int set_source_limit(void *base, struct opt_error *error)
+static int check_options(void *base, struct opt_error *error)
 {
 	struct net_limits *limits = &((struct httpd *)base)->limits;
 
 	if (limits->clients_per_source == 0)
 		limits->clients_per_source = opts_source_limit(limits->clients);
-	return 0;
+	return httpd_tls_check(base, error);
 }
 
-OPT_SET(httpd_opts, rows, 0x2000, set_source_limit)
+OPT_SET(httpd_opts, rows, 0x2000, check_options)
 
 static error_t parse_key(int key, char *arg, struct argp_state *state)
 {
@@ -188,12 +212,14 @@ static void *listen_here(void *arg)
 	shard->site.shard = net_stack_shard(stack);
 	site_use(&shard->site, httpd.loader.newest);
 	pending_init(&shard->half_open, &httpd.half_open, httpd_displace);
-	err = net_listen(stack, &net_addr_any(httpd.port), 0, &shard->listener);
+	err = net_listen(stack, &net_addr_any(httpd.port), 0,
+			 &shard->listeners[0]);
 	if (err < 0)
 		return (void *)(intptr_t)err;
-	net_listener_limit(shard->listener, &httpd.limits);
-	net_listener_serve(shard->listener, httpd_serve, shard);
-	return NULL;
+	shard->n_listeners = 1;
+	net_listener_limit(shard->listeners[0], &httpd.limits);
+	net_listener_serve(shard->listeners[0], httpd_serve, shard);
+	return (void *)(intptr_t)httpd_tls_listen(shard);
 }
 
 /*
@@ -240,8 +266,9 @@ static bool give_next(struct net_stack *stack)
 /* Waits until --rescan has passed or SIGHUP comes; false: the program ends. */
 static bool await_look(struct net_stack *stack)
 {
-	int64_t until_ns = httpd.rescan_ns ? net_now_ns(stack) + httpd.rescan_ns
-					   : CORO_FOREVER;
+	int64_t until_ns = httpd.rescan_ns && httpd.loader.runs
+				   ? net_now_ns(stack) + httpd.rescan_ns
+				   : CORO_FOREVER;
 	int err = 0;
 
 	while (err == 0 && !hangup_came())
@@ -266,7 +293,6 @@ static bool look_now(struct net_stack *stack)
 /* A file that was written just before SIGHUP is taken by the second look. */
 static bool look_twice(struct net_stack *stack)
 {
-	hangup_take();
 	net_log("httpd: SIGHUP: the files below --root are checked for "
 		"changes");
 	return look_now(stack) && coro_sleep_ns(SETTLE_NS) == 0 &&
@@ -275,8 +301,9 @@ static bool look_twice(struct net_stack *stack)
 
 /*
  * Makes the loader check the files at the interval of --rescan and after
- * SIGHUP, and passes the site that it has loaded to all shards. Runs on the
- * first shard: no other thread may post to a stack that is being closed.
+ * SIGHUP, and passes the site that it has loaded to all shards; SIGHUP also
+ * renews the certificates. Runs on the first shard: no other thread may post to
+ * a stack that is being closed.
  */
 static void *follow_files(void *arg)
 {
@@ -285,8 +312,9 @@ static void *follow_files(void *arg)
 
 	hangup_follow();
 	while (runs && await_look(stack)) {
-		if (hangup_came()) {
-			runs = look_twice(stack);
+		if (hangup_take()) {
+			runs = httpd_tls_renew(shards) &&
+			       (!httpd.loader.runs || look_twice(stack));
 			continue;
 		}
 		runs = give_next(stack);
@@ -296,30 +324,52 @@ static void *follow_files(void *arg)
 	return NULL;
 }
 
+/* Says on which port a shard could not listen. Returns err. */
+static int complain(int err)
+{
+	const struct httpd_shard *shard = shards;
+	char text[NET_ADDR_TEXT_MAX];
+	struct net_addr at;
+
+	while (shard < shards + NET_MAX_SHARDS - 1 &&
+	       shard->n_listeners > (httpd.tls.n_pairs != 0))
+		shard++;
+	at = net_addr_any(shard->n_listeners ? httpd.tls.port : httpd.port);
+	snprintf(httpd.net.error, sizeof(httpd.net.error),
+		 "listening on %s: %s",
+		 net_addr_format(&at, text, sizeof(text)), strerror(-err));
+	return err;
+}
+
+static void announce(uint16_t port, const char *what)
+{
+	const struct net_addr at = net_addr_any(port);
+	char text[NET_ADDR_TEXT_MAX];
+
+	printf("listening on %s%s\n", net_addr_format(&at, text, sizeof(text)),
+	       what);
+}
+
 static int start_shards(struct net_stack *stack)
 {
-	const struct net_addr at = net_addr_any(httpd.port);
-	char text[NET_ADDR_TEXT_MAX];
 	int err;
 
-	net_addr_format(&at, text, sizeof(text));
 	site_set_shards(&httpd.loader, net_stack_shards(stack));
 	err = shards_call(listen_here, shards, sizeof(*shards));
-	if (err < 0) {
-		snprintf(httpd.net.error, sizeof(httpd.net.error),
-			 "listening on %s: %s", text, strerror(-err));
-		return err;
-	}
+	if (err < 0)
+		return complain(err);
 	err = shards_call(await_signal_here, shards, sizeof(*shards));
 	if (err == 0)
 		err = httpd_metrics_add(shards);
 	if (err == 0 && httpd.net.stats_s > 0)
 		err = net_spawn(stack, "stats", log_stats, &shards[0]);
-	if (err == 0 && httpd.loader.runs)
+	if (err == 0 && (httpd.loader.runs || httpd.tls.n_pairs))
 		err = net_spawn(stack, "files", follow_files, stack);
 	if (err < 0)
 		return err;
-	printf("listening on %s\n", text);
+	announce(httpd.port, "");
+	if (httpd.tls.n_pairs)
+		announce(httpd.tls.port, " for HTTPS");
 	fflush(stdout);
 	return 0;
 }
@@ -419,6 +469,8 @@ int main(int argc, char **argv)
 	net_opts_init(&httpd.net);
 	err = net_parse_args(&argp, argc, argv, &httpd.net, &httpd);
 	if (err == 0)
+		status = httpd_tls_open();
+	if (err == 0 && status == 0)
 		status = open_site();
 	if (err == 0 && status == 0)
 		err = net_run(&httpd.net, start_shard, NULL);
@@ -427,5 +479,6 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
 		pending_fini(&shards[i].half_open);
 	site_close(&httpd.loader);
+	httpd_tls_close();
 	return status ? status : net_exit_status(err);
 }

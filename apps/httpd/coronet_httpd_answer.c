@@ -256,18 +256,19 @@ static int send_parts(struct visit *visit, const struct httpd_reply *reply)
 	return err;
 }
 
-#define HEAD_ROOM 640 /* bytes of what is written for one answer */
+#define HEAD_ROOM 704 /* bytes of what is written for one answer */
 
 /* The status line and all fields but those that a file keeps ready. */
-static size_t write_head(struct httpd_shard *shard,
+static size_t write_head(const struct visit *visit,
 			 const struct httpd_reply *reply, size_t text_len,
 			 char *out)
 {
 	int n = snprintf(out, HEAD_ROOM,
 			 "HTTP/1.1 %d %s\r\nDate: %s\r\n"
-			 "Server: coronet\r\n%s",
+			 "Server: coronet\r\n%s%s",
 			 reply->status, get_reason(reply->status),
-			 format_date(shard),
+			 format_date(visit->shard),
+			 visit->has_tls ? httpd.tls.field : "",
 			 reply->status == 405 ? "Allow: GET, HEAD\r\n" : "");
 
 	if (reply->status == 200)
@@ -310,7 +311,7 @@ __attribute__((noinline)) int httpd_answer(struct visit *visit,
 					   "Connection: keep-alive\r\n\r\n"};
 	const char *end = ends[!keep ? 0 : keep->minor ? 1 : 2];
 	char head[HEAD_ROOM], text[64];
-	struct iovec iov[6];
+	struct iovec iov[8];
 	size_t text_len;
 	unsigned n = 0;
 	int err;
@@ -319,16 +320,15 @@ __attribute__((noinline)) int httpd_answer(struct visit *visit,
 	text_len = (size_t)snprintf(text, sizeof(text), "%d %s\n",
 				    reply->status, get_reason(reply->status));
 	iov[n++] =
-		(struct iovec){head, write_head(shard, reply, text_len, head)};
+		(struct iovec){head, write_head(visit, reply, text_len, head)};
 	if (reply->status == 200)
 		iov[n++] = (struct iovec){(char *)reply->as->fields,
 					  reply->as->fields_len};
 	if (reply->status == 206 || reply->status == 304)
 		iov[n++] = get_validators(reply);
 	if (reply->status == 301) {
-		iov[n++] = (struct iovec){reply->file->location,
-					  strlen(reply->file->location)};
-		iov[n++] = reply->query;
+		for (unsigned i = 0; i < HTTPD_LOCATION_PARTS; i++)
+			iov[n++] = reply->location[i];
 		iov[n++] = (struct iovec){"\r\n", 2};
 	}
 	iov[n++] = (struct iovec){(char *)end, strlen(end)};
@@ -392,15 +392,56 @@ static void choose_form(struct httpd_reply *reply, const char *head,
 						 &reply->n);
 }
 
-void httpd_choose(struct httpd_reply *reply, const struct files *files,
-		  const char *head, const struct http_request *request)
+/* The bytes of a host without its port. */
+static size_t host_len(const char *host, size_t len)
 {
+	const char *colon = memrchr(host, ':', len);
+
+	return colon && !memchr(colon, ']', len - (size_t)(colon - host))
+		       ? (size_t)(colon - host)
+		       : len;
+}
+
+/* To the same host and path over HTTPS. Returns the status. */
+static int redirect(struct httpd_reply *reply, const char *head,
+		    const struct http_request *request)
+{
+	const char *host = head + request->host.at;
+	size_t len = host_len(host, request->host.len);
+
+	if (len == 0) /* no Host, of HTTP/1.0 */
+		return 400;
+	reply->location[0] = (struct iovec){(char *)"https://", 8};
+	reply->location[1] = (struct iovec){(char *)host, len};
+	reply->location[2] =
+		(struct iovec){httpd.tls.suffix, strlen(httpd.tls.suffix)};
+	reply->location[3] =
+		(struct iovec){(char *)head + request->path,
+			       (size_t)request->path_len + request->query_len};
+	return 301;
+}
+
+void httpd_choose(struct httpd_reply *reply, const struct files *files,
+		  const char *head, const struct http_request *request,
+		  bool redirects)
+{
+	bool reads =
+		request->method == HTTP_GET || request->method == HTTP_HEAD;
+
+	if (redirects && reads) {
+		reply->status = redirect(reply, head, request);
+		return;
+	}
 	reply->status =
 		look_up(files, request, head + request->path, &reply->file);
 	if (reply->status == 200)
 		choose_form(reply, head, request);
-	if (reply->status == 301) /* RFC 9110 10.2.2 leaves it to us */
-		reply->query = (struct iovec){(char *)head + request->path +
-						      request->path_len,
-					      request->query_len};
+	if (reply->status == 301) { /* RFC 9110 10.2.2 leaves the form to us */
+		char *location = reply->file->location;
+
+		reply->location[0] = (struct iovec){location, strlen(location)};
+		reply->location[1] = (struct iovec){
+			(char *)head + request->path + request->path_len,
+			request->query_len};
+	}
 }

@@ -81,7 +81,8 @@ take_request(struct client *c, const struct http_request *request,
 	if (request->body_len > BODY_MAX)
 		reply.status = 413;
 	else
-		httpd_choose(&reply, &site->files, head, request);
+		httpd_choose(&reply, &site->files, head, request,
+			     httpd.tls.redirects && !c->visit->has_tls);
 	/* The client may wait for "100 Continue", or send a body unasked. */
 	keep = request->keep_alive && may_go_on(reply.status) &&
 	       !(request->expects && has_body) &&
@@ -365,22 +366,44 @@ static void visit_end(struct visit *visit)
 	shutdown_progress(&shard->shutdown);
 }
 
-void httpd_serve(struct net_conn *conn, void *arg)
+static void serve_visit(struct visit *visit)
 {
-	struct httpd_shard *shard = arg;
-	struct client c = {.shard = shard, .conn = conn};
+	struct client c = {
+		.shard = visit->shard, .conn = visit->conn, .visit = visit};
+
+	serve_requests(&c, visit);
+	free(c.pieces);
+	counters_add(&c.shard->counters.gave_up, c.gave_up);
+	if (c.gave_up)
+		net_abort(c.conn);
+	else
+		shutdown_close_conn(&visit->closing, c.conn, httpd.send_ns);
+}
+
+void httpd_serve(struct net_conn *conn, void *shard)
+{
 	struct visit *visit = visit_begin(shard, conn);
 
 	if (!visit)
 		return;
-	c.visit = visit;
-	serve_requests(&c, visit);
-	free(c.pieces);
-	counters_add(&shard->counters.gave_up, c.gave_up);
-	if (c.gave_up)
-		net_abort(conn);
-	else
-		shutdown_close_conn(&visit->closing, conn, httpd.send_ns);
+	serve_visit(visit);
+	visit_end(visit);
+}
+
+void httpd_serve_tls(struct net_conn *conn, void *shard)
+{
+	struct visit *visit = visit_begin(shard, conn);
+	bool accepted;
+
+	if (!visit)
+		return;
+	visit->has_tls = true;
+	net_set_read_deadline(conn, deadline_of(visit, false));
+	visit->idle = true; /* for httpd_hurry() */
+	accepted = httpd_tls_accept(visit);
+	visit->idle = false;
+	if (accepted)
+		serve_visit(visit);
 	visit_end(visit);
 }
 

@@ -3,11 +3,11 @@
  *
  * coronet_httpd.c has the options, the listeners, the statistics and the
  * shutdown; coronet_httpd_client.c serves one client's connection,
- * coronet_httpd_answer.c writes the responses, coronet_httpd_metrics.c the
- * metrics. The state of a shard is in its struct httpd_shard, which its thread
- * alone uses, except the counters, which others read. The state of the program
- * is in struct httpd: it is constant once the shards run, except the loader
- * (site.h).
+ * coronet_httpd_answer.c writes the responses, coronet_httpd_tls.c has HTTPS,
+ * coronet_httpd_metrics.c the metrics. The state of a shard is in its struct
+ * httpd_shard, which its thread alone uses, except the counters, which others
+ * read. The state of the program is in struct httpd: it is constant once the
+ * shards run, except the loader (site.h).
  */
 #pragma once
 
@@ -21,6 +21,7 @@
 #include "apps/common/counters.h"
 #include "apps/common/pending.h"
 #include "apps/httpd/conditions.h"
+#include "apps/httpd/coronet_httpd_tls.h"
 #include "apps/httpd/files.h"
 #include "apps/httpd/site.h"
 
@@ -36,6 +37,7 @@ struct visit {
 	bool idle;		 /* waits for a request */
 	bool fresh;		 /* waits for its first request */
 	bool displaced;		 /* its request was displaced */
+	bool has_tls;
 	struct visit *next, **pprev;
 };
 
@@ -53,7 +55,9 @@ struct httpd_counters {
 
 struct httpd_shard {
 	struct net_stack *stack;
-	struct net_listener *listener;
+	struct net_listener *listeners[2];
+	unsigned n_listeners;
+	struct net_tls *tls; /* of new connections */
 	struct visit *visits;
 	struct pending_list half_open;
 	struct site_here site;
@@ -66,6 +70,7 @@ struct httpd_shard {
 struct httpd {
 	struct net_opts net;
 	uint16_t port;
+	struct httpd_tls tls;
 	const char *root;
 	int64_t idle_ns, header_ns, send_ns;
 	struct net_limits limits;
@@ -79,6 +84,8 @@ struct httpd {
 
 extern struct httpd httpd;
 
+#define HTTPD_LOCATION_PARTS 4
+
 /* The response to a request; points into the site that it comes from. */
 struct httpd_reply {
 	int status;
@@ -86,17 +93,18 @@ struct httpd_reply {
 	struct site *site;	    /* the site of the file; NULL: none */
 	const struct file *file;    /* NULL: send the status as text */
 	const struct file_body *as; /* the form of the file to send */
-	struct iovec query;	    /* of a request for a folder: "?..." */
-	unsigned n;		    /* ranges; 0: the whole file */
+	struct iovec location[HTTPD_LOCATION_PARTS]; /* of a redirect */
+	unsigned n; /* ranges; 0: the whole file */
 	struct http_range ranges[HTTP_RANGES_MAX];
 };
 
 /*
  * Fills in the response, except reply->body. head: the bytes of the request's
- * head.
+ * head. redirects: to the same over HTTPS.
  */
 void httpd_choose(struct httpd_reply *reply, const struct files *files,
-		  const char *head, const struct http_request *request);
+		  const char *head, const struct http_request *request,
+		  bool redirects);
 /*
  * Sends the response. keep: the request, if the connection stays open after it;
  * else NULL. Returns 0 or a negative errno. Not inlined, so that its buffer is
@@ -114,8 +122,10 @@ int httpd_status(unsigned i);
 /* Adds the metrics of NET_MAX_SHARDS shards, including unused ones. */
 int httpd_metrics_add(const struct httpd_shard *shards);
 
-/* Serves a client: a net_handler whose argument is the shard. */
+/* Serve a client over TCP, or TLS: a net_handler whose argument is the shard.
+ */
 void httpd_serve(struct net_conn *conn, void *shard);
+void httpd_serve_tls(struct net_conn *conn, void *shard);
 
 /* Called when draining begins: shortens the wait of idle clients. */
 void httpd_hurry(struct httpd_shard *shard);

@@ -98,6 +98,11 @@ static int parse_version(struct piece p, uint8_t *minor)
 	return 0;
 }
 
+static struct http_text text_of(struct piece p, const char *data)
+{
+	return (struct http_text){(uint16_t)(p.at - data), (uint16_t)p.len};
+}
+
 /* A host and perhaps a port; empty is allowed (RFC 9112 3.2). */
 static bool is_host(struct piece value)
 {
@@ -142,6 +147,7 @@ static int parse_target(struct piece p, const char *data,
 			host.len++;
 		if (host.len == 0 || !is_host(host))
 			return -400;
+		out->host = text_of(host, data);
 		p.len -= scheme + host.len;
 		p.at += scheme + host.len;
 	} else if (p.at[0] != '/') {
@@ -240,8 +246,7 @@ static void keep_field(struct piece name, struct piece value, const char *data,
 		if ((head->kept >> i & 1) && i > HTTP_IF_NONE_MATCH)
 			*text = (struct http_text){i > HTTP_ACCEPT_ENCODING, 0};
 		else if (!(head->kept >> i & 1))
-			*text = (struct http_text){(uint16_t)(value.at - data),
-						   (uint16_t)value.len};
+			*text = text_of(value, data);
 		head->kept |= (uint8_t)(1u << i);
 		return;
 	}
@@ -267,8 +272,7 @@ bool http_next_line(const char *head, enum http_field field,
 
 		if (is_word((struct piece){at, (size_t)(colon - at)},
 			    kept_names[field])) {
-			*text = (struct http_text){(uint16_t)(value.at - head),
-						   (uint16_t)value.len};
+			*text = text_of(value, head);
 			return true;
 		}
 		at = end + 2;
@@ -281,6 +285,8 @@ static int take_field(struct piece name, struct piece value, const char *data,
 {
 	if (is_word(name, "host")) {
 		head->hosts++;
+		if (head->request.host.len == 0)
+			head->request.host = text_of(value, data);
 		return is_host(value) ? 0 : -400;
 	}
 	if (is_word(name, "content-length")) {

@@ -48,7 +48,8 @@ struct http_request {
 	bool expects;	 /* Expect: 100-continue */
 	uint16_t path, path_len; /* absolute path without query; len 0: "*" */
 	uint16_t query_len;	 /* of "?query" right behind the path */
-	uint64_t body_len;	 /* of a body that is not chunked */
+	struct http_text host; /* of the target, else of Host; with its port */
+	uint64_t body_len;     /* of a body that is not chunked */
 	/*
 	 * If a field has several lines: If-Match and If-None-Match have their
 	 * first line, and http_next_line() finds the others; Accept-Encoding

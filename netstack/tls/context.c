@@ -381,6 +381,7 @@ static int make_context(struct net_tls_opts *opts, bool is_server,
 	if (!tls)
 		return complain(opts, -ENOMEM, "no memory for TLS");
 	tls->calls = &net_tls_table;
+	tls->refs = 1;
 	tls->is_server = is_server;
 	tls->handshake_ns =
 		(opts->handshake_ms ? opts->handshake_ms : HANDSHAKE_MS) *
@@ -408,7 +409,7 @@ int net_tls_client(struct net_tls_opts *opts, struct net_tls **out)
 
 void net_tls_free(struct net_tls *tls)
 {
-	if (!tls)
+	if (!tls || atomic_fetch_sub(&tls->refs, 1) != 1)
 		return;
 	for (unsigned i = 0; i < tls->n_pairs; i++) {
 		SSL_CTX_free(tls->pairs[i]);

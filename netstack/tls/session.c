@@ -374,6 +374,7 @@ static void leave_handshake(void *arg)
 	struct net_tls *tls = arg;
 
 	tls->handshakes[net_here()->shard]--;
+	net_tls_free(tls);
 }
 
 /* Runs the handshake with its own deadline in place of the connection's. */
@@ -387,6 +388,7 @@ static int bounded_handshake(struct net_conn *conn, struct net_tls *tls,
 	if (err < 0)
 		return err;
 	tls->handshakes[net_here()->shard]++;
+	atomic_fetch_add(&tls->refs, 1);
 	ext->read_deadline = LWIP_MIN(read_ns, deadline_ns);
 	ext->write_deadline = LWIP_MIN(write_ns, deadline_ns);
 	err = run_handshake(conn);

@@ -11,6 +11,8 @@
 
 #include <coronet/net_tls.h>
 
+#include <stdatomic.h>
+
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -20,6 +22,7 @@
 /* ---- context.c ---- */
 struct net_tls {
 	const struct net_tls_calls *calls; /* first: see conn/tls.h */
+	_Atomic unsigned refs; /* its owner, and handshakes under way */
 	bool is_server;
 	unsigned n_pairs;
 	SSL_CTX *pairs[NET_TLS_MAX_PAIRS]; /* owned; the first is the default */

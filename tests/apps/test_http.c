@@ -114,6 +114,28 @@ static void test_a_request_is_read_to_its_end(void **state)
 	assert_memory_equal(text + r.path, "/a/b.html", 9);
 }
 
+/* RFC 9112 3.2.2: a target's host takes the place of the field's. */
+static void test_host_is_that_of_the_target_or_of_the_field(void **state)
+{
+	static const struct {
+		const char *text, *host;
+	} rows[] = {
+		{"GET / HTTP/1.1\r\nHost:  a.test:81 \r\n\r\n", "a.test:81"},
+		{"GET / HTTP/1.1\r\nHost: [::1]\r\n\r\n", "[::1]"},
+		{"GET http://b:8/p HTTP/1.1\r\nHost: a\r\n\r\n", "b:8"},
+		{"GET https://b?q HTTP/1.1\r\nHost: a\r\n\r\n", "b"},
+		{"GET / HTTP/1.1\r\nHost:\r\n\r\n", ""},
+		{"GET / HTTP/1.0\r\n\r\n", ""},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		assert_true(parse_text(rows[i].text) > 0);
+		assert_int_equal(r.host.len, strlen(rows[i].host));
+		assert_memory_equal(rows[i].text + r.host.at, rows[i].host,
+				    r.host.len);
+	}
+}
+
 static void test_target_forms_are_parsed(void **state)
 {
 	const char *text = "GET http://h/p?q HTTP/1.1\r\n" H "\r\n";
@@ -562,6 +584,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_request_is_read_to_its_end),
+		cmocka_unit_test(
+			test_host_is_that_of_the_target_or_of_the_field),
 		cmocka_unit_test(test_target_forms_are_parsed),
 		cmocka_unit_test(test_methods_are_case_sensitive),
 		cmocka_unit_test(test_only_versions_1_x_are_parsed),

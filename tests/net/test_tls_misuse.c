@@ -257,6 +257,32 @@ static void test_handshakes_of_a_server_leave_dials_alone(void **state)
 	net_tls_free(second);
 }
 
+/* ---- a context that is replaced ---- */
+
+static void leave(struct net_conn *conn, void *arg)
+{
+}
+
+/* Its owner frees it while the hello of a client has come in part. */
+static void test_context_is_freed_when_its_handshakes_are_over(void **state)
+{
+	struct net_tls *old = server_tls;
+
+	relays[RELAY_TO_SERVER] = (struct relay){
+		.is_used = true, .end_at = -1, .flip_at = -1, .stall_at = 50};
+	relays[RELAY_TO_CLIENT].is_used = true;
+	serve(wait_for_end);
+	dialed = 1;
+	tls_start(leave);
+	run_ms(5);
+	assert_int_equal(dialed, 1);
+	assert_int_equal(net_tls_server(&server_opts, &server_tls), 0);
+	assert_int_equal(net_listener_set_tls(listener, server_tls), 0);
+	net_tls_free(old);
+	run_ms(100);
+	assert_int_equal(dialed, 0);
+}
+
 /* ---- ends ---- */
 
 static void end_twice(struct net_conn *conn, void *arg)
@@ -446,6 +472,7 @@ int main(void)
 		TEST(test_calls_during_a_handshake_are_refused),
 		TEST(test_handshake_ends_when_its_connection_does),
 		TEST(test_handshakes_of_a_server_leave_dials_alone),
+		TEST(test_context_is_freed_when_its_handshakes_are_over),
 		TEST(test_connection_may_be_closed_twice),
 		TEST(test_both_sides_may_end_first),
 		TEST(test_views_pass_between_tls_and_plaintext),

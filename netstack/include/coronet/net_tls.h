@@ -91,9 +91,9 @@ int net_tls_server(struct net_tls_opts *opts, struct net_tls **out);
 int net_tls_client(struct net_tls_opts *opts, struct net_tls **out);
 
 /*
- * Frees a context. No listener may have it any more (net_listener_set_tls()),
- * and no handshake may be under way; open connections do not need it. From any
- * thread. NULL is ignored.
+ * Frees a context, when handshakes that are under way are over. No listener may
+ * have it any more (net_listener_set_tls()); open connections do not need it.
+ * From any thread. NULL is ignored.
  */
 void net_tls_free(struct net_tls *tls);
 

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""coronet-httpd over TLS: curl, wrk and Python's ssl on a TAP.
+
+Usage: test_httpd_tls.py BUILD_DIR
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+
+from harness import WAIT_MAX_S, check, command, eventually, main
+from httpd_server import GET, HOST, Answers, serve_files
+from web import need_programs, random_file
+
+TLS_PORT = 8443
+BULK = 8 << 20
+NAMES = {"one": "www.one.test", "two": "*.two.test", "three": "www.three.test"}
+
+
+def make_pair(env, name):
+    """Makes a certificate for a name, signed by the CA of this test."""
+    ca = env.scratch / "ca.pem"
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    if not ca.exists():
+        command("openssl", "req", "-x509", *new_key, "-subj", "/CN=CA of tests", "-keyout",
+                env.scratch / "ca.key", "-out", ca)
+    cert, key = env.scratch / f"{name}.pem", env.scratch / f"{name}.key"
+    request, names = env.scratch / "request", env.scratch / "names"
+    names.write_text(f"subjectAltName=DNS:{NAMES[name]},IP:{HOST}\n", encoding="ascii")
+    command("openssl", "req", *new_key, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+    command("openssl", "x509", "-req", "-in", request, "-CA", ca, "-CAkey", env.scratch / "ca.key",
+            "-CAcreateserial", "-days", "2", "-extfile", names, "-out", cert)
+    return cert, key
+
+
+@contextlib.contextmanager
+def serving(env, *options, names=("one",), ends=False):
+    """Serves a folder with a random file over HTTP and HTTPS.
+
+    ends: the case ends the server.
+    """
+    root = env.scratch / "root"
+    root.mkdir(exist_ok=True)
+    (root / "index.html").write_text("hello\n", encoding="ascii")
+    random_file(root / "bulk", BULK)
+    pairs = []
+    for name in names:
+        cert, key = make_pair(env, name)
+        pairs += ["--tls-cert", cert, "--tls-key", key]
+    with serve_files(env, *pairs, "--tls-port", TLS_PORT, "--root", root, *options) as server:
+        command("ip", "link", "set", "lo", "up")
+        yield server
+        if not ends:
+            check(server.alive(), server.story())
+            server.terminate()
+
+
+def dial(env, name="www.one.test"):
+    """Returns a connection with TLS, whose certificate is right for the name."""
+    context = ssl.create_default_context(cafile=env.scratch / "ca.pem")
+    sock = socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S)
+    return context.wrap_socket(sock, server_hostname=name)
+
+
+def name_of(sock):
+    """The common name of the server's certificate."""
+    return dict(field[0] for field in sock.getpeercert()["subject"])["commonName"]
+
+
+def curl(env, url, *options):
+    return command("curl", "-sS", "--max-time", WAIT_MAX_S, "--cacert", env.scratch / "ca.pem",
+                   *options, url)
+
+
+def https(path, host=HOST):
+    return f"https://{host}:{TLS_PORT}/{path}"
+
+
+def answers(env):
+    """Two requests on one connection, the whole of a file and a part of it."""
+    need_programs("curl", "openssl")
+    with serving(env):
+        data = (env.scratch / "root/bulk").read_bytes()
+        out = env.scratch / "out"
+        curl(env, https("bulk"), "-o", out)
+        check(hashlib.sha256(out.read_bytes()).digest() == hashlib.sha256(data).digest(),
+              "8 MiB arrived with other bytes")
+        curl(env, https("bulk"), "-o", out, "-r", "1000000-2999999")
+        check(out.read_bytes() == data[1000000:3000000], "a range arrived with other bytes")
+        said = curl(env, https(""), https(""), "-w", "%{http_version} %{num_connects}\n")
+        check(said == "hello\n1.1 1\nhello\n1.1 0\n", f"two requests: {said!r}")
+        with dial(env) as sock:
+            sock.sendall(3 * (GET + b"\r\n"))
+            three = Answers(sock)
+            check([three.next()[2] for _ in range(3)] == 3 * [b"hello\n"], "pipelined requests")
+        said = curl(env, f"http://{HOST}/")
+        check(said == "hello\n", f"over HTTP: {said!r}")
+        said = curl(env, https(""), "-I")
+        check("strict-transport-security" not in said.lower(), f"HSTS unasked: {said!r}")
+
+
+def names_choose_certificates(env):
+    with serving(env, names=NAMES):
+        for asked, name in (("www.one.test", "one"), ("a.two.test", "two"),
+                            ("www.three.test", "three")):
+            with dial(env, asked) as sock:
+                check(name_of(sock) == name, f"{asked} got the certificate of {name_of(sock)}")
+        with dial(env, HOST) as sock:
+            check(name_of(sock) == "one", f"no name: the certificate of {name_of(sock)}")
+
+
+def redirects(env):
+    """Requests over HTTP go to HTTPS, whose answers have the field of HSTS."""
+    with serving(env, "--redirect", "--hsts", "31536000"):
+        for asked, host in ((f"http://{HOST}/a/b?c=d", HOST), (f"http://{HOST}:80/a/b?c=d", HOST)):
+            said = curl(env, asked, "-w", "%{http_code} %{redirect_url}", "-o", "/dev/null")
+            check(said == f"301 https://{host}:{TLS_PORT}/a/b?c=d", f"{asked}: {said!r}")
+        for line, status, location in (
+                (b"GET /x HTTP/1.1\r\nHost: [2001:db8::1]:80", 301,
+                 f"https://[2001:db8::1]:{TLS_PORT}/x"),
+                (b"GET /x HTTP/1.1\r\nHost: [2001:db8::1]", 301,
+                 f"https://[2001:db8::1]:{TLS_PORT}/x"),
+                (b"HEAD http://in.target/x HTTP/1.1\r\nHost: other", 301,
+                 f"https://in.target:{TLS_PORT}/x"),
+                (b"GET /x HTTP/1.0", 400, None), (b"POST /x HTTP/1.1\r\nHost: x", 405, None)):
+            with socket.create_connection((HOST, 80), WAIT_MAX_S) as sock:
+                sock.sendall(line + b"\r\n\r\n")
+                found, fields, _ = Answers(sock).next(body=False)
+                check((found, fields.get("location")) == (status, location),
+                      f"{line!r}: {found} {fields}")
+                check("strict-transport-security" not in fields, "HSTS over HTTP")
+        said = curl(env, f"http://{HOST}/bulk", "-L", "-o", "/dev/null", "-w",
+                    "%{http_code} %{num_redirects} %{size_download}")
+        check(said == f"200 1 {BULK}", f"curl -L: {said!r}")
+        for path in ("", "nothing"):
+            said = curl(env, https(path), "-I").lower()
+            check("strict-transport-security: max-age=31536000\n" in said, f"no HSTS: {said!r}")
+
+
+def replace(env, old, new):
+    for kind in ("pem", "key"):
+        shutil.copy(env.scratch / f"{new}.{kind}", env.scratch / f"{old}.{kind}")
+
+
+def renewal(env):
+    """SIGHUP reads the files again; connections go on, and wrong files change nothing."""
+    with serving(env) as server, dial(env) as before:
+        before.sendall(GET + b"\r\n")
+        check(Answers(before).next()[0] == 200, "the first request")
+        make_pair(env, "three")
+        replace(env, "one", "three")
+        server.signal(signal.SIGHUP)
+
+        def has_new_one():
+            with contextlib.suppress(ssl.SSLError), dial(env, "www.three.test"):
+                return True
+            return False
+        eventually(has_new_one, WAIT_MAX_S, server.story)
+        check("certificates as they are now" in server.output("stderr"), server.story())
+        before.sendall(GET + b"\r\n")
+        check(Answers(before).next()[0] == 200, "a request on a connection that was open")
+        (env.scratch / "one.key").write_text("no key\n", encoding="ascii")
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "previous certificates stay" in server.output("stderr"), WAIT_MAX_S,
+                   server.story)
+        check(f"{env.scratch}/one.key" in server.output("stderr"), server.story())
+        with dial(env, "www.three.test") as sock:
+            sock.sendall(GET + b"\r\n")
+            check(Answers(sock).next()[0] == 200, "a request after files that were wrong")
+
+
+def renewal_during_handshakes(env):
+    """Handshakes that have begun with the old context end with it."""
+    with serving(env) as server:
+        waiting = [socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) for _ in range(20)]
+        make_pair(env, "three")
+        replace(env, "one", "three")
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "certificates as they are now" in server.output("stderr"), WAIT_MAX_S,
+                   server.story)
+        context = ssl.create_default_context(cafile=env.scratch / "ca.pem")
+        for sock in waiting:
+            with context.wrap_socket(sock, server_hostname=HOST) as wrapped:
+                wrapped.sendall(GET + b"\r\n")
+                check(Answers(wrapped).next()[0] == 200, "a request after a late handshake")
+
+
+def garbage(env):
+    """Peers that do not speak TLS, or stop within a handshake, cost others nothing."""
+    with serving(env) as server:
+        silent = [socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) for _ in range(10)]
+        # OpenSSL sends no alert to a client of HTTP. 0x15: RFC 8446 5.1.
+        for sent, reply in ((GET + b"\r\n", b""), (b"\x16\x03\x01\x00\x05hello", b"\x15")):
+            with socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) as sock:
+                sock.sendall(sent)
+                data = b"".join(iter(lambda: sock.recv(4096), b""))
+                check(data[:1] == reply, f"{sent!r} was answered with {data!r}")
+        eventually(lambda: "TLS handshake with 10.9.1.1" in server.output("stderr"), WAIT_MAX_S,
+                   server.story)
+        with dial(env) as sock:
+            sock.sendall(GET + b"\r\n")
+            check(Answers(sock).next()[0] == 200, "a request beside them")
+        for sock in silent:
+            sock.close()
+
+
+def ends_silently(sock):
+    with contextlib.suppress(ConnectionResetError):
+        return sock.recv(1) == b""
+    return True
+
+
+def too_many_handshakes(env):
+    """Connections beyond --max-handshakes are reset, and others served when there is room."""
+    with serving(env, "--max-handshakes", "4") as server:
+        silent = [socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) for _ in range(4)]
+        with socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) as sock:
+            check(ends_silently(sock), "a fifth connection got bytes")
+        for sock in silent:
+            sock.close()
+
+        def is_served():
+            with contextlib.suppress(OSError), dial(env) as sock:
+                sock.sendall(GET + b"\r\n")
+                return Answers(sock).next()[0] == 200
+            return False
+        eventually(is_served, WAIT_MAX_S, server.story)
+
+
+def drain(env):
+    """After SIGTERM, a download ends with all its bytes and close_notify.
+
+    A client that has not begun its handshake delays the end no longer than one without a request.
+    """
+    with serving(env, ends=True) as server, dial(env) as sock, \
+            socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) as silent:
+        sock.sendall(b"GET /bulk HTTP/1.1\r\nHost: x\r\n\r\n")
+        got = Answers(sock)
+        got.receive()
+        server.signal(signal.SIGTERM)
+        eventually(lambda: "draining" in server.output("stderr"), WAIT_MAX_S, server.story)
+        check(got.next()[2] == (env.scratch / "root/bulk").read_bytes(), "other bytes")
+        check(sock.recv(1) == b"", "bytes behind the answer")
+        check(ends_silently(silent), "the silent client got bytes")
+        server.wait(WAIT_MAX_S)
+
+
+def shards(env):
+    """wrk's connections on two shards, through a renewal."""
+    need_programs("wrk")
+    if len(os.sched_getaffinity(0)) < 2:
+        return
+    with serving(env, "--shards", "2") as server:
+        load = subprocess.Popen(["wrk", "-t2", "-c32", "-d3s", https("")], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True)
+        for turn in range(1, 4):
+            server.signal(signal.SIGHUP)
+            eventually(lambda: server.output("stderr").count("as they are now") >= turn,
+                       WAIT_MAX_S, server.story)
+        text = load.communicate(timeout=WAIT_MAX_S)[0]
+        check(load.returncode == 0 and "Socket errors" not in text and "Non-2xx" not in text, text)
+        check(" 0 requests in" not in text, text)
+
+
+def refusals(env):
+    cert, key = make_pair(env, "one")
+    other = make_pair(env, "two")[1]
+    common = [env.app("coronet-httpd"), "--link", "ring:r0", "--addr", "10.9.0.1/16"]
+    for options, expected in (
+            (["--redirect"], "--redirect needs a certificate: add --tls-cert FILE"),
+            (["--hsts", "60"], "--hsts needs a certificate: add --tls-cert FILE"),
+            (["--tls-key", key], f"--tls-key '{key}': no --tls-cert precedes it"),
+            (["--tls-cert", cert, "--tls-key", key, "--tls-key", key], "no --tls-cert precedes it"),
+            (["--tls-cert", cert, "--tls-key", key, "--tls-port", "80"],
+             "--tls-port 80 is the port of HTTP as well"),
+            (["--tls-cert", cert], str(cert)),
+            (["--tls-cert", cert, "--tls-key", other], str(other)),
+            (["--tls-cert", "/no/such/file"], "/no/such/file")):
+        done = subprocess.run([*common, *options], capture_output=True, text=True, check=False,
+                              timeout=WAIT_MAX_S)
+        check(done.returncode == 2 and expected in done.stderr and "\n" == done.stderr[-1],
+              f"{options}: status {done.returncode}: {done.stderr!r}")
+
+
+def cases(env):
+    return [(case.__name__.replace("_", " "), functools.partial(case, env)) for case in (
+        answers, names_choose_certificates, redirects, renewal, renewal_during_handshakes, garbage,
+        too_many_handshakes, drain, shards, refusals)]
+
+
+if __name__ == "__main__":
+    main(cases)
