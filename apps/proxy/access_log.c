@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
+
 #include "apps/common/opts.h"
 
 #define LOOK_NS	   20000000 /* between two looks at the rings */
@@ -35,6 +37,7 @@ struct access_log {
 	int64_t (*clock_ns)(void);
 	void (*say)(const char *line);
 	char *path; /* NULL: UDP */
+	enum access_form form;
 	int fd;
 	pthread_t thread;
 	sem_t wake;
@@ -110,8 +113,8 @@ static const char *or_none(const char *text)
 	return *text ? text : "-";
 }
 
-size_t access_log_format(const struct access_record *r, int64_t wall_ns,
-			 char *line)
+static size_t format_text(const struct access_record *r, int64_t wall_ns,
+			  char *line)
 {
 	char time[64], client[64], listener[64], connect[32] = "-";
 	int n;
@@ -136,6 +139,97 @@ size_t access_log_format(const struct access_record *r, int64_t wall_ns,
 		     or_none(r->server_name), or_none(r->id),
 		     end_names[r->end]);
 	return (size_t)n;
+}
+
+/* A text, or null if there is none. */
+static void add_text(cJSON *to, const char *name, const char *text)
+{
+	if (*text && strcmp(text, "-") != 0)
+		cJSON_AddStringToObject(to, name, text);
+	else
+		cJSON_AddNullToObject(to, name);
+}
+
+/* All digits, unlike a double. */
+static void add_number(cJSON *to, const char *name, uint64_t value)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+	cJSON_AddRawToObject(to, name, text);
+}
+
+/* Milliseconds; null if ns is less than 0. */
+static void add_ms(cJSON *to, const char *name, int64_t ns)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%.3f", (double)ns / 1e6);
+	if (ns >= 0)
+		cJSON_AddRawToObject(to, name, text);
+	else
+		cJSON_AddNullToObject(to, name);
+}
+
+static size_t print_json(cJSON *object, char *line, size_t room)
+{
+	size_t len = 0;
+
+	if (object && cJSON_PrintPreallocated(object, line, (int)room - 1, 0)) {
+		len = strlen(line);
+		line[len++] = '\n';
+	}
+	cJSON_Delete(object);
+	return len;
+}
+
+static size_t format_json(const struct access_record *r, int64_t wall_ns,
+			  char *line)
+{
+	cJSON *to = cJSON_CreateObject();
+	char text[64];
+
+	format_time(wall_ns, text, sizeof(text));
+	add_text(to, "time", text);
+	add_text(to, "client",
+		 format_addr(r->addrs.family, r->addrs.src, r->addrs.src_port,
+			     text, sizeof(text)));
+	add_text(to, "listener",
+		 format_addr(r->addrs.family, r->addrs.dst, r->addrs.dst_port,
+			     text, sizeof(text)));
+	add_text(to, "backend", r->backend);
+	add_ms(to, "connect_ms", r->connect_ns);
+	add_ms(to, "queue_ms", r->queue_ns);
+	add_number(to, "to", r->bytes_to);
+	add_number(to, "from", r->bytes_from);
+	add_ms(to, "duration_ms", r->end_ns - r->begin_ns);
+	add_number(to, "retries", r->retries);
+	add_text(to, "sni", r->server_name);
+	add_text(to, "id", r->id);
+	add_text(to, "end", end_names[r->end]);
+	return print_json(to, line, ACCESS_LOG_LINE_MAX);
+}
+
+size_t access_log_format(const struct access_record *record,
+			 enum access_form form, int64_t wall_ns, char *line)
+{
+	return form == ACCESS_JSON ? format_json(record, wall_ns, line)
+				   : format_text(record, wall_ns, line);
+}
+
+/* The line that reports lost ones. */
+static size_t format_lost(enum access_form form, const char *time, uint64_t n,
+			  char *line, size_t room)
+{
+	cJSON *to;
+
+	if (form == ACCESS_TEXT)
+		return (size_t)snprintf(line, room, "%s lost=%llu\n", time,
+					(unsigned long long)n);
+	to = cJSON_CreateObject();
+	add_text(to, "time", time);
+	add_number(to, "lost", n);
+	return print_json(to, line, room);
 }
 
 /* ---- writing, on the thread ---- */
@@ -241,16 +335,18 @@ static void write_lost(struct access_log *log)
 {
 	uint64_t lost = access_log_lost(log);
 	char line[128], time[64];
-	int n;
+	size_t n;
 
 	if (lost == log->reported || log->torn)
 		return;
 	format_time(wall_now_ns(), time, sizeof(time));
-	n = snprintf(line, sizeof(line), "%s lost=%llu\n", time,
-		     (unsigned long long)(lost - log->reported));
+	n = format_lost(log->form, time, lost - log->reported, line,
+			sizeof(line));
+	if (n == 0)
+		return;
 	log->reporting = true;
 	log->dropped = false;
-	put_line(log, line, (size_t)n, time);
+	put_line(log, line, n, time);
 	flush_batch(log);
 	log->reporting = false;
 	if (!log->dropped) /* written, or at least begun */
@@ -267,11 +363,14 @@ static void write_ring(struct access_log *log, struct ring *ring)
 		const struct access_record *record =
 			&ring->records[tail % ACCESS_LOG_RING];
 		char line[ACCESS_LOG_LINE_MAX], time[64];
-		size_t n = access_log_format(record, record->end_ns + offset_ns,
-					     line);
+		size_t n = access_log_format(record, log->form,
+					     record->end_ns + offset_ns, line);
 
 		format_time(record->end_ns + offset_ns, time, sizeof(time));
-		put_line(log, line, n, time);
+		if (n)
+			put_line(log, line, n, time);
+		else
+			count_unwritten(log, 1);
 		ring->tail = tail + 1;
 	}
 }
@@ -380,7 +479,7 @@ int access_log_check(const char *where)
 	return 0;
 }
 
-int access_log_open(const char *where, unsigned shards,
+int access_log_open(const char *where, enum access_form form, unsigned shards,
 		    int64_t (*clock_ns)(void), void (*say)(const char *line),
 		    struct access_log **out)
 {
@@ -398,6 +497,7 @@ int access_log_open(const char *where, unsigned shards,
 		log->rings[i].lost = 0;
 	}
 	log->n_rings = shards;
+	log->form = form;
 	log->clock_ns = clock_ns;
 	log->say = say;
 	log->path = udp ? NULL : strdup(where);

@@ -57,6 +57,8 @@ struct access_record {
 	char id[ACCESS_LOG_ID_MAX];	       /* empty: none */
 };
 
+enum access_form { ACCESS_TEXT, ACCESS_JSON };
+
 struct access_log;
 
 /* "done", "client-reset"... */
@@ -64,10 +66,11 @@ const char *access_end_name(enum access_end end);
 
 /*
  * Writes a record as a line with its newline, at most ACCESS_LOG_LINE_MAX
- * bytes. wall_ns: when it ended, since 1970. Returns its length.
+ * bytes. wall_ns: when it ended, since 1970. Returns its length; 0: there was
+ * no memory for JSON.
  */
-size_t access_log_format(const struct access_record *record, int64_t wall_ns,
-			 char *line);
+size_t access_log_format(const struct access_record *record,
+			 enum access_form form, int64_t wall_ns, char *line);
 
 /*
  * Checks that access_log_open() would succeed: 0 or its error. Makes the file.
@@ -82,7 +85,7 @@ int access_log_check(const char *where);
  * reopened. Returns 0, -EINVAL (not an address), -ENOMEM, or an error of
  * open(2), socket(2) or pthread_create(3).
  */
-int access_log_open(const char *where, unsigned shards,
+int access_log_open(const char *where, enum access_form form, unsigned shards,
 		    int64_t (*clock_ns)(void), void (*say)(const char *line),
 		    struct access_log **out);
 

@@ -403,12 +403,14 @@ static void log_access_log_error(const char *line)
 /* The access log's file is reopened together with that of --log-to. */
 static int open_log(void)
 {
-	const char *where = proxy.first->steer.access_log;
+	const struct steer_opts *steer = &proxy.first->steer;
+	const char *where = steer->access_log;
 	int err = 0;
 
 	if (where)
-		err = access_log_open(where, NET_MAX_SHARDS, net_clock_ns,
-				      log_access_log_error, &proxy.log);
+		err = access_log_open(where, steer->access_form, NET_MAX_SHARDS,
+				      net_clock_ns, log_access_log_error,
+				      &proxy.log);
 	if (err < 0) {
 		fprintf(stderr,
 			"coronet-proxy: --access-log '%s': %s: expected a file "

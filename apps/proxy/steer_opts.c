@@ -3,8 +3,6 @@
 
 #include <errno.h>
 
-#include "apps/proxy/access_log.h"
-
 #define S	 OPT_NS_PER_S
 #define AT(what) OPT_AT(struct steer_opts, what)
 #define NETS	 "10.0.0.0/8,fd00::/8"
@@ -131,6 +129,10 @@ static const struct opt rows[] = {
 	 .example = "/var/log/coronet/access", .fixed = true,
 	 .help = "Log one line per session to a file (reopened on SIGUSR1) or "
 		 "to a syslog server"},
+	{"access-log-format", OPT_CHOICE, AT(access_form), "text|json", "text",
+	 .fixed = true,
+	 .help = "Write the lines of --access-log as words, or as JSON "
+		 "objects"},
 };
 
 static int sort_lists(void *base, struct opt_error *error)

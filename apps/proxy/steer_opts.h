@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "apps/proxy/access_list.h"
+#include "apps/proxy/access_log.h"
 #include "netstack/options/opt.h"
 
 struct steer_opts {
@@ -34,6 +35,7 @@ struct steer_opts {
 	unsigned udp_responses;	   /* to a datagram; 0: unknown */
 	unsigned max_udp_sessions; /* of all shards */
 	const char *access_log;	   /* NULL: none */
+	enum access_form access_form;
 };
 
 void steer_opts_init(struct steer_opts *opts);

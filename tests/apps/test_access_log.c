@@ -105,7 +105,7 @@ static void test_log_line_has_every_field(void **state)
 	};
 	char line[ACCESS_LOG_LINE_MAX];
 
-	access_log_format(&r, INT64_C(1700000000123000000), line);
+	access_log_format(&r, ACCESS_TEXT, INT64_C(1700000000123000000), line);
 	assert_string_equal(
 		line,
 		"2023-11-14T22:13:20.123Z client=[fd00::]:65535 "
@@ -114,7 +114,7 @@ static void test_log_line_has_every_field(void **state)
 		"duration_ms=2.500 retries=2 sni=www.example.com id=1-2-3 "
 		"end=client-reset\n");
 	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
-	access_log_format(&r, 0, line);
+	access_log_format(&r, ACCESS_TEXT, 0, line);
 	assert_string_equal(line,
 			    "1970-01-01T00:00:00.000Z client=- listener=- "
 			    "backend=- connect_ms=- queue_ms=0.000 to=0 "
@@ -122,6 +122,68 @@ static void test_log_line_has_every_field(void **state)
 			    "end=denied\n");
 	for (int end = 0; end < ACCESS_ENDS; end++)
 		assert_non_null(access_end_name((enum access_end)end));
+}
+
+static void test_json_line_has_every_field(void **state)
+{
+	struct access_record r = {
+		.end_ns = 2500000,
+		.queue_ns = 1000000,
+		.connect_ns = 250000,
+		.bytes_to = 12,
+		.bytes_from = UINT64_MAX,
+		.addrs = {.family = 6,
+			  .src = {0xfd},
+			  .src_port = 65535,
+			  .dst = {0xfd, 1},
+			  .dst_port = 443},
+		.end = ACCESS_CLIENT_RESET,
+		.retries = 2,
+		.backend = "web1",
+		.server_name = "a\"\\\n\x01",
+		.id = "1-2-3",
+	};
+	char line[ACCESS_LOG_LINE_MAX];
+	size_t n;
+
+	n = access_log_format(&r, ACCESS_JSON, INT64_C(1700000000123000000),
+			      line);
+	line[n] = '\0';
+	assert_string_equal(
+		line,
+		"{\"time\":\"2023-11-14T22:13:20.123Z\","
+		"\"client\":\"[fd00::]:65535\",\"listener\":\"[fd01::]:443\","
+		"\"backend\":\"web1\",\"connect_ms\":0.250,\"queue_ms\":1.000,"
+		"\"to\":12,\"from\":18446744073709551615,"
+		"\"duration_ms\":2.500,\"retries\":2,"
+		"\"sni\":\"a\\\"\\\\\\n\\u0001\",\"id\":\"1-2-3\","
+		"\"end\":\"client-reset\"}\n");
+	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
+	n = access_log_format(&r, ACCESS_JSON, 0, line);
+	line[n] = '\0';
+	assert_string_equal(
+		line, "{\"time\":\"1970-01-01T00:00:00.000Z\",\"client\":null,"
+		      "\"listener\":null,\"backend\":null,\"connect_ms\":null,"
+		      "\"queue_ms\":0.000,\"to\":0,\"from\":0,"
+		      "\"duration_ms\":0.000,\"retries\":0,\"sni\":null,"
+		      "\"id\":null,\"end\":\"denied\"}\n");
+}
+
+/* The longest texts; JSON writes six bytes for each of a control character. */
+static void test_json_line_has_room(void **state)
+{
+	struct access_record r = {.end = ACCESS_HALF_CLOSED_TIMEOUT};
+	char line[ACCESS_LOG_LINE_MAX];
+	size_t n;
+
+	memset(r.server_name, 1, sizeof(r.server_name) - 1);
+	memset(r.backend, 'b', sizeof(r.backend) - 1);
+	memset(r.id, 'i', sizeof(r.id) - 1);
+	r.bytes_to = r.bytes_from = UINT64_MAX;
+	r.end_ns = INT64_MAX;
+	n = access_log_format(&r, ACCESS_JSON, INT64_MAX / 2, line);
+	assert_in_range(n, 500, ACCESS_LOG_LINE_MAX);
+	assert_int_equal(line[n - 1], '\n');
 }
 
 static sem_t said;
@@ -139,7 +201,8 @@ static void test_renamed_file_loses_no_line(void **state)
 	struct stat st;
 	unsigned n = 0;
 
-	assert_int_equal(access_log_open(path, 2, clock_ns, note_line, &log),
+	assert_int_equal(access_log_open(path, ACCESS_TEXT, 2, clock_ns,
+					 note_line, &log),
 			 0);
 	for (unsigned turn = 0; turn < 20; turn++)
 		for (unsigned i = 0; i < 300; i++) {
@@ -168,7 +231,8 @@ static void test_failure_to_reopen_the_file_is_logged(void **state)
 	struct access_log *log;
 
 	sem_init(&said, 0, 0);
-	assert_int_equal(access_log_open(path, 1, clock_ns, note_line, &log),
+	assert_int_equal(access_log_open(path, ACCESS_TEXT, 1, clock_ns,
+					 note_line, &log),
 			 0);
 	assert_int_equal(rename(path, moved), 0);
 	assert_int_equal(mkdir(path, 0700), 0);
@@ -187,7 +251,8 @@ static void test_failure_to_reopen_the_file_is_logged(void **state)
  * Nobody reads the pipe: the shard does not block, and every line is written or
  * counted as lost.
  */
-static void test_lost_lines_are_counted(void **state)
+/* mark: what precedes the number of lost lines. */
+static void lose_lines(enum access_form form, const char *mark)
 {
 	const unsigned n = 3 * ACCESS_LOG_RING;
 	struct access_log *log;
@@ -199,8 +264,8 @@ static void test_lost_lines_are_counted(void **state)
 	assert_int_equal(mkfifo(path, 0600), 0);
 	in = fopen(path, "r+");
 	assert_non_null(in);
-	assert_int_equal(access_log_open(path, 1, clock_ns, note_line, &log),
-			 0);
+	assert_int_equal(
+		access_log_open(path, form, 1, clock_ns, note_line, &log), 0);
 	for (unsigned i = 0; i < n; i++) {
 		struct access_record r = record(i);
 
@@ -214,9 +279,9 @@ static void test_lost_lines_are_counted(void **state)
 		char *at;
 
 		assert_non_null(fgets(buf, sizeof(buf), in));
-		at = strstr(buf, " lost=");
+		at = strstr(buf, mark);
 		if (at)
-			reported += strtoull(at + 6, NULL, 10);
+			reported += strtoull(at + strlen(mark), NULL, 10);
 		else
 			written++;
 	}
@@ -224,6 +289,13 @@ static void test_lost_lines_are_counted(void **state)
 	assert_int_equal(reported, lost);
 	access_log_close(log);
 	fclose(in);
+}
+
+static void test_lost_lines_are_counted(void **state)
+{
+	lose_lines(ACCESS_TEXT, " lost=");
+	assert_int_equal(unlink(path), 0);
+	lose_lines(ACCESS_JSON, "\"lost\":");
 }
 
 static void add_lines(struct access_log *log, unsigned from, unsigned n)
@@ -260,7 +332,8 @@ static void test_a_full_disk_tears_no_line(void **state)
 	getrlimit(RLIMIT_FSIZE, &was);
 	limit = was;
 	limit.rlim_cur = 10007;
-	assert_int_equal(access_log_open(path, 1, clock_ns, note_line, &log),
+	assert_int_equal(access_log_open(path, ACCESS_TEXT, 1, clock_ns,
+					 note_line, &log),
 			 0);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	add_lines(log, 0, 200);
@@ -294,7 +367,8 @@ static void test_lines_are_sent_to_syslog(void **state)
 	assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
 	snprintf(where, sizeof(where), "udp:127.0.0.1:%u", ntohs(at.sin_port));
-	assert_int_equal(access_log_open(where, 1, clock_ns, note_line, &log),
+	assert_int_equal(access_log_open(where, ACCESS_TEXT, 1, clock_ns,
+					 note_line, &log),
 			 0);
 	access_log_add(log, 0, &r);
 	n = recv(fd, text, sizeof(text) - 1, 0);
@@ -321,11 +395,12 @@ static void test_unusable_log_files_are_refused(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(access_log_check(path), -ENXIO);
-	assert_int_equal(access_log_open(folder, 1, clock_ns, note_line, &log),
+	assert_int_equal(access_log_open(folder, ACCESS_TEXT, 1, clock_ns,
+					 note_line, &log),
 			 -EISDIR);
-	assert_int_equal(
-		access_log_open("udp:banana", 1, clock_ns, note_line, &log),
-		-EINVAL);
+	assert_int_equal(access_log_open("udp:banana", ACCESS_TEXT, 1, clock_ns,
+					 note_line, &log),
+			 -EINVAL);
 	access_log_add(NULL, 0, NULL);
 	access_log_close(NULL);
 }
@@ -336,6 +411,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_log_line_has_every_field),
+		CASE(test_json_line_has_every_field),
+		CASE(test_json_line_has_room),
 		CASE(test_renamed_file_loses_no_line),
 		CASE(test_a_full_disk_tears_no_line),
 		CASE(test_failure_to_reopen_the_file_is_logged),

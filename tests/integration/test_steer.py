@@ -8,6 +8,7 @@ lists, the access log and server names, with curl, wrk, nginx and openssl around
 
 import contextlib
 import functools
+import json
 import os
 import re
 import signal
@@ -487,6 +488,23 @@ def access_log(env, kind):
                    lambda: f"{sessions()} sessions, {len(lines())} lines")
 
 
+def access_log_in_json(env, kind):
+    """Each line is an object, whatever name the client of TLS asks for."""
+    log = env.scratch / "sessions.json"
+    with Peer(kind, echo_bytes) as peer, kind.serve(
+            env, "--to", f"web={peer.at}", "--access-log", log, "--access-log-format", "json",
+            "--health-interval", "0"):
+        for _ in range(3):
+            check_echo(kind)
+
+        def lines():
+            return [json.loads(line) for line in log.read_text().splitlines()]
+        eventually(lambda: len(lines()) == 3, WAIT_MAX_S, lambda: log.read_text())
+        for line in lines():
+            check(line["backend"] == "web" and line["end"] == "done" and line["sni"] is None
+                  and line["to"] == line["from"] > 0 and line["connect_ms"] > 0, f"{line}")
+
+
 def access_log_never_blocks(env, kind):
     """A log without a reader loses lines, which are counted, and no session waits for it."""
     pipe = env.scratch / "pipe.log"
@@ -504,7 +522,7 @@ CASES = {
                  retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls,
                  dead_names_hold_up_no_other, resolves_by_the_stack],
     "clients": [timeouts, access_lists, source_rate, many_sources, access_log,
-                access_log_never_blocks, server_names, unique_id_and_tlvs,
+                access_log_in_json, access_log_never_blocks, server_names, unique_id_and_tlvs,
                 headers_that_haproxy_reads],
 }
 
