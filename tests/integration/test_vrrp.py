@@ -45,12 +45,13 @@ class Host:
         self.daemon = None
         self.daemons = []
         self.files = {name: env.scratch / f"{name}{number}"
-                      for name in ("keepalived.conf", "script", "pid", "vrrp.pid")}
+                      for name in ("keepalived.conf", "script", "fifo", "pid", "vrrp.pid")}
         self.write("script", example(env, "script").replace(
             "coronet-ctl", f"{env.app('coronet-ctl')} --control {self.control}"))
         self.files["script"].chmod(0o755)
         config = example(env, "keepalived.conf")
         for pattern, text in (("/etc/keepalived/coronet", str(self.files["script"])),
+                              ("/run/coronet-vrrp", str(self.files["fifo"])),
                               ("interface .*", f"interface {self.veth}"),
                               ("priority .*", f"priority {priority}")):
             config = re.sub(pattern, text, config)
