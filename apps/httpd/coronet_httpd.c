@@ -128,12 +128,14 @@ static const struct opt rows[] = {
 		 "only on SIGHUP"},
 #if HTTPD_TLS
 	{"tls-cert", OPT_CUSTOM, .arg = "FILE", .read = httpd_tls_cert,
+	 .expected = "a PEM file that can be read",
 	 .example = "/etc/coronet/example.com.pem",
 	 .help = "Serve HTTPS as well, with the certificate of this PEM file, "
 		 "which those that lead to its CA follow; repeatable: the name "
 		 "that a client asks for chooses one, else it gets the first; "
 		 "SIGHUP reads the files again"},
 	{"tls-key", OPT_CUSTOM, .arg = "FILE", .read = httpd_tls_key,
+	 .expected = "a PEM file that can be read",
 	 .example = "/etc/coronet/example.com.key",
 	 .help = "PEM file with the key of the --tls-cert before it (default: "
 		 "the file of the certificate)"},

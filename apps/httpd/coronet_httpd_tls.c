@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
@@ -24,6 +25,8 @@ int httpd_tls_cert(const struct opt *opt, const char *text, void *base,
 	if (tls->n_pairs == NET_TLS_MAX_PAIRS)
 		return opt_expect(error, "at most %d certificates",
 				  NET_TLS_MAX_PAIRS);
+	if (access(text, R_OK) < 0)
+		return -EINVAL;
 	tls->pairs[tls->n_pairs++] =
 		(struct net_tls_pair){.cert = text, .key = text};
 	return 0;
@@ -42,6 +45,8 @@ int httpd_tls_key(const struct opt *opt, const char *text, void *base,
 			"has no key yet: give each certificate, then "
 			"its key",
 			text);
+	if (access(text, R_OK) < 0)
+		return -EINVAL;
 	last->key = text;
 	return 0;
 }
@@ -89,7 +94,8 @@ int httpd_tls_open(void)
 	set_options(&opts);
 	if (net_tls_server(&opts, &httpd.tls.context) == 0)
 		return 0;
-	fprintf(stderr, "coronet-httpd: %s\n", opts.error);
+	fprintf(stderr, "coronet-httpd: --tls-cert, --tls-key: %s\n",
+		opts.error);
 	return OPT_EXIT_USAGE;
 }
 
