@@ -38,7 +38,9 @@ def bodies(env, kind):
     rounds, at_once = (3, 3) if long else (1, 7)
     wanted = random_file(env.scratch / "body", each)
     moved, begin = 0, time.monotonic()
-    with kind.serve(env, "--to", f"{kind.near}:9001", "--to", f"{kind.near}:9002"), \
+    # Checks before nginx has started would find it down.
+    with kind.serve(env, "--to", f"{kind.near}:9001", "--to", f"{kind.near}:9002",
+                    "--health-interval", "0"), \
             Nginx(env, kind.near, 9001, env.scratch), Nginx(env, kind.near, 9002, env.scratch):
         for _ in range(rounds):
             digests, total = curl_digests(proxy_url(kind, "body"), at_once)
@@ -553,8 +555,9 @@ def accept_proxy(env, kind):
                v2_header("192.0.2.7", "192.0.2.8", 1234, 80)]
     wrong = [b"GET / HTTP/1.1\r\n\r\n", b"PROXY TCP4 192.0.2.7\r\n", V2_SIGNATURE + b"\x31\x11\0\0",
              b"PROXY " + b"x" * 200]
+    # Checks before nginx has started would find it down.
     with kind.serve(env, "--to", f"{kind.near}:9001", "--send-proxy", "v2", "--accept-proxy",
-                    "--proxy-timeout", WAIT_MAX_S), \
+                    "--proxy-timeout", WAIT_MAX_S, "--health-interval", "0"), \
             Nginx(env, kind.near, 9001, proxy_protocol=True):
         for header in headers:
             for cuts in ([header + request], [header, request],
