@@ -96,13 +96,14 @@ static size_t format_time(int64_t wall_ns, char *out, size_t len)
 				(int)(wall_ns % NS_PER_S / 1000000));
 }
 
+/* Empty: there is none. */
 static const char *format_addr(uint8_t family, const uint8_t *ip, uint16_t port,
 			       char *out, size_t len)
 {
 	char text[INET6_ADDRSTRLEN];
 
 	if (family != 4 && family != 6)
-		return "-";
+		return "";
 	inet_ntop(family == 4 ? AF_INET : AF_INET6, ip, text, sizeof(text));
 	snprintf(out, len, family == 4 ? "%s:%u" : "[%s]:%u", text, port);
 	return out;
@@ -123,28 +124,29 @@ static size_t format_text(const struct access_record *r, int64_t wall_ns,
 	if (r->connect_ns >= 0)
 		snprintf(connect, sizeof(connect), "%.3f",
 			 (double)r->connect_ns / 1e6);
-	n = snprintf(line, ACCESS_LOG_LINE_MAX,
-		     "%s client=%s listener=%s backend=%s connect_ms=%s "
-		     "queue_ms=%.3f to=%llu from=%llu duration_ms=%.3f "
-		     "retries=%u sni=%s id=%s end=%s\n",
-		     time,
-		     format_addr(r->addrs.family, r->addrs.src,
-				 r->addrs.src_port, client, sizeof(client)),
-		     format_addr(r->addrs.family, r->addrs.dst,
-				 r->addrs.dst_port, listener, sizeof(listener)),
-		     or_none(r->backend), connect, (double)r->queue_ns / 1e6,
-		     (unsigned long long)r->bytes_to,
-		     (unsigned long long)r->bytes_from,
-		     (double)(r->end_ns - r->begin_ns) / 1e6, r->retries,
-		     or_none(r->server_name), or_none(r->id),
-		     end_names[r->end]);
+	n = snprintf(
+		line, ACCESS_LOG_LINE_MAX,
+		"%s client=%s listener=%s backend=%s connect_ms=%s "
+		"queue_ms=%.3f to=%llu from=%llu duration_ms=%.3f "
+		"retries=%u sni=%s id=%s end=%s\n",
+		time,
+		or_none(format_addr(r->addrs.family, r->addrs.src,
+				    r->addrs.src_port, client, sizeof(client))),
+		or_none(format_addr(r->addrs.family, r->addrs.dst,
+				    r->addrs.dst_port, listener,
+				    sizeof(listener))),
+		or_none(r->backend), connect, (double)r->queue_ns / 1e6,
+		(unsigned long long)r->bytes_to,
+		(unsigned long long)r->bytes_from,
+		(double)(r->end_ns - r->begin_ns) / 1e6, r->retries,
+		or_none(r->server_name), or_none(r->id), end_names[r->end]);
 	return (size_t)n;
 }
 
 /* A text, or null if there is none. */
 static void add_text(cJSON *to, const char *name, const char *text)
 {
-	if (*text && strcmp(text, "-") != 0)
+	if (*text)
 		cJSON_AddStringToObject(to, name, text);
 	else
 		cJSON_AddNullToObject(to, name);

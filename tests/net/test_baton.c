@@ -403,15 +403,29 @@ static void allow_bias(bool allowed)
 	net_whole_step_out();
 }
 
-/* Neither takes the baton from a thread that makes call after call. */
-static void test_poller_stands_aside_between_calls(void **state)
+/* Returns a thread that polls, while the keeper sleeps. */
+static pthread_t start_poller(void)
 {
-	pthread_t poller = start_thread(waits_in_vain);
-	uint64_t turns;
-	uint32_t drawn;
+	pthread_t thread = start_thread(waits_in_vain);
 
 	while (!atomic_load(&loop.poller) || !atomic_load(&loop.keeper_sleeps))
 		sched_yield();
+	return thread;
+}
+
+static void end_poller(pthread_t thread)
+{
+	assert_true(NET_WITH_BATON(wake_silent, 0));
+	pthread_join(thread, NULL);
+}
+
+/* Neither takes the baton from a thread that makes call after call. */
+static void test_poller_stands_aside_between_calls(void **state)
+{
+	pthread_t poller = start_poller();
+	uint64_t turns;
+	uint32_t drawn;
+
 	held_ns = coro_sched_clock(NULL);
 	turns = turns_so_far();
 	drawn = net_baton_tickets();
@@ -424,18 +438,15 @@ static void test_poller_stands_aside_between_calls(void **state)
 	}
 	held_ns = 0;
 	assert_true(turns_so_far() > turns);
-	assert_true(NET_WITH_BATON(wake_silent, 0));
-	pthread_join(poller, NULL);
+	end_poller(poller);
 }
 
 /* However often the other thread calls. */
 static void test_poller_stands_aside_for_a_limited_time(void **state)
 {
-	pthread_t poller = start_thread(waits_in_vain);
+	pthread_t poller = start_poller();
 	uint64_t turns;
 
-	while (!atomic_load(&loop.poller) || !atomic_load(&loop.keeper_sleeps))
-		sched_yield();
 	allow_bias(false); /* so that each call draws a ticket */
 	held_ns = coro_sched_clock(NULL);
 	turns = turns_so_far();
@@ -443,26 +454,21 @@ static void test_poller_stands_aside_for_a_limited_time(void **state)
 		held_ns += ASIDE_NS / 2;
 	held_ns = 0;
 	allow_bias(true);
-	assert_true(NET_WITH_BATON(wake_silent, 0));
-	pthread_join(poller, NULL);
+	end_poller(poller);
 }
 
 static void test_another_thread_may_poll_meanwhile(void **state)
 {
-	pthread_t first = start_thread(waits_in_vain), second;
-	struct net_waiter *poller;
+	pthread_t first = start_poller(), second;
+	struct net_waiter *poller = atomic_load(&loop.poller);
 
-	while (!(poller = atomic_load(&loop.poller)) ||
-	       !atomic_load(&loop.keeper_sleeps))
-		sched_yield();
 	held_ns = coro_sched_clock(NULL);
 	second = start_thread(waits_in_vain);
 	while (!atomic_load(&loop.poller) ||
 	       atomic_load(&loop.poller) == poller)
 		sched_yield();
 	held_ns = 0;
-	assert_true(NET_WITH_BATON(wake_silent, 0));
-	pthread_join(first, NULL);
+	end_poller(first); /* wakes both */
 	pthread_join(second, NULL);
 }
 

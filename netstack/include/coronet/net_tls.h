@@ -102,8 +102,8 @@ void net_tls_free(struct net_tls *tls);
  * do a handshake of TLS first. If it fails, the handler is not called: the
  * connection is closed, counted (net_stats.tls_failed) and logged; beyond
  * max_handshakes, or if memory is short, it is reset (net_stats.tls_refused).
- * tls: of net_tls_server(), borrowed until the listener is closed and its
- * handlers have returned; it may replace another one. net_accept() on this
+ * tls: of net_tls_server(), borrowed until another one replaces it, or the
+ * listener is closed and its handlers have returned. net_accept() on this
  * listener returns -EINVAL. Returns 0, -EBADF (listener is NULL) or -EINVAL
  * (tls is NULL or a client's).
  */
