@@ -145,8 +145,9 @@ def ask(env, ca, name=NAME, server=f"{PEER}:{PEER_PORT}"):
     eventually(lambda: subprocess.run(["ip", "link", "show", "tl0"], check=False,
                                       capture_output=True).returncode == 0,
                WAIT_MAX_S, program.story)
-    command("ip", "addr", "add", f"{PEER}/16", "dev", "tl0")
     command("ip", "link", "set", "tl0", "up")
+    # The last step: with an address, the program may end before another one.
+    command("ip", "addr", "add", f"{PEER}/16", "dev", "tl0")
     status = program.wait(WAIT_MAX_S)
     return status, program.output("stdout") + program.output("stderr")
 
