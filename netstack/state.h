@@ -311,6 +311,9 @@ struct net_stack {
 	bool dad_off;	    /* address conflicts are not detected */
 	struct net_route_entry *routes;
 	unsigned n_routes, n_leased_routes; /* the last are of leases */
+	/* by index in the options before the last change: the operator had
+	   removed the route, and the change ended it */
+	bool routes_removed[NET_ROUTES];
 	bool adaptive;
 	bool woken; /* the kernel ends a sleep when frames arrive */
 	unsigned shard, n_shards;

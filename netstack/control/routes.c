@@ -110,7 +110,7 @@ static bool replace_step(void *data)
 	change->change.err =
 		change->change.add
 			? net_routes_replace(&change->from, &change->to)
-			: net_routes_replace(&change->to, &change->from);
+			: net_routes_restore(&change->from, &change->to);
 	return true;
 }
 

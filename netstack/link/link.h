@@ -139,6 +139,12 @@ bool net_routes_equal(const struct net_opts *a, const struct net_opts *b);
  * -EINVAL or -ENOSPC with to->error set.
  */
 int net_routes_replace(const struct net_opts *from, struct net_opts *to);
+/*
+ * Takes back this shard's last net_routes_replace(from, to): a route that the
+ * operator had removed before stays away. Returns 0 or -ENOSPC (the operator
+ * has added routes since).
+ */
+int net_routes_restore(const struct net_opts *from, const struct net_opts *to);
 /* The entry of an address that the stack uses; NULL: there is none. */
 struct net_ifaddr *net_ifaddr_of(const ip_addr_t *ip);
 /* net_ifaddr_of() that ignores the zone of a link-local address. */

@@ -181,16 +181,19 @@ static int keep_option(struct next_routes *next,
 	return keep_entry(next, &entry);
 }
 
+/* Fills the next table; sets in removed[] which routes of `from` were missing.
+ */
 static int fill_next(struct next_routes *next,
 		     const struct net_route_list *from,
-		     const struct net_route_list *to)
+		     const struct net_route_list *to, bool removed[NET_ROUTES])
 {
 	int err = 0;
 
 	for (unsigned i = 0; err == 0 && i < to->n; i++)
 		err = keep_option(next, from, &to->routes[i]);
-	for (unsigned i = 0; i < from->n; i++)
-		find_entry(next, &from->routes[i]); /* it ends */
+	for (unsigned i = 0; i < from->n; i++) /* those of `from` alone end */
+		removed[i] = !find_entry(next, &from->routes[i]) &&
+			     !has_option(to, &from->routes[i]);
 	for (unsigned i = 0; err == 0 && i < net_here()->n_routes; i++)
 		if (!next->seen[i])
 			err = keep_entry(next, &net_here()->routes[i]);
@@ -206,25 +209,51 @@ static int check_new(const struct net_route_list *from, struct net_opts *to)
 	return 0;
 }
 
-int net_routes_replace(const struct net_opts *from, struct net_opts *to)
+static int replace(const struct net_route_list *from,
+		   const struct net_route_list *to)
 {
 	struct next_routes next = {.n = 0};
+	bool removed[NET_ROUTES] = {false};
+	int err = fill_next(&next, from, to, removed);
+
+	if (err < 0)
+		return err;
+	memcpy(net_here()->routes, next.entries,
+	       next.n * sizeof(next.entries[0]));
+	net_here()->n_routes = next.n;
+	memcpy(net_here()->routes_removed, removed, sizeof(removed));
+	forget_hops();
+	return 0;
+}
+
+int net_routes_replace(const struct net_opts *from, struct net_opts *to)
+{
 	struct net_route_list old, new;
+	int err;
 
 	net_route_list(from, &old);
 	net_route_list(to, &new);
 	if (check_new(&old, to) < 0)
 		return -EINVAL;
-	if (fill_next(&next, &old, &new) < 0) {
+	err = replace(&old, &new);
+	if (err < 0)
 		snprintf(to->error, sizeof(to->error),
 			 "--route: no room: the stack has at most %u routes, "
 			 "with those of route add and of leases",
 			 NET_ROUTES);
-		return -ENOSPC;
-	}
-	memcpy(net_here()->routes, next.entries,
-	       next.n * sizeof(next.entries[0]));
-	net_here()->n_routes = next.n;
-	forget_hops();
-	return 0;
+	return err;
+}
+
+int net_routes_restore(const struct net_opts *from, const struct net_opts *to)
+{
+	struct net_route_list old, new;
+	unsigned n = 0;
+
+	net_route_list(from, &old);
+	net_route_list(to, &new);
+	for (unsigned i = 0; i < old.n; i++)
+		if (!net_here()->routes_removed[i])
+			old.routes[n++] = old.routes[i];
+	old.n = n;
+	return replace(&new, &old);
 }

@@ -14,6 +14,7 @@ from harness import WAIT_MAX_S, check, command, eventually, main
 from proxies import (MIB, Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes,
                      read_exactly, send_name)
 from steering import Config, Load, await_line, backend_names
+from stopped_shard import stopped_shard
 from web import need_programs, run_curl
 
 
@@ -174,7 +175,7 @@ def reload_routes(env, kind):
             config.write(*to, *lines)
             return control("reload")
 
-        with kind.serve(env, "--config", config.path, "--shards", "2", *control.options), \
+        with kind.serve(env, "--config", config.path, "--shards", "3", *control.options) as proxy, \
                 dial_proxy(kind) as stays:
             stays.sendall(b"before")
             check(read_exactly(stays, 6) == b"before", "the echo differs")
@@ -198,6 +199,13 @@ def reload_routes(env, kind):
             check_echo(kind)
             control("route", "del", far, "via", kind.other)
             check("changed" not in reload(*last), "it returns")
+            check(routes() == wanted[1:], f"{routes()}")
+            config.write(*to)
+            with stopped_shard(proxy, 1):  # shard 2 has changed its routes by then
+                error = control("reload", status=1)
+            check("shard 1" in error and "nothing has changed" in error, error)
+            for _ in range(16):
+                check_echo(kind)
             check(routes() == wanted[1:], f"{routes()}")
             for line, reason in ((f"route = {far} via 10.7.0.1", "10.7.0.1: not in a network"),
                                  (f"route = {far}", "line 4: --route"),

@@ -318,6 +318,35 @@ static void test_refused_options_change_nothing(void **state)
 	route_expect_hop("172.16.65.9", "10.0.0.9");
 }
 
+static void test_change_that_is_taken_back_leaves_what_was(void **state)
+{
+	struct net_opts before;
+
+	net_addr_parse("10.0.0.254", 0, &route_opts.gateway4);
+	route_add("192.0.2.0/24 via 10.0.0.252");
+	route_add("198.51.100.0/24 via 10.0.0.252");
+	route_add("203.0.113.0/24 via 10.0.0.252");
+	route_open_stack();
+	assert_int_equal(
+		change(net_route_remove, "192.0.2.0/24 via 10.0.0.252"), 0);
+	assert_int_equal(
+		change(net_route_remove, "203.0.113.0/24 via 10.0.0.252"), 0);
+	assert_int_equal(change(net_route_add, "192.0.2.0/25 via 10.1.0.7"), 0);
+	before = route_opts;
+	assert_int_equal(REPLACE("203.0.113.0/24 via 10.0.0.252",
+				 "8.8.0.0/16 via 10.0.0.250", "10.0.0.253"),
+			 0);
+	route_expect_hop("203.0.113.9", "10.0.0.253");
+	route_expect_hop("8.8.8.8", "10.0.0.250");
+	assert_int_equal(net_routes_restore(&before, &changed), 0);
+	route_expect_hop("8.8.8.8", "10.0.0.254");
+	route_expect_hop("192.0.2.9", "10.1.0.7");
+	route_expect_hop("192.0.2.129", "10.0.0.254");
+	route_expect_hop("203.0.113.9", "10.0.0.254");
+	route_expect_hop("198.51.100.9", "10.0.0.252");
+	assert_int_equal(net_here()->n_routes, 3);
+}
+
 /* A route whose gateway's address was removed meanwhile is not refused. */
 static void test_unchanged_route_may_be_unusable_now(void **state)
 {
@@ -412,6 +441,7 @@ int main(void)
 		T(test_changed_options_redirect_at_once),
 		T(test_changed_options_leave_the_routes_of_others),
 		T(test_refused_options_change_nothing),
+		T(test_change_that_is_taken_back_leaves_what_was),
 		T(test_unchanged_route_may_be_unusable_now),
 		T(test_threads_change_the_routes_of_all_shards),
 	};
