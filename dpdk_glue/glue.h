@@ -361,6 +361,16 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 		  const void *data, unsigned len, struct glue_lender *lender);
 
 /*
+ * Prepares a received frame of one segment to be sent as len bytes by
+ * glue_tx(), while its owner goes on reading it and frees it afterwards. Until
+ * then the caller may change its headers alone. Returns false if the frame must
+ * be copied instead: the port keeps frames that it has sent, or has fallen
+ * behind, or this one is being sent already.
+ */
+bool glue_tx_again(struct glue_port *port, struct glue_frame *frame,
+		   unsigned len);
+
+/*
  * Passes a frame to the port, which owns it at once. Fills in the checksums of
  * the layers that flags, l3_off and l4_off name, and queues the frame; it is
  * sent when a burst is full or at glue_tx_flush(). A frame whose flags name no

@@ -6,12 +6,27 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /*
  * Adds len bytes to a running 32-bit-wide ones' complement sum. A piece of
  * odd length may only be the last. Byte order of the result is memory's own.
  */
 uint64_t glue_sum_add(uint64_t sum, const void *data, size_t len);
+
+/* The sum of an IPv4 header, mostly one without options: 20 bytes. */
+static inline uint64_t glue_sum_header4(const void *ip, size_t len)
+{
+	uint64_t a, b;
+	uint32_t c;
+
+	if (len != 20)
+		return glue_sum_add(0, ip, len);
+	memcpy(&a, ip, 8);
+	memcpy(&b, (const uint8_t *)ip + 8, 8);
+	memcpy(&c, (const uint8_t *)ip + 16, 4);
+	return (a & 0xffffffff) + (a >> 32) + (b & 0xffffffff) + (b >> 32) + c;
+}
 
 /* A sum over consecutive pieces of any length. All zeros at first. */
 struct glue_sum {

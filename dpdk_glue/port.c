@@ -276,8 +276,8 @@ check_sums(struct rte_mbuf *m, struct glue_frame *f, const struct glue_l4 *l4)
 
 		if ((m->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) !=
 			    RTE_MBUF_F_RX_IP_CKSUM_GOOD &&
-		    glue_sum_fold(glue_sum_add(0, f->data + f->l3_off,
-					       header)) != 0xffff)
+		    glue_sum_fold(glue_sum_header4(f->data + f->l3_off,
+						   header)) != 0xffff)
 			return GLUE_BAD_CSUM;
 		if (unlikely(l4->proto == IPPROTO_UDP) &&
 		    glue_get16(f->data + f->l4_off + 6) == 0)

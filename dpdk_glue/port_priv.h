@@ -64,6 +64,7 @@ struct glue_device {
 	bool tso6;	    /* of IPv6, too */
 	uint16_t tso_mbufs; /* at most in one TSO frame */
 	bool can_lend;	    /* frames may refer to any memory */
+	bool can_resend;    /* frames are not kept after they were sent */
 	bool rss;	    /* the port spreads flows by our rule: verified */
 	const char *no_rss; /* why it does not; NULL: it does */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];

@@ -147,6 +147,22 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 	return true;
 }
 
+bool glue_tx_again(struct glue_port *port, struct glue_frame *frame,
+		   unsigned len)
+{
+	struct rte_mbuf *m = mbuf_of(frame);
+
+	if (!port->device->can_resend || m->next || !RTE_MBUF_DIRECT(m) ||
+	    rte_mbuf_refcnt_read(m) != 1 || unlikely(glue_tx_busy(port)))
+		return false;
+	rte_mbuf_refcnt_set(m, 2);
+	m->ol_flags = 0;
+	m->data_len = (uint16_t)len;
+	m->pkt_len = len;
+	frame->seg_len = (uint16_t)len;
+	return true;
+}
+
 static inline uint16_t *l4_csum_field(struct glue_frame *f)
 {
 	size_t off = f->flags & GLUE_FRAME_TCP
@@ -174,7 +190,7 @@ static inline void fill_ip4_csum(struct glue_frame *f)
 					 offsetof(struct rte_ipv4_hdr,
 						  hdr_checksum)));
 	ip->hdr_checksum = (uint16_t)~glue_sum_fold(
-		glue_sum_add(0, ip, (unsigned)(f->l4_off - f->l3_off)));
+		glue_sum_header4(ip, (unsigned)(f->l4_off - f->l3_off)));
 }
 
 static inline void fill_csum_sw(struct rte_mbuf *m, struct glue_frame *f)

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "lwip/prot/udp.h"
+
 #define HEADERS4 (IP_HLEN + NET_UDP_HEADER)
 #define HEADERS6 ((unsigned)IP6_HLEN + NET_UDP_HEADER)
 
@@ -16,7 +18,8 @@ struct out {
 	struct net_udp_path path;
 	const struct iovec *iov;
 	unsigned n, len;
-	struct net_extbuf *ext; /* owns the bytes; or NULL */
+	struct net_extbuf *ext;	 /* owns the bytes; or NULL */
+	const struct pbuf *held; /* a received one that has them; or NULL */
 };
 
 /* The largest payload to an address. */
@@ -201,9 +204,12 @@ cold static void loop_group(const struct net_udp *udp, const struct out *out)
 
 static int try_once(struct out *out)
 {
-	int err = net_link_send_udp(&out->path, out->iov, out->n, out->len,
-				    out->ext);
+	int err;
 
+	if (out->held && net_link_send_held(&out->path, out->held) == 0)
+		return 0;
+	err = net_link_send_udp(&out->path, out->iov, out->n, out->len,
+				out->ext);
 	return unlikely(err == -EINPROGRESS) ? send_slowly(out) : err;
 }
 
@@ -212,6 +218,8 @@ cold static int send_later(struct net_udp *udp, struct out *out)
 {
 	struct net_udp_sender *sender = NULL;
 	int err;
+
+	out->held = NULL; /* others may release it */
 
 	do {
 		err = wait_for_room(udp, out->path.port, &sender);
@@ -248,6 +256,37 @@ static int send_one(struct net_udp *udp, struct out *out)
 	return 0;
 }
 
+/*
+ * Finds the path of an answer, to where a datagram of IPv4 came from, which
+ * needs none of find_path()'s checks: the socket has received it. False: it
+ * goes elsewhere.
+ */
+static inline bool find_return_path(const struct net_udp *udp,
+				    const struct net_datagram *d,
+				    const struct pbuf *p,
+				    struct net_udp_path *path)
+{
+	const uint8_t *end = (const uint8_t *)p->payload - NET_UDP_HEADER;
+	const struct udp_hdr *hdr = (const void *)end;
+	uint32_t remote, local;
+
+	if (udp->remote_port || p->flags & NET_UDP_IS_V6 ||
+	    d->peer.family != 4 || d->local.family != 4 ||
+	    memcmp(d->peer.ip, end - 8, 4) != 0 ||
+	    memcmp(d->local.ip, end - 4, 4) != 0 ||
+	    d->peer.port != lwip_ntohs(hdr->src))
+		return false;
+	memcpy(&remote, end - 8, 4);
+	memcpy(&local, end - 4, 4);
+	ip_addr_set_ip4_u32_val(path->remote, remote);
+	ip_addr_set_ip4_u32_val(path->local, local);
+	path->remote_port = d->peer.port;
+	path->local_port = udp->local_port;
+	path->ttl = udp->ttl;
+	path->tos = udp->tos;
+	return true;
+}
+
 static int send_enter(struct net_udp *udp)
 {
 	int err = net_udp_enter(udp);
@@ -274,10 +313,13 @@ int net_udp_send_batch(struct net_udp *udp,
 			err = -EINVAL;
 		else if (d->len > UINT16_MAX)
 			err = -EMSGSIZE;
-		else
+		out.len = (unsigned)d->len;
+		out.held = d->owner ? net_udp_held_frame(udp, d) : NULL;
+		if (err == 0 &&
+		    (!out.held ||
+		     !find_return_path(udp, d, out.held, &out.path)))
 			err = find_path(udp, &d->peer, false, &d->local,
 					&out.path);
-		out.len = (unsigned)d->len;
 		if (err == 0)
 			err = send_one(udp, &out);
 		sent += err == 0;

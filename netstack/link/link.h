@@ -50,6 +50,12 @@ struct net_udp_path {
 int net_link_send_udp(struct net_udp_path *path, const struct iovec *iov,
 		      unsigned n, unsigned len, struct net_extbuf *ext);
 /*
+ * The same in the frame in which the program holds p, a whole datagram, without
+ * copying it; p and the program's view of it stay as they are. Returns 0, or
+ * -EINPROGRESS: the caller must use net_link_send_udp().
+ */
+int net_link_send_held(struct net_udp_path *path, const struct pbuf *p);
+/*
  * Sends a datagram through lwIP's IP, which resolves neighbours; path->local is
  * set already. Returns 0, -EAGAIN (the port has no room), -ENOMEM or
  * -EHOSTUNREACH.

@@ -8,12 +8,6 @@ static_assert(sizeof(struct pbuf_custom) <=
 		      NET_PORT_WORD * sizeof(((struct glue_frame *)0)->user[0]),
 	      "lwIP's pbuf fits into a frame");
 
-static struct glue_frame *frame_around(const struct pbuf *p)
-{
-	return (struct glue_frame *)(void *)((char *)p -
-					     offsetof(struct glue_frame, user));
-}
-
 cold bool net_is_scarce_frame(const struct pbuf *p)
 {
 	const struct net_port *port;
@@ -22,13 +16,14 @@ cold bool net_is_scarce_frame(const struct pbuf *p)
 		return false;
 	port = net_frame_port(p);
 	return port->empty_pools &&
-	       glue_frame_is_of(port->glue, frame_around(p), port->empty_pools);
+	       glue_frame_is_of(port->glue, net_frame_around(p),
+				port->empty_pools);
 }
 
 void net_frame_free(struct pbuf *p)
 {
 	net_frame_port(p)->frames_in--;
-	glue_frame_free(frame_around(p));
+	glue_frame_free(net_frame_around(p));
 }
 
 struct pbuf *net_frame_wrap_chain(struct net_port *port,

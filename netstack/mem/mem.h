@@ -101,6 +101,13 @@ static inline struct net_port *net_frame_port(const struct pbuf *frame)
 		const uint64_t *)(const void *)frame)[NET_PORT_WORD];
 }
 
+/* The frame that a pbuf of net_frame_wrap() lies in. */
+static inline struct glue_frame *net_frame_around(const struct pbuf *p)
+{
+	return (struct glue_frame *)(void *)((char *)(uintptr_t)p -
+					     offsetof(struct glue_frame, user));
+}
+
 /* ---- frame.c ---- */
 /* Returns whether a received pbuf holds a frame of a pool that is empty. */
 bool net_is_scarce_frame(const struct pbuf *p);

@@ -135,9 +135,12 @@ struct net_udp *net_udp_find(const ip_addr_t *local, uint16_t local_port,
 
 	if (!net_udps.n)
 		return NULL;
-	udp = net_udp_find_connected(local, local_port, remote, remote_port);
-	if (udp)
-		return udp;
+	if (net_udps.n_connected) {
+		udp = net_udp_find_connected(local, local_port, remote,
+					     remote_port);
+		if (udp)
+			return udp;
+	}
 	udp = find_bound(local, local_port);
 	if (unlikely(udp && udp->shared))
 		udp = choose_shared(udp, net_demux_hash(local, local_port,

@@ -267,7 +267,9 @@ int net_udp_hold(struct net_udp *udp, struct pbuf *p, struct net_datagram *out)
 	return 0;
 }
 
-struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner)
+/* The entry of an owner; NULL: it holds no datagram. */
+static struct net_udp_held *find_held(const struct net_udp *udp,
+				      const void *owner)
 {
 	uint32_t at = (uint32_t)(uintptr_t)owner;
 	uint32_t serial = (uint32_t)((uintptr_t)owner >> 32);
@@ -276,11 +278,29 @@ struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner)
 	if (at == 0 || at > udp->held_room)
 		return NULL;
 	held = &udp->held[at - 1];
-	if (held->serial != serial || !(serial & 1))
+	return held->serial == serial && serial & 1 ? held : NULL;
+}
+
+const struct pbuf *net_udp_held_frame(const struct net_udp *udp,
+				      const struct net_datagram *d)
+{
+	const struct net_udp_held *held = find_held(udp, d->owner);
+	const struct pbuf *p = held ? held->p : NULL;
+
+	return p && net_is_frame(p) && p->payload == d->data && p->len == d->len
+		       ? p
+		       : NULL;
+}
+
+struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner)
+{
+	struct net_udp_held *held = find_held(udp, owner);
+
+	if (!held)
 		return NULL;
 	held->serial++;
 	held->next = udp->held_free;
-	udp->held_free = at;
+	udp->held_free = (uint32_t)(uintptr_t)owner;
 	udp->n_held--;
 	return held->p;
 }

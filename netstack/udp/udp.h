@@ -186,6 +186,12 @@ void net_udp_describe(const struct pbuf *p, struct net_datagram *out);
  * its owner. Returns 0, or -ENOBUFS: the caller still owns p.
  */
 int net_udp_hold(struct net_udp *udp, struct pbuf *p, struct net_datagram *out);
+/*
+ * The pbuf of a datagram that the program holds, if it is all of *d's bytes and
+ * lies in its frame; else NULL.
+ */
+const struct pbuf *net_udp_held_frame(const struct net_udp *udp,
+				      const struct net_datagram *d);
 /* Ends the hold of a datagram. Returns its pbuf; NULL: it was not held. */
 struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner);
 /* Frees all held datagrams. Returns how many there were. */

@@ -91,6 +91,12 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 	return false;
 }
 
+bool glue_tx_again(struct glue_port *port, struct glue_frame *frame,
+		   unsigned len)
+{
+	return false;
+}
+
 bool glue_tx_busy(struct glue_port *port)
 {
 	return n_free < POOL / 8;

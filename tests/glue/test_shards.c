@@ -377,6 +377,8 @@ static void lent_memory_is_copied_for_others(void)
 	CHECK(frames[0]->next == NULL);
 	CHECK(frames[0]->seg_len == LEN + sizeof(lent));
 	CHECK(frames[0]->data[LEN] == 7);
+	/* The receiver of a ring gets the frame itself. */
+	CHECK(!glue_tx_again(ports[0], frames[0], LEN));
 	glue_frame_free(frames[0]);
 	pools_are_full(2);
 	glue_port_close(ports[0]);

@@ -129,12 +129,9 @@ static void remove_folder(void)
 }
 
 /* The keys are those of the server's and of the client's --link. */
-static void memif_world(unsigned n_shards, const char *server_keys,
-			const char *client_keys, uint32_t per_shard)
+static void parse_links(const char *server_keys, const char *client_keys)
 {
 	char text[160];
-	pthread_t threads[SHARDS_MAX];
-	uint64_t handed = 0, taken = 0;
 
 	CHECK(mkdtemp(folder));
 	CHECK(atexit(remove_folder) == 0);
@@ -144,6 +141,15 @@ static void memif_world(unsigned n_shards, const char *server_keys,
 	snprintf(text, sizeof(text), "memif:%s/m.sock,role=client%s", folder,
 		 client_keys);
 	CHECK(glue_link_parse(text, &links[1], error, sizeof(error)) == 0);
+}
+
+static void memif_world(unsigned n_shards, const char *server_keys,
+			const char *client_keys, uint32_t per_shard)
+{
+	pthread_t threads[SHARDS_MAX];
+	uint64_t handed = 0, taken = 0;
+
+	parse_links(server_keys, client_keys);
 	world.n_shards = n_shards;
 	world.per_shard = per_shard;
 	pthread_barrier_init(&world.barrier, NULL, n_shards);
@@ -183,6 +189,63 @@ static void eight_shards_three_queues(void)
 	CHECK(world.queues[0] == 3 && world.queues[1] == 3);
 }
 
+/* ---- frames that are sent again ---- */
+
+/* Sends what the port has, and takes the one frame that arrives. */
+static struct glue_frame *carry_one(struct glue_port *from,
+				    struct glue_port *to, uint32_t number)
+{
+	time_t until = deadline_s();
+	struct glue_frame *f[GLUE_BURST] = {NULL};
+
+	do /* the client provides the server's buffers as it receives */
+		glue_tx_flush(from);
+	while (glue_rx(to, f, GLUE_BURST) == 0 && !out_of_time(until));
+	CHECK(f[0] && f[0]->seg_len == LEN);
+	CHECK(get32(f[0]->data + 54) == number);
+	return f[0];
+}
+
+static void send_again(struct glue_port *port, struct glue_frame *f,
+		       uint32_t number)
+{
+	CHECK(glue_tx_again(port, f, LEN));
+	CHECK(!glue_tx_again(port, f, LEN)); /* it is under way */
+	put32(f->data + 54, number);
+	f->flags = GLUE_FRAME_IP4 | GLUE_FRAME_TCP;
+	glue_tx(port, f);
+}
+
+/* By memif, which copies frames; either of the two owners may be the last. */
+static void received_frames_are_sent_again(void)
+{
+	struct glue_port *server, *client;
+	time_t until = deadline_s();
+	struct glue_frame *f;
+
+	parse_links("", "");
+	start_eal(2, 1);
+	server = open_port(0, 0);
+	client = open_port(1, 0);
+	while (!(glue_port_link_up(client) && glue_port_link_up(server)) &&
+	       !out_of_time(until))
+		;
+	glue_tx(client, make_segment(client, 1, 100));
+	f = carry_one(client, server, 100);
+	for (uint32_t i = 1; i <= 3; i++) {
+		send_again(server, f, 100 + i);
+		glue_frame_free(carry_one(server, client, 100 + i));
+	}
+	send_again(server, f, 104);
+	glue_frame_free(f);
+	glue_frame_free(carry_one(server, client, 104));
+	CHECK(glue_port_frames_free(server) == glue_port_frames(server));
+	CHECK(glue_port_frames_free(client) == glue_port_frames(client));
+	glue_port_close(client);
+	glue_port_close(server);
+}
+
+IN_CHILD(received_frames_are_sent_again)
 IN_CHILD(two_shards_two_queues)
 IN_CHILD(client_with_one_queue)
 IN_CHILD(eight_shards_three_queues)
@@ -190,6 +253,7 @@ IN_CHILD(eight_shards_three_queues)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_received_frames_are_sent_again),
 		cmocka_unit_test(test_two_shards_two_queues),
 		cmocka_unit_test(test_client_with_one_queue),
 		cmocka_unit_test(test_eight_shards_three_queues),

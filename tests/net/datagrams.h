@@ -25,6 +25,7 @@ struct datagram {
 	unsigned udp_len;   /* the header's field; 0: the right one */
 	bool no_sum;	    /* the checksum's field is 0 */
 	bool bad_sum;	    /* it is wrong */
+	bool partial_sum;   /* of the pseudo header alone, and trusted */
 	bool to_all;	    /* an Ethernet broadcast */
 	bool to_group;	    /* a multicast frame */
 	unsigned options;   /* bytes of IPv4 options */

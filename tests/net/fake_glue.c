@@ -21,6 +21,7 @@ _Thread_local int fake_tx_budget = -1;
 _Thread_local const struct glue_port *fake_budget_port;
 _Thread_local unsigned fake_segment_bytes;
 _Thread_local bool fake_lends;
+_Thread_local bool fake_resends;
 _Thread_local unsigned fake_tx_segment_bytes;
 _Thread_local unsigned fake_sent_pieces;
 
@@ -55,6 +56,7 @@ struct fake_frame {
 	unsigned bytes;		    /* of memory */
 	struct glue_lender *lender; /* of the memory it refers to */
 	bool split;		    /* its segments are freed apart */
+	bool sent_again;	    /* by glue_tx_again(): it has two owners */
 };
 
 /*
@@ -83,6 +85,10 @@ static void free_one(struct glue_frame *frame)
 	struct fake_frame *fake = (void *)frame;
 	struct glue_lender *lender = fake->lender;
 
+	if (fake->sent_again) {
+		fake->sent_again = false;
+		return;
+	}
 	if (lender && --lender->frames[0] == 0)
 		lender->done(lender);
 	fake_frames_out--;
@@ -217,6 +223,7 @@ void fake_reset(void)
 	while ((frame = pop_frame(&tx)))
 		glue_frame_free(frame);
 	fake_lends = false;
+	fake_resends = false;
 	fake_tx_budget = -1;
 	fake_budget_port = NULL;
 	fake_frames_spare = -1;
@@ -331,6 +338,19 @@ bool glue_tx_lend(struct glue_port *port, struct glue_frame *frame,
 	while (frame->next)
 		frame = frame->next;
 	frame->next = piece;
+	return true;
+}
+
+bool glue_tx_again(struct glue_port *port, struct glue_frame *frame,
+		   unsigned len)
+{
+	struct fake_frame *fake = (void *)frame;
+
+	if (!fake_resends || frame->next || fake->sent_again ||
+	    glue_tx_busy(port))
+		return false;
+	fake->sent_again = true;
+	frame->seg_len = (uint16_t)len;
 	return true;
 }
 

@@ -55,6 +55,9 @@ extern _Thread_local unsigned fake_tx_segment_bytes;
 /* True if frames may refer to lent memory. */
 extern _Thread_local bool fake_lends;
 
+/* True if a received frame may be sent while the stack has it. */
+extern _Thread_local bool fake_resends;
+
 /* Number of segments of the last frame that fake_sent() returned. */
 extern _Thread_local unsigned fake_sent_pieces;
 

@@ -237,9 +237,9 @@ int net_udp_error(struct net_udp *udp, bool take);
  * net_udp_recv_batch() has set it, so that an answer comes from the address
  * that was asked; family 0: the socket's own address, or the one that the route
  * prefers. local.port is ignored: datagrams leave from the socket's port. So an
- * array from net_udp_recv_batch() can be sent back as it is. The calling
- * coroutine waits while the link has no room; outside a coroutine the call
- * returns -EAGAIN instead.
+ * array from net_udp_recv_batch() can be sent back as it is, or to other peers;
+ * on most links this copies no bytes. The calling coroutine waits while the
+ * link has no room; outside a coroutine the call returns -EAGAIN instead.
  *
  * A datagram for a neighbour whose MAC address is not known waits for ARP or
  * neighbour discovery in a queue of fixed size, and is lost if there is no
