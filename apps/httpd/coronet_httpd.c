@@ -127,15 +127,15 @@ static const struct opt rows[] = {
 	 .help = "Check the files of --root for changes at this interval; 0: "
 		 "only on SIGHUP"},
 #if HTTPD_TLS
-	{"tls-cert", OPT_CUSTOM, .arg = "FILE", .read = httpd_tls_cert,
-	 .expected = "a PEM file that can be read",
+	{"tls-cert", OPT_CUSTOM, AT(tls.pairs), "FILE",
+	 .read = tls_pairs_read_cert, .expected = TLS_PAIRS_EXPECTED,
 	 .example = "/etc/coronet/example.com.pem",
 	 .help = "Serve HTTPS as well, with the certificate of this PEM file, "
 		 "which those that lead to its CA follow; repeatable: the name "
 		 "that a client asks for chooses one, else it gets the first; "
 		 "SIGHUP reads the files again"},
-	{"tls-key", OPT_CUSTOM, .arg = "FILE", .read = httpd_tls_key,
-	 .expected = "a PEM file that can be read",
+	{"tls-key", OPT_CUSTOM, AT(tls.pairs), "FILE",
+	 .read = tls_pairs_read_key, .expected = TLS_PAIRS_EXPECTED,
 	 .example = "/etc/coronet/example.com.key",
 	 .help = "PEM file with the key of the --tls-cert before it (default: "
 		 "the file of the certificate)"},
@@ -334,7 +334,7 @@ static int complain(int err)
 	struct net_addr at;
 
 	while (shard < shards + NET_MAX_SHARDS - 1 &&
-	       shard->n_listeners > (httpd.tls.n_pairs != 0))
+	       shard->n_listeners > (httpd.tls.pairs.n != 0))
 		shard++;
 	at = net_addr_any(shard->n_listeners ? httpd.tls.port : httpd.port);
 	snprintf(httpd.net.error, sizeof(httpd.net.error),
@@ -365,12 +365,12 @@ static int start_shards(struct net_stack *stack)
 		err = httpd_metrics_add(shards);
 	if (err == 0 && httpd.net.stats_s > 0)
 		err = net_spawn(stack, "stats", log_stats, &shards[0]);
-	if (err == 0 && (httpd.loader.runs || httpd.tls.n_pairs))
+	if (err == 0 && (httpd.loader.runs || httpd.tls.pairs.n))
 		err = net_spawn(stack, "files", follow_files, stack);
 	if (err < 0)
 		return err;
 	announce(httpd.port, "");
-	if (httpd.tls.n_pairs)
+	if (httpd.tls.pairs.n)
 		announce(httpd.tls.port, " for HTTPS");
 	fflush(stdout);
 	return 0;

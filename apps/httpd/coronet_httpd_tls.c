@@ -8,7 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
@@ -17,50 +16,16 @@
 
 /* ---- options ---- */
 
-int httpd_tls_cert(const struct opt *opt, const char *text, void *base,
-		   struct opt_error *error)
-{
-	struct httpd_tls *tls = &((struct httpd *)base)->tls;
-
-	if (tls->n_pairs == NET_TLS_MAX_PAIRS)
-		return opt_expect(error, "at most %d certificates",
-				  NET_TLS_MAX_PAIRS);
-	if (access(text, R_OK) < 0)
-		return -EINVAL;
-	tls->pairs[tls->n_pairs++] =
-		(struct net_tls_pair){.cert = text, .key = text};
-	return 0;
-}
-
-int httpd_tls_key(const struct opt *opt, const char *text, void *base,
-		  struct opt_error *error)
-{
-	struct httpd_tls *tls = &((struct httpd *)base)->tls;
-	struct net_tls_pair *last = tls->pairs + tls->n_pairs - 1;
-
-	if (tls->n_pairs == 0 || last->key != last->cert)
-		return opt_fail(
-			error,
-			"--tls-key '%s': no --tls-cert precedes it that "
-			"has no key yet: give each certificate, then "
-			"its key",
-			text);
-	if (access(text, R_OK) < 0)
-		return -EINVAL;
-	last->key = text;
-	return 0;
-}
-
 int httpd_tls_check(void *base, struct opt_error *error)
 {
 	struct httpd *to = base;
 	struct httpd_tls *tls = &to->tls;
 
-	if (tls->n_pairs == 0 && (tls->redirects || tls->hsts_ns))
+	if (tls->pairs.n == 0 && (tls->redirects || tls->hsts_ns))
 		return opt_fail(error,
 				"%s needs a certificate: add --tls-cert FILE",
 				tls->redirects ? "--redirect" : "--hsts");
-	if (tls->n_pairs && tls->port == to->port)
+	if (tls->pairs.n && tls->port == to->port)
 		return opt_fail(error,
 				"--tls-port %u is the port of HTTP as well: "
 				"change it, or --port",
@@ -78,18 +43,18 @@ int httpd_tls_check(void *base, struct opt_error *error)
 
 static void set_options(struct net_tls_opts *opts)
 {
-	*opts = (struct net_tls_opts){.n_pairs = httpd.tls.n_pairs,
+	*opts = (struct net_tls_opts){.n_pairs = httpd.tls.pairs.n,
 				      .max_handshakes =
 					      httpd.tls.max_handshakes,
 				      .alpn = "http/1.1"};
-	memcpy(opts->pairs, httpd.tls.pairs, sizeof(opts->pairs));
+	memcpy(opts->pairs, httpd.tls.pairs.pairs, sizeof(opts->pairs));
 }
 
 int httpd_tls_open(void)
 {
 	struct net_tls_opts opts;
 
-	if (httpd.tls.n_pairs == 0)
+	if (httpd.tls.pairs.n == 0)
 		return 0;
 	set_options(&opts);
 	if (net_tls_server(&opts, &httpd.tls.context) == 0)
@@ -134,7 +99,7 @@ bool httpd_tls_renew(struct httpd_shard *shards)
 	void *result = NULL;
 	int err;
 
-	if (httpd.tls.n_pairs == 0)
+	if (httpd.tls.pairs.n == 0)
 		return true;
 	set_options(&renewal.opts);
 	err = net_offload(read_files, &renewal, &result, CORO_FOREVER);
@@ -179,7 +144,7 @@ int httpd_tls_listen(struct httpd_shard *shard)
 	struct net_listener **listener = &shard->listeners[shard->n_listeners];
 	int err;
 
-	if (httpd.tls.n_pairs == 0)
+	if (httpd.tls.pairs.n == 0)
 		return 0;
 	shard->tls = httpd.tls.context;
 	err = net_listen(shard->stack, &net_addr_any(httpd.tls.port), 0,

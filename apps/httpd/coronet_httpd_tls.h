@@ -13,12 +13,11 @@ struct httpd_shard;
 struct visit;
 
 #if HTTPD_TLS
-#include <coronet/net_tls.h>
+#include "apps/common/tls_pairs.h"
 
 /* Of the struct httpd. */
 struct httpd_tls {
-	struct net_tls_pair pairs[NET_TLS_MAX_PAIRS];
-	unsigned n_pairs; /* 0: no HTTPS */
+	struct tls_pairs pairs; /* none: no HTTPS */
 	uint16_t port;
 	unsigned max_handshakes;
 	bool redirects;		 /* each request on --port */
@@ -28,11 +27,6 @@ struct httpd_tls {
 	char field[64];		 /* of an answer over TLS: "" or HSTS */
 };
 
-/* Read --tls-cert and --tls-key: an opt_read_fn. */
-int httpd_tls_cert(const struct opt *opt, const char *text, void *base,
-		   struct opt_error *error);
-int httpd_tls_key(const struct opt *opt, const char *text, void *base,
-		  struct opt_error *error);
 /* Checks the options together: an opt_check_fn. */
 int httpd_tls_check(void *base, struct opt_error *error);
 
@@ -56,7 +50,9 @@ void httpd_tls_close(void);
 #else
 
 struct httpd_tls {
-	unsigned n_pairs;
+	struct {
+		unsigned n;
+	} pairs;
 	uint16_t port;
 	bool redirects;
 	char suffix[1], field[1];

@@ -71,6 +71,7 @@ static const char *const end_names[ACCESS_ENDS] = {
 	[ACCESS_BAD_HEADER] = "bad-header",
 	[ACCESS_HEADER_TIMEOUT] = "header-timeout",
 	[ACCESS_BAD_HELLO] = "bad-hello",
+	[ACCESS_TLS_FAILED] = "tls-failed",
 	[ACCESS_HELLO_TIMEOUT] = "hello-timeout",
 	[ACCESS_DISPLACED] = "displaced",
 	[ACCESS_STOPPED] = "stopped",
@@ -114,10 +115,31 @@ static const char *or_none(const char *text)
 	return *text ? text : "-";
 }
 
+/*
+ * A name that the client chose, as a word: %XX in place of a blank and of what
+ * is not ASCII (RFC 3986 2.1). out has three bytes for each of the text.
+ */
+static const char *format_name(const char *text, char *out)
+{
+	char *at = out;
+
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c <= ' ' || c >= 0x7f || c == '%')
+			at += sprintf(at, "%%%02X", c);
+		else
+			*at++ = (char)c;
+	}
+	*at = '\0';
+	return out;
+}
+
 static size_t format_text(const struct access_record *r, int64_t wall_ns,
 			  char *line)
 {
 	char time[64], client[64], listener[64], connect[32] = "-";
+	char name[3 * sizeof(r->tls.client)];
 	int n;
 
 	format_time(wall_ns, time, sizeof(time));
@@ -128,7 +150,8 @@ static size_t format_text(const struct access_record *r, int64_t wall_ns,
 		line, ACCESS_LOG_LINE_MAX,
 		"%s client=%s listener=%s backend=%s connect_ms=%s "
 		"queue_ms=%.3f to=%llu from=%llu duration_ms=%.3f "
-		"retries=%u sni=%s id=%s end=%s\n",
+		"retries=%u sni=%s tls=%s cipher=%s tls_client=%s id=%s "
+		"end=%s\n",
 		time,
 		or_none(format_addr(r->addrs.family, r->addrs.src,
 				    r->addrs.src_port, client, sizeof(client))),
@@ -139,7 +162,10 @@ static size_t format_text(const struct access_record *r, int64_t wall_ns,
 		(unsigned long long)r->bytes_to,
 		(unsigned long long)r->bytes_from,
 		(double)(r->end_ns - r->begin_ns) / 1e6, r->retries,
-		or_none(r->server_name), or_none(r->id), end_names[r->end]);
+		or_none(r->server_name), or_none(r->tls.version),
+		or_none(r->tls.cipher),
+		or_none(format_name(r->tls.client, name)), or_none(r->id),
+		end_names[r->end]);
 	return (size_t)n;
 }
 
@@ -207,6 +233,9 @@ static size_t format_json(const struct access_record *r, int64_t wall_ns,
 	add_ms(to, "duration_ms", r->end_ns - r->begin_ns);
 	add_number(to, "retries", r->retries);
 	add_text(to, "sni", r->server_name);
+	add_text(to, "tls", r->tls.version);
+	add_text(to, "cipher", r->tls.cipher);
+	add_text(to, "tls_client", r->tls.client);
 	add_text(to, "id", r->id);
 	add_text(to, "end", end_names[r->end]);
 	return print_json(to, line, ACCESS_LOG_LINE_MAX);

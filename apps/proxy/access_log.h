@@ -17,7 +17,7 @@
 #define ACCESS_LOG_RING	    8192 /* records of a shard */
 #define ACCESS_LOG_NAME_MAX 64
 #define ACCESS_LOG_ID_MAX   40
-#define ACCESS_LOG_LINE_MAX 1024
+#define ACCESS_LOG_LINE_MAX 2048
 
 /* How a session ended. */
 enum access_end {
@@ -38,6 +38,7 @@ enum access_end {
 	ACCESS_BAD_HEADER, /* PROXY */
 	ACCESS_HEADER_TIMEOUT,
 	ACCESS_BAD_HELLO, /* TLS */
+	ACCESS_TLS_FAILED,
 	ACCESS_HELLO_TIMEOUT,
 	ACCESS_DISPLACED,
 	ACCESS_STOPPED, /* the program ended */
@@ -55,6 +56,7 @@ struct access_record {
 	char backend[ACCESS_LOG_NAME_MAX];     /* empty: none */
 	char server_name[ACCESS_LOG_NAME_MAX]; /* of TLS; cut; empty: none */
 	char id[ACCESS_LOG_ID_MAX];	       /* empty: none */
+	struct proxy_tls tls; /* version empty: the client does not use it */
 };
 
 enum access_form { ACCESS_TEXT, ACCESS_JSON };

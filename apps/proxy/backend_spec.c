@@ -155,6 +155,15 @@ static int parse_sni(const struct opt *opt, const char *value, void *base,
 	return 0;
 }
 
+static int parse_tls_name(const struct opt *opt, const char *value, void *base,
+			  struct opt_error *error)
+{
+	if (!host_is_name(value))
+		return -EINVAL;
+	strcpy(((struct backend_spec *)base)->tls_name, value);
+	return 0;
+}
+
 #define AT(member) OPT_AT(struct backend_spec, member)
 
 static const struct opt keys[] = {
@@ -169,6 +178,9 @@ static const struct opt keys[] = {
 	{"send", OPT_CUSTOM, .read = parse_send, .expected = "1 to 127 bytes"},
 	{"sni", OPT_CUSTOM, .read = parse_sni,
 	 .expected = "NAME, *.NAME or several with | between two"},
+	{"tls", OPT_CHOICE, AT(tls), .arg = "off|verify|insecure"},
+	{"tls-name", OPT_CUSTOM, .read = parse_tls_name,
+	 .expected = "a host name"},
 };
 
 /* The first word: [NAME=]HOST:PORT. */
@@ -214,6 +226,14 @@ int backend_spec_parse(const char *text, struct backend_spec *out,
 	    out->check != BACKEND_CHECK_UDP)
 		err = opt_expect(error, "check=expect:TEXT or check=udp "
 					"together with send=");
+	if (err == 0 && out->tls_name[0] && !out->tls)
+		err = opt_expect(error, "tls=verify or tls=insecure together "
+					"with tls-name=");
+	if (err == 0 && out->tls &&
+	    (out->check == BACKEND_CHECK_UDP ||
+	     out->check == BACKEND_CHECK_DNS))
+		err = opt_expect(error, "check=tcp, http or expect:TEXT "
+					"together with tls=");
 	return err;
 }
 
@@ -240,7 +260,7 @@ void backend_spec_authority(const struct backend_spec *spec, unsigned port,
 	int n = snprintf(out, BACKEND_AUTHORITY_MAX, v6 ? "[%.*s]" : "%.*s",
 			 len, spec->host);
 
-	if (port != 80)
+	if (port != (spec->tls ? 443 : 80))
 		snprintf(out + n, BACKEND_AUTHORITY_MAX - (size_t)n, ":%u",
 			 port);
 }

@@ -22,6 +22,13 @@
  */
 enum backend_state { BACKEND_READY, BACKEND_DRAIN, BACKEND_DOWN };
 
+enum backend_tls {
+	BACKEND_TLS_OFF,
+	BACKEND_TLS_VERIFY,
+	BACKEND_TLS_INSECURE, /* any certificate will do */
+	BACKEND_TLS_KINDS
+};
+
 enum backend_check {
 	BACKEND_CHECK_DEFAULT, /* TCP, or UDP if all listeners are of UDP */
 	BACKEND_CHECK_TCP,     /* the connection is made */
@@ -44,6 +51,8 @@ struct backend_spec {
 	bool backup;	  /* used if no other is available */
 	enum backend_state state;
 	enum backend_check check;
+	enum backend_tls tls;
+	char tls_name[HOST_BYTES];     /* asked for and verified; "": `host` */
 	char send[BACKEND_TEXT_MAX];   /* a path; or bytes, before `expect` */
 	char expect[BACKEND_TEXT_MAX]; /* bytes without NUL */
 	char sni[BACKEND_SNI_MAX];     /* server names, separated by '|' */
@@ -54,7 +63,8 @@ struct backend_spec {
 
 /*
  * Writes the Host field of a request to a backend (RFC 9110 7.2): brackets
- * around an IPv6 address, without its zone, and the port unless it is HTTP's.
+ * around an IPv6 address, without its zone, and the port unless it is HTTP's,
+ * or with tls= that of HTTPS.
  */
 void backend_spec_authority(const struct backend_spec *spec, unsigned port,
 			    char out[BACKEND_AUTHORITY_MAX]);

@@ -85,7 +85,7 @@ static void *accept_clients(void *arg)
 			continue;
 		}
 		counters_add(&shard->counters.accepted, 1);
-		if (session_start(shard, conn) < 0)
+		if (session_start(shard, conn, listener->tls) < 0)
 			session_limit_give(&shard->limit);
 	}
 }
@@ -97,7 +97,8 @@ void proxy_session_ended(struct proxy_shard *shard)
 	shutdown_progress(&shard->shutdown);
 }
 
-static int open_listener(struct proxy_shard *shard, const struct net_addr *addr)
+static int open_listener(struct proxy_shard *shard, const struct net_addr *addr,
+			 bool tls)
 {
 	struct proxy_listener *listener = &shard->listeners[shard->n_listeners];
 	char text[NET_ADDR_TEXT_MAX];
@@ -106,6 +107,7 @@ static int open_listener(struct proxy_shard *shard, const struct net_addr *addr)
 	int err = net_listen(shard->stack, addr, 0, &listener->net);
 
 	listener->shard = shard;
+	listener->tls = tls;
 	session_limit_add(&shard->limit, &listener->waiter);
 	if (err == 0)
 		err = net_listener_limit(listener->net, &limits);
@@ -122,35 +124,35 @@ static int open_listener(struct proxy_shard *shard, const struct net_addr *addr)
 	return 0;
 }
 
-/*
- * Finds address number i to listen on, and whether it is for UDP: false beyond
- * the last.
- */
-static bool listen_addr(unsigned i, struct net_addr *out, bool *udp)
+/* Finds address number i to listen on, and its kind: false beyond the last. */
+static bool listen_addr(unsigned i, struct net_addr *out,
+			enum proxy_listen *kind)
 {
 	const struct proxy_opts *opts = &proxy.first->opts;
 
-	*udp = false;
+	*kind = PROXY_LISTEN_TCP;
 	if (opts->port && i-- == 0) {
 		*out = net_addr_any(opts->port);
 		return true;
 	}
 	if (i >= opts->n_listens)
 		return false;
-	*udp = opts->listens_udp[i];
+	*kind = opts->listen_kinds[i];
 	net_addr_parse(opts->listen_texts[i], -1, out);
 	return true;
 }
 
 static int open_listeners(struct proxy_shard *shard)
 {
+	enum proxy_listen kind;
 	struct net_addr addr;
 	int err = 0;
-	bool udp;
 
-	for (unsigned i = 0; err == 0 && listen_addr(i, &addr, &udp); i++)
-		err = udp ? udp_listen(shard, &addr)
-			  : open_listener(shard, &addr);
+	for (unsigned i = 0; err == 0 && listen_addr(i, &addr, &kind); i++)
+		err = kind == PROXY_LISTEN_UDP
+			      ? udp_listen(shard, &addr)
+			      : open_listener(shard, &addr,
+					      kind == PROXY_LISTEN_TLS);
 	return err;
 }
 
@@ -158,11 +160,12 @@ static int open_listeners(struct proxy_shard *shard)
 static void *log_listening(void *arg)
 {
 	char text[NET_ADDR_TEXT_MAX];
+	enum proxy_listen kind;
 	struct net_addr addr;
-	bool udp;
 
-	for (unsigned i = 0; listen_addr(i, &addr, &udp); i++)
-		printf("%s %s%s", i ? "," : "listening on", udp ? "udp:" : "",
+	for (unsigned i = 0; listen_addr(i, &addr, &kind); i++)
+		printf("%s %s%s", i ? "," : "listening on",
+		       proxy_listen_prefix(kind),
 		       net_addr_format(&addr, text, sizeof(text)));
 	printf("\n");
 	fflush(stdout);
@@ -427,6 +430,9 @@ static int open_log(void)
 struct inputs {
 	struct proxy_opts opts;
 	struct steer_opts steer;
+#if PROXY_TLS
+	struct tls_opts tls;
+#endif
 	struct net_opts *net;
 };
 
@@ -440,6 +446,9 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		state->child_inputs[0] = &inputs->opts;
 		state->child_inputs[1] = &inputs->steer;
 		state->child_inputs[2] = inputs->net;
+#if PROXY_TLS
+		state->child_inputs[3] = &inputs->tls;
+#endif
 		return 0;
 	case ARGP_KEY_ARG:
 		opt_refuse_argument(state, arg);
@@ -451,7 +460,10 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 static const struct argp_child children[] = {
 	{&proxy_opts_argp, 0, NULL, 0},
 	{&steer_opts_argp, 0, "Backends, timeouts and access:", 1},
-	{&net_argp, 0, "Common options:", 2},
+	{&net_argp, 0, "Common options:", 3},
+#if PROXY_TLS
+	{&tls_opts_argp, 0, "TLS:", 2},
+#endif
 	{0},
 };
 
@@ -460,8 +472,9 @@ static const struct argp the_argp = {
 	.children = children,
 	.doc = "TCP and UDP proxy on coronet: DPDK, lwIP, two coroutines per "
 	       "connection.\vOn SIGHUP the program reads the files of --config "
-	       "again and applies the changes of backends, routes and most "
-	       "options. On SIGUSR1 it reopens the files of --access-log and "
+	       "again and applies the changes of backends, certificates, "
+	       "routes and most options. On SIGUSR1 it reopens the files of "
+	       "--access-log and "
 	       "--log-to. Words after -- go to DPDK's EAL.",
 };
 
@@ -474,6 +487,9 @@ static int parse_args(int argc, char **argv)
 	opt_use_place(net_config_place);
 	proxy_opts_init(&inputs.opts);
 	steer_opts_init(&inputs.steer);
+#if PROXY_TLS
+	tls_opts_init(&inputs.tls);
+#endif
 	net_opts_init(&proxy.net);
 	inputs.net = &proxy.net;
 	err = net_parse_args(&the_argp, argc, argv, &proxy.net, &inputs);

@@ -1,7 +1,8 @@
 /*
- * The beginning of a session: the PROXY header and the ClientHello with which
- * the client may have to begin, the choice of a backend, the connection to it,
- * and what the backend is sent before the client's own bytes.
+ * The beginning of a session: the PROXY header, the handshake of TLS or the
+ * ClientHello with which the client may have to begin, the choice of a backend,
+ * the connection to it, and what the backend is sent before the client's own
+ * bytes.
  *
  * While a session waits for a backend it holds none of the NIC's frames: bytes
  * that have already arrived are copied.
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #include "apps/proxy/client_hello.h"
+#include "apps/proxy/coronet_proxy_tls.h"
 
 #define LOOK_NS INT64_C(200000000) /* between looks of a waiting session */
 
@@ -119,40 +121,52 @@ static int keep_tlvs(struct session *s, const void *header, size_t len)
 }
 
 /*
- * Reads the PROXY header the client has to begin with, and keeps bytes that
- * came with it. Returns 0 or a negative errno. The buffer is on the stack: a
- * header nearly always comes whole, in one piece.
+ * Reads the bytes of a header, and none that follow it: those may be TLS's.
+ * Returns how many, or a negative errno.
+ */
+static long read_exactly(struct net_conn *conn, uint8_t *buf, size_t len)
+{
+	long n = net_recv_full(conn, buf, len);
+
+	return n >= 0 && n < (long)len ? -EPROTO : n;
+}
+
+static long read_bytes(struct net_conn *conn, uint8_t buf[PROXY_V2_MAX])
+{
+	size_t rest;
+	long n = read_exactly(conn, buf, 1);
+
+	if (n == 1 && buf[0] == 'P') {
+		n = net_recv_until(conn, buf + 1, PROXY_V1_MAX - 1, "\n", 1);
+		return n > 0 ? 1 + n : n == -EMSGSIZE || n >= 0 ? -EPROTO : n;
+	}
+	if (n == 1 && buf[0] != '\r')
+		return -EPROTO;
+	if (n == 1)
+		n = read_exactly(conn, buf + 1, PROXY_V2_HEADER - 1);
+	if (n < 0)
+		return n;
+	rest = (size_t)buf[PROXY_V2_HEADER - 2] << 8 | buf[PROXY_V2_HEADER - 1];
+	if (PROXY_V2_HEADER + rest > PROXY_V2_MAX)
+		return -EPROTO;
+	n = rest ? read_exactly(conn, buf + PROXY_V2_HEADER, rest) : 0;
+	return n < 0 ? n : (long)(PROXY_V2_HEADER + rest);
+}
+
+/*
+ * Reads the PROXY header the client has to begin with. Returns 0 or a negative
+ * errno. The buffer is on the stack: a header nearly always comes whole.
  */
 static int read_header(struct session *s)
 {
 	uint8_t buf[PROXY_V2_MAX];
-	struct net_view view;
-	size_t len = 0;
-	long n;
+	long n = read_bytes(s->client, buf);
 
-	while ((n = net_recv_view(s->client, &view)) > 0) {
-		size_t part = sizeof(buf) - len;
-		int err = -EPROTO;
-
-		if (part > view.len)
-			part = view.len;
-		memcpy(buf + len, view.data, part);
-		n = proxy_parse(buf, len + part, &s->addrs);
-		if (n > 0) {
-			size_t used = (size_t)n - len;
-
-			err = keep_tlvs(s, buf, (size_t)n);
-			if (err == 0)
-				err = keep_early(s,
-						 (const char *)view.data + used,
-						 view.len - used);
-		}
-		net_view_release(s->client, &view);
-		len += part;
-		if (n != 0 || len == sizeof(buf))
-			return err;
-	}
-	return n < 0 ? (int)n : -EPROTO;
+	if (n < 0)
+		return (int)n;
+	if (proxy_parse(buf, (size_t)n, &s->addrs) != n)
+		return -EPROTO;
+	return keep_tlvs(s, buf, (size_t)n);
 }
 
 /* Reads the beginning of a session, which counts as half open meanwhile. */
@@ -167,6 +181,25 @@ static int begin_part(struct session *s, int (*read)(struct session *s),
 	pending_leave(&s->shard->half_open, &s->pending);
 	if (err == 0)
 		session_watch(s, 0, late);
+	return err;
+}
+
+/*
+ * Copies what has arrived with the header, so that its frame is not held while
+ * a backend is dialed.
+ */
+static int keep_arrived(struct session *s)
+{
+	struct net_view view;
+	long n = 0;
+	int err;
+
+	if (net_ready(s->client, NET_READABLE) & NET_READABLE)
+		n = net_recv_view(s->client, &view);
+	if (n <= 0) /* an end is found again */
+		return (int)n;
+	err = keep_early(s, view.data, view.len);
+	net_view_release(s->client, &view);
 	return err;
 }
 
@@ -186,7 +219,17 @@ static int take_header(struct session *s)
 		set_end(s, ACCESS_BAD_HEADER);
 		return err;
 	}
-	return proxy_admits(s->shard, &s->addrs, &s->end) ? 0 : -EACCES;
+	if (!proxy_admits(s->shard, &s->addrs, &s->end))
+		return -EACCES;
+	return s->expects_tls ? 0 : keep_arrived(s);
+}
+
+/* ---- TLS ---- */
+
+static int take_tls(struct session *s)
+{
+	/* The context ends a handshake that takes too long. */
+	return begin_part(s, proxy_tls_accept, 0, ACCESS_HELLO_TIMEOUT);
 }
 
 /* ---- the ClientHello ---- */
@@ -242,6 +285,55 @@ static int take_hello(struct session *s)
 		set_end(s, ACCESS_BAD_HELLO);
 	}
 	return err;
+}
+
+/* ---- the PROXY header for a backend ---- */
+
+/* Writes the session's unique ID: its length, 0 if it has none. */
+static size_t format_id(const struct session *s, char *out, size_t len)
+{
+	if (s->id == 0)
+		return 0;
+	return (size_t)snprintf(out, len, "%016llx-%x-%llx",
+				(unsigned long long)proxy.instance,
+				s->shard->index, (unsigned long long)s->id);
+}
+
+/* Sends a header with TLVs: from the heap, as it may be 2 KiB. */
+static int send_tlvs(struct session *s, struct net_conn *conn)
+{
+	uint8_t *header = malloc(PROXY_V2_WRITE_MAX);
+	char id[ACCESS_LOG_ID_MAX];
+	const struct proxy_extra extra = {
+		.tlvs = s->tlvs,
+		.tlvs_len = s->tlvs_len,
+		.id = id,
+		.id_len = format_id(s, id, sizeof(id)),
+		.tls = s->tls,
+		.server_name = s->server_name,
+	};
+	long n;
+
+	if (!header)
+		return -ENOMEM;
+	n = (long)proxy_write_tlvs(&s->addrs, &extra, header);
+	n = net_send_all(conn, header, (size_t)n);
+	free(header);
+	return n < 0 ? (int)n : 0;
+}
+
+static int send_header(struct session *s, struct net_conn *conn)
+{
+	int version = s->shard->config->opts.send_proxy;
+	char header[PROXY_WRITE_MAX];
+	long n;
+
+	if (version == 0)
+		return 0;
+	if (version == 2 && (s->tlvs_len || s->id || s->tls))
+		return send_tlvs(s, conn);
+	n = net_send_all(conn, header, proxy_write(version, &s->addrs, header));
+	return n < 0 ? (int)n : 0;
 }
 
 /* ---- a backend ---- */
@@ -387,19 +479,47 @@ static void on_client(struct net_conn *conn, struct net_watch *watch)
 	coro_cancel(s->dialer);
 }
 
-/* Like net_dial(), but -ECANCELED if the client gives up with a RST. */
-static int dial_for_client(struct session *s, const struct net_addr *addr,
-			   const struct net_dial_opts *opts)
+/* Connects, and does the handshake of TLS after the PROXY header. */
+static int dial_securely(struct session *s, const struct proxy_config *config,
+			 const struct pool_entry *entry)
 {
+	int64_t timeout_ns = config->opts.connect_timeout_ns;
+	int64_t until_ns = net_now_ns(s->shard->stack) + timeout_ns;
+	const struct net_dial_opts dial = {
+		.timeout_ms = (unsigned)(timeout_ns / 1000000)};
+	struct net_conn *conn;
+	int err = net_dial(s->shard->stack, &entry->addr, &dial, &conn);
+
+	if (err < 0)
+		return err;
+	if (entry->spec.tls) {
+		err = send_header(s, conn);
+		if (err == 0)
+			err = proxy_tls_connect(config, &entry->spec, conn,
+						until_ns);
+		s->header_sent = err == 0;
+	}
+	if (err < 0)
+		net_abort(conn);
+	else
+		s->server = conn;
+	return err;
+}
+
+/* The same, but -ECANCELED if the client gives up with a RST. */
+static int dial_for_client(struct session *s, const struct pool_entry *entry)
+{
+	/* Its contexts are used while this blocks. */
+	struct proxy_config *config = config_ref(s->shard->config);
 	int err;
 
 	s->watch.fn = on_client;
 	s->dialer = coro_self();
 	net_set_watch(s->client, &s->watch);
 	s->left = net_ready(s->client, 0) & NET_FAILED;
-	err = s->left ? -ECANCELED
-		      : net_dial(s->shard->stack, addr, opts, &s->server);
+	err = s->left ? -ECANCELED : dial_securely(s, config, entry);
 	net_set_watch(s->client, NULL);
+	config_unref(config);
 	if (err < 0 || !s->left)
 		return err;
 	net_abort(s->server);
@@ -410,13 +530,9 @@ static int dial_for_client(struct session *s, const struct net_addr *addr,
 static int dial_backend(struct session *s, struct attempt *a)
 {
 	struct proxy_shard *shard = s->shard;
-	const struct net_dial_opts dial = {
-		.timeout_ms =
-			(unsigned)(shard->config->opts.connect_timeout_ns /
-				   1000000)};
 	/* We hold the pool: its entry stays while this blocks. */
 	int64_t begin_ns = net_clock_ns();
-	int err = dial_for_client(s, &a->pool->entries[a->index].addr, &dial);
+	int err = dial_for_client(s, &a->pool->entries[a->index]);
 
 	if (err == 0) {
 		net_conn_set_name(s->server, s->backend->name);
@@ -492,52 +608,10 @@ static int connect_backend(struct session *s)
 
 /* ---- the first bytes for the backend ---- */
 
-/* Writes the session's unique ID: its length, 0 if it has none. */
-static size_t format_id(const struct session *s, char *out, size_t len)
-{
-	if (s->id == 0)
-		return 0;
-	return (size_t)snprintf(out, len, "%016llx-%x-%llx",
-				(unsigned long long)proxy.instance,
-				s->shard->index, (unsigned long long)s->id);
-}
-
-/* Sends a header with TLVs: from the heap, as it may be 2 KiB. */
-static int send_tlvs(struct session *s)
-{
-	uint8_t *header = malloc(PROXY_V2_MAX + PROXY_ID_MAX + 3);
-	char id[ACCESS_LOG_ID_MAX];
-	size_t len = format_id(s, id, sizeof(id));
-	long n;
-
-	if (!header)
-		return -ENOMEM;
-	n = (long)proxy_write_tlvs(&s->addrs, s->tlvs, s->tlvs_len, id, len,
-				   header);
-	n = net_send_all(s->server, header, (size_t)n);
-	free(header);
-	return n < 0 ? (int)n : 0;
-}
-
-static int send_header(struct session *s)
-{
-	int version = s->shard->config->opts.send_proxy;
-	char header[PROXY_WRITE_MAX];
-	long n;
-
-	if (version == 0)
-		return 0;
-	if (version == 2 && (s->tlvs_len || s->id))
-		return send_tlvs(s);
-	n = net_send_all(s->server, header,
-			 proxy_write(version, &s->addrs, header));
-	return n < 0 ? (int)n : 0;
-}
-
 /* Sends the header, then the first of the client's own bytes. */
 static int send_first(struct session *s)
 {
-	long n = send_header(s);
+	long n = s->header_sent ? 0 : send_header(s, s->server);
 
 	if (n == 0 && s->early_len) {
 		n = net_send_all(s->server, s->early, s->early_len);
@@ -569,7 +643,9 @@ static int begin_carrying(struct session *s)
 
 	if (proxy_expects_header(s->shard, &s->addrs))
 		err = take_header(s);
-	if (err == 0 && s->shard->pool->by_name)
+	if (err == 0 && s->expects_tls)
+		err = take_tls(s);
+	else if (err == 0 && s->shard->pool->by_name)
 		err = take_hello(s);
 	if (err == 0)
 		err = connect_backend(s);

@@ -11,6 +11,7 @@
  * current configuration and pool.
  */
 #include "apps/proxy/coronet_proxy_priv.h"
+#include "apps/proxy/coronet_proxy_tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -64,10 +65,11 @@ void config_unref(struct proxy_config *config)
 		free(text);
 	}
 	steer_opts_fini(&config->steer);
+	proxy_tls_close(config);
 	free(config);
 }
 
-static struct proxy_config *config_ref(struct proxy_config *config)
+struct proxy_config *config_ref(struct proxy_config *config)
 {
 	atomic_fetch_add(&config->refs, 1);
 	return config;
@@ -117,6 +119,22 @@ static int read_route(const struct reading *r, const char *name,
 	return opt_fail(r->error, "%s%s", place, net->error);
 }
 
+#if PROXY_TLS
+/* Reads an option of TLS, all of which a reload may change; -ENOENT: none. */
+static int read_tls(const struct reading *r, const char *name,
+		    const char *value, const char *place)
+{
+	return opt_try(&tls_opts, name, value, place, &r->config->tls,
+		       r->error);
+}
+#else
+static int read_tls(const struct reading *r, const char *name,
+		    const char *value, const char *place)
+{
+	return -ENOENT;
+}
+#endif
+
 static int read_option(void *arg, const char *name, const char *value,
 		       const char *place)
 {
@@ -133,6 +151,11 @@ static int read_option(void *arg, const char *name, const char *value,
 	if (err == -ENOENT)
 		err = opt_try(&steer_opts, name, text, place, &r->config->steer,
 			      r->error);
+	if (err == -ENOENT) {
+		err = read_tls(r, name, text, place);
+		if (err != -ENOENT)
+			return err;
+	}
 	if (err == -ENOENT || is_fixed(&proxy_opts, name) ||
 	    is_fixed(&steer_opts, name)) {
 		r->fixed = r->fixed * 31 + balance_hash(name, strlen(name));
@@ -236,6 +259,9 @@ static struct proxy_config *config_read(uint64_t *fixed,
 	       sizeof(proxy.net.addr_links));
 	proxy_opts_init(&config->opts);
 	steer_opts_init(&config->steer);
+#if PROXY_TLS
+	tls_opts_init(&config->tls);
+#endif
 	err = net_reread_args(state.argp, state.argc, state.argv, read_option,
 			      &r, error->text, sizeof(error->text));
 	if (err == 0)
@@ -248,6 +274,8 @@ static struct proxy_config *config_read(uint64_t *fixed,
 		err = refuse_alone(config, error);
 	if (err == 0)
 		err = refuse_own(config, error);
+	if (err == 0)
+		err = proxy_tls_open(config, error);
 	*fixed = r.fixed;
 	if (err == 0)
 		return config;

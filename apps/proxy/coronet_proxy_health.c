@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "apps/proxy/proxy_proto.h"
+#include "apps/proxy/coronet_proxy_tls.h"
 
 /* Bytes of an answer that are looked at. */
 #define ANSWER_MAX 1024
@@ -24,9 +24,10 @@ struct check {
 	enum backend_check kind;
 	struct net_addr addr;
 	int send_proxy;
+	struct proxy_config *config; /* a reference; or NULL */
+	struct backend_spec spec;
 	uint16_t id; /* of the last DNS query */
 	char host[BACKEND_AUTHORITY_MAX];
-	char send[BACKEND_TEXT_MAX], expect[BACKEND_TEXT_MAX];
 	char answer[ANSWER_MAX];
 };
 
@@ -62,7 +63,7 @@ static int ask_http(struct check *check, struct net_conn *conn)
 	int n = snprintf(check->answer, sizeof(check->answer),
 			 "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: "
 			 "coronet-proxy\r\nConnection: close\r\n\r\n",
-			 check->send, check->host);
+			 check->spec.send, check->host);
 	long err = net_send_all(conn, check->answer, (size_t)n);
 
 	return err < 0 ? (int)err : read_status(check, conn);
@@ -70,27 +71,32 @@ static int ask_http(struct check *check, struct net_conn *conn)
 
 static int ask_expected(struct check *check, struct net_conn *conn)
 {
-	size_t len = 0, wanted = strlen(check->expect);
+	size_t len = 0, wanted = strlen(check->spec.expect);
 	long n = 0;
 
-	if (check->send[0])
-		n = net_send_all(conn, check->send, strlen(check->send));
+	if (check->spec.send[0])
+		n = net_send_all(conn, check->spec.send,
+				 strlen(check->spec.send));
 	while (n >= 0 && len < sizeof(check->answer)) {
 		n = net_recv(conn, check->answer + len,
 			     sizeof(check->answer) - len);
 		if (n <= 0)
 			break;
 		len += (size_t)n;
-		if (memmem(check->answer, len, check->expect, wanted))
+		if (memmem(check->answer, len, check->spec.expect, wanted))
 			return 0;
 	}
 	return n < 0 ? (int)n : -EPROTO;
 }
 
-static int ask_backend(struct check *check, struct net_conn *conn)
+static int ask_backend(struct check *check, struct net_conn *conn,
+		       int64_t until_ns)
 {
 	long err = send_header(check, conn);
 
+	if (err >= 0 && check->spec.tls)
+		err = proxy_tls_connect(check->config, &check->spec, conn,
+					until_ns);
 	if (err < 0)
 		return (int)err;
 	if (check->kind == BACKEND_CHECK_HTTP)
@@ -118,7 +124,8 @@ static size_t write_query(const struct check *check, uint8_t *out)
 static bool is_answer(const struct check *check, const uint8_t *got, size_t len)
 {
 	if (check->kind == BACKEND_CHECK_UDP)
-		return memmem(got, len, check->expect, strlen(check->expect));
+		return memmem(got, len, check->spec.expect,
+			      strlen(check->spec.expect));
 	return len >= 12 && got[0] == (uint8_t)(check->id >> 8) &&
 	       got[1] == (uint8_t)check->id && got[2] & 0x80;
 }
@@ -127,13 +134,13 @@ static bool is_answer(const struct check *check, const uint8_t *got, size_t len)
 static int ask_datagram(struct check *check, struct net_udp *udp)
 {
 	uint8_t *answer = (uint8_t *)check->answer;
-	size_t len = strlen(check->send);
+	size_t len = strlen(check->spec.send);
 	long n;
 
 	if (check->kind == BACKEND_CHECK_DNS)
 		len = write_query(check, answer);
 	else
-		memcpy(answer, check->send, len);
+		memcpy(answer, check->spec.send, len);
 	n = net_udp_send(udp, NULL, answer, len);
 	while (n >= 0) {
 		n = net_udp_recv(udp, answer, sizeof(check->answer), NULL);
@@ -142,7 +149,7 @@ static int ask_datagram(struct check *check, struct net_udp *udp)
 	}
 	/* Without an answer to wait for, only a refusal is a failure. */
 	if (n == -ETIMEDOUT && check->kind == BACKEND_CHECK_UDP &&
-	    !check->expect[0])
+	    !check->spec.expect[0])
 		return 0;
 	return (int)n;
 }
@@ -171,10 +178,11 @@ static int check_backend(struct check *check, int64_t timeout_ns)
 	const struct net_dial_opts dial = {
 		.timeout_ms = (unsigned)(timeout_ns / 1000000)};
 	struct net_stack *stack = check->shard->stack;
+	int64_t until_ns = net_now_ns(stack) + timeout_ns;
 	struct net_conn *conn;
 	int err;
 
-	coro_deadline_set(net_now_ns(stack) + timeout_ns);
+	coro_deadline_set(until_ns);
 	if (check->kind == BACKEND_CHECK_UDP ||
 	    check->kind == BACKEND_CHECK_DNS) {
 		err = check_by_udp(check);
@@ -183,7 +191,7 @@ static int check_backend(struct check *check, int64_t timeout_ns)
 	}
 	err = net_dial(stack, &check->addr, &dial, &conn);
 	if (err == 0) {
-		err = ask_backend(check, conn);
+		err = ask_backend(check, conn, until_ns);
 		net_close(conn);
 	}
 	coro_deadline_set(CORO_FOREVER);
@@ -200,12 +208,13 @@ static bool prepare_check(struct check *check)
 	if (i < 0 || entry->spec.check == BACKEND_CHECK_NONE ||
 	    shard->config->opts.health_interval_ns == 0)
 		return false;
+	config_unref(check->config);
+	check->config = config_ref(shard->config);
+	check->spec = entry->spec;
 	check->kind = entry->spec.check;
 	check->addr = entry->addr;
-	check->send_proxy = shard->config->opts.send_proxy;
+	check->send_proxy = check->config->opts.send_proxy;
 	backend_spec_authority(&entry->spec, check->addr.port, check->host);
-	memcpy(check->send, entry->spec.send, sizeof(check->send));
-	memcpy(check->expect, entry->spec.expect, sizeof(check->expect));
 	return true;
 }
 
@@ -231,6 +240,7 @@ static void end_check(struct check *check)
 	if (check->next)
 		check->next->pprev = check->pprev;
 	check->backend->checked = false;
+	config_unref(check->config);
 	backend_unref(check->backend);
 	free(check);
 }

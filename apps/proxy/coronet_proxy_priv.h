@@ -9,6 +9,7 @@
  *   coronet_proxy_metrics.c metrics for Prometheus
  *   coronet_proxy_begin.c   a session until bytes flow in both directions
  *   coronet_proxy_session.c from there to its last byte
+ *   coronet_proxy_tls.c     TLS with clients and backends
  *   coronet_proxy_udp.c     sessions of UDP clients
  *
  * Both connections of a session belong to one shard. The state of a shard is in
@@ -38,7 +39,9 @@
 #include "apps/proxy/pool.h"
 #include "apps/proxy/proxy_opts.h"
 #include "apps/proxy/session_limit.h"
+#include "apps/proxy/proxy_proto.h"
 #include "apps/proxy/steer_opts.h"
+#include "apps/proxy/tls_opts.h"
 
 struct proxy_shard;
 struct udp_carrier;
@@ -48,6 +51,7 @@ struct proxy_listener {
 	struct proxy_shard *shard;
 	struct net_listener *net;
 	struct limit_waiter waiter; /* at the limit of clients */
+	bool tls;
 };
 
 /* A shard's counters; other threads read them. */
@@ -77,6 +81,11 @@ struct proxy_config {
 	_Atomic unsigned refs;
 	struct proxy_opts opts;
 	struct steer_opts steer;
+#if PROXY_TLS
+	struct tls_opts tls;
+	struct net_tls *tls_server; /* of clients; NULL: none */
+	struct net_tls *tls_clients[BACKEND_TLS_KINDS]; /* of backends */
+#endif
 	struct net_opts net; /* routes and gateways, and the addresses alone */
 	struct config_text *texts; /* texts that the options point into */
 };
@@ -138,6 +147,7 @@ struct session {
 	uint8_t *tlvs; /* of its PROXY header; or NULL */
 	size_t tlvs_len;
 	char *server_name;	 /* of TLS; or NULL */
+	struct proxy_tls *tls;	 /* of the client; or NULL */
 	struct backend *backend; /* counted there; a reference; or NULL */
 	int64_t begin_ns, queue_ns, connect_ns;
 	int64_t connected_ns; /* when its backend was connected */
@@ -146,17 +156,20 @@ struct session {
 	enum access_end end;
 	uint8_t coroutines;
 	bool carries, half_closed, failed;
-	bool left; /* the client has closed while a backend was dialed */
+	bool expects_tls; /* a handshake is to come */
+	bool header_sent; /* the PROXY header, to the backend */
+	bool left;	  /* the client has closed while a backend was dialed */
 };
 
 /* ---- coronet_proxy_session.c ---- */
 
 /*
- * Serves a client in coroutines of its own. Owns conn, also if it fails. The
- * caller has counted the client for --max-clients; the end of the session
- * undoes that, but a failure of this call does not. Returns 0 or -ENOMEM.
+ * Serves a client in coroutines of its own; tls: after a handshake. Owns conn,
+ * also if it fails. The caller has counted the client for --max-clients; the
+ * end of the session undoes that, but a failure of this call does not. Returns
+ * 0 or -ENOMEM.
  */
-int session_start(struct proxy_shard *shard, struct net_conn *conn);
+int session_start(struct proxy_shard *shard, struct net_conn *conn, bool tls);
 
 /* Resets the session's connections; its coroutines notice. */
 void session_fail(struct session *s, enum access_end end);
@@ -282,6 +295,7 @@ void config_fini(void);
  */
 void proxy_reload(void);
 
+struct proxy_config *config_ref(struct proxy_config *config);
 void config_unref(struct proxy_config *config); /* NULL is ignored */
 
 /*

@@ -57,6 +57,8 @@ __attribute__((noinline)) static void log_session(const struct session *s)
 	if (s->server_name)
 		snprintf(record.server_name, sizeof(record.server_name), "%s",
 			 s->server_name);
+	if (s->tls)
+		record.tls = *s->tls;
 	if (s->id)
 		snprintf(record.id, sizeof(record.id), "%016llx-%x-%llx",
 			 (unsigned long long)proxy.instance, s->shard->index,
@@ -92,6 +94,7 @@ static void session_end(struct session *s)
 	if (s->client)
 		shutdown_close_conn(&s->closing, s->client, timeout_ns);
 	free(s->server_name);
+	free(s->tls);
 	s->next_free = shard->free;
 	shard->free = s;
 	proxy_session_ended(shard);
@@ -342,7 +345,7 @@ void session_displace(struct pending *item)
 	session_fail(s, ACCESS_DISPLACED);
 }
 
-int session_start(struct proxy_shard *shard, struct net_conn *conn)
+int session_start(struct proxy_shard *shard, struct net_conn *conn, bool tls)
 {
 	const struct coro_attr attr = {.name = "from client"};
 	struct session *s = shard->free;
@@ -357,7 +360,8 @@ int session_start(struct proxy_shard *shard, struct net_conn *conn)
 			      .client = conn,
 			      .begin_ns = net_now_ns(shard->stack),
 			      .connect_ns = -1,
-			      .coroutines = 1};
+			      .coroutines = 1,
+			      .expects_tls = tls};
 	proxy_addrs_of(conn, &s->addrs);
 	coro_timer_init(&s->timer, on_timer);
 	if (coro_spawn(coro_sched_self(), &attr, serve_session, s, NULL) < 0)

@@ -536,6 +536,8 @@ static enum backend_failure failure_of(int err)
 		return BACKEND_NO_PORT;
 	case -ENOMEM:
 		return BACKEND_NO_MEMORY;
+	case -EPROTO:
+		return BACKEND_BAD_TLS;
 	default:
 		return BACKEND_OTHER;
 	}
@@ -555,6 +557,7 @@ const char *backend_failure_name(enum backend_failure failure)
 		[BACKEND_UNREACHABLE] = "unreachable",
 		[BACKEND_NO_PORT] = "no_port",
 		[BACKEND_NO_MEMORY] = "no_memory",
+		[BACKEND_BAD_TLS] = "tls",
 		[BACKEND_OTHER] = "other",
 	};
 

@@ -38,6 +38,7 @@ enum backend_failure {
 	BACKEND_UNREACHABLE, /* no route, or a router said so */
 	BACKEND_NO_PORT,     /* no local port was free */
 	BACKEND_NO_MEMORY,   /* no memory, or --max-conns reached */
+	BACKEND_BAD_TLS,     /* its handshake or certificate */
 	BACKEND_OTHER,
 	BACKEND_FAILURES
 };

@@ -12,21 +12,39 @@
 
 /* ---- addresses ---- */
 
+const char *proxy_listen_prefix(enum proxy_listen kind)
+{
+	static const char *const prefixes[] = {"", "udp:", "tls:"};
+
+	return prefixes[kind];
+}
+
+/* Skips the prefix of a --listen. */
+static enum proxy_listen take_prefix(const char **text)
+{
+	enum proxy_listen kind = PROXY_LISTEN_TLS;
+
+	while (kind && strncmp(*text, proxy_listen_prefix(kind), 4) != 0)
+		kind--;
+	*text += strlen(proxy_listen_prefix(kind));
+	return kind;
+}
+
 static int add_listen(const struct opt *opt, const char *text, void *base,
 		      struct opt_error *error)
 {
 	struct proxy_opts *opts = base;
 	struct opt_endpoint end;
-	bool udp = strncmp(text, "udp:", 4) == 0;
+	enum proxy_listen kind = take_prefix(&text);
+	bool udp = kind == PROXY_LISTEN_UDP;
 
-	if (udp && opts->plain)
-		return opt_expect(error, "coronet-proxy for UDP");
-	if (udp)
-		text += 4;
+	if (kind && opts->plain)
+		return opt_expect(error, "coronet-proxy for %s",
+				  udp ? "UDP" : "TLS");
 	if (opt_parse_endpoint(text, &end) < 0)
 		return -EINVAL;
 	for (unsigned i = 0; i < opts->n_listens; i++)
-		if (udp == opts->listens_udp[i] &&
+		if (udp == (opts->listen_kinds[i] == PROXY_LISTEN_UDP) &&
 		    memcmp(&opts->listens[i].addr, &end.addr,
 			   sizeof(end.addr)) == 0)
 			return opt_expect(error, "each address and port once");
@@ -34,7 +52,7 @@ static int add_listen(const struct opt *opt, const char *text, void *base,
 		return opt_expect(error, "at most %d of them, or --port",
 				  PROXY_MAX_LISTENS);
 	opts->listens[opts->n_listens] = end;
-	opts->listens_udp[opts->n_listens] = udp;
+	opts->listen_kinds[opts->n_listens] = kind;
 	opts->listen_texts[opts->n_listens++] = text;
 	return 0;
 }
@@ -77,10 +95,12 @@ static int add_backend(const struct opt *opt, const char *text, void *base,
 /* ---- the table ---- */
 
 static const struct opt rows[] = {
-	{"listen", OPT_CUSTOM, .arg = "[udp:]ADDRESS:PORT", .read = add_listen,
-	 .expected = "an address and a port", .example = "10.9.0.1:8080",
-	 .help = "Accept TCP clients at this address (repeatable); with udp:, "
-		 "UDP clients (coronet-proxy only)",
+	{"listen", OPT_CUSTOM, .arg = "[udp:|tls:]ADDRESS:PORT",
+	 .read = add_listen, .expected = "an address and a port",
+	 .example = "10.9.0.1:8080",
+	 .help = "Accept TCP clients at this address (repeatable). Only "
+		 "coronet-proxy takes udp:, for UDP clients, and tls:, for TCP "
+		 "clients that use TLS, which --tls-cert needs",
 	 .fixed = true},
 	{"port", OPT_NUMBER, AT(port), "PORT", NULL, 1, 65535,
 	 .example = PORT_TEXT,
@@ -91,7 +111,8 @@ static const struct opt rows[] = {
 	 .read = add_backend, .example = "10.9.0.2:80",
 	 .help = "A backend (repeatable). Only coronet-proxy takes NAME=, a "
 		 "host name in place of ADDRESS, and the keys weight=, "
-		 "maxconn=, backup, state=, check=, send= and sni="},
+		 "maxconn=, backup, state=, check=, send=, sni=, tls= and "
+		 "tls-name="},
 	{"balance", OPT_CHOICE, AT(balance), "rr|least|hash", "rr",
 	 .help = "How to choose a backend. rr: in turn; least: the one with "
 		 "the fewest connections; hash: by a consistent hash of the "
@@ -128,8 +149,8 @@ static const struct opt rows[] = {
 	 .fixed = true},
 	{"max-half-open", OPT_NUMBER, AT(max_half_open), "N", "4096", 1,
 	 CLIENTS_MAX,
-	 .help = "Maximum number of clients whose PROXY header is incomplete; "
-		 "beyond it the oldest is reset",
+	 .help = "Maximum number of clients whose PROXY header, ClientHello or "
+		 "TLS handshake is incomplete; beyond it the oldest is reset",
 	 .fixed = true},
 	{"over-limit", OPT_CHOICE, AT(over_limit), "wait|reset", "wait",
 	 .help = "What to do with clients beyond --max-clients. wait: leave "
@@ -140,11 +161,11 @@ static const struct opt rows[] = {
 	 .fixed = true},
 };
 
-/* The index of the first listener of a protocol, or -1. */
+/* The index of the first listener for UDP, or for anything else; or -1. */
 static int find_listen(const struct proxy_opts *opts, bool udp)
 {
 	for (unsigned i = 0; i < opts->n_listens; i++)
-		if (opts->listens_udp[i] == udp)
+		if ((opts->listen_kinds[i] == PROXY_LISTEN_UDP) == udp)
 			return (int)i;
 	return -1;
 }
@@ -176,6 +197,13 @@ static int check_opts(void *base, struct opt_error *error)
 				"--listen udp:%s: expected neither "
 				"--send-proxy nor --accept-proxy with UDP",
 				opts->listen_texts[udp]);
+	for (unsigned i = 0; udp >= 0 && i < opts->n_backends; i++)
+		if (opts->specs[i].tls)
+			return opt_fail(error,
+					"--to '%s': expected no tls= with "
+					"--listen udp:%s",
+					opts->backend_texts[i],
+					opts->listen_texts[udp]);
 	set_checks(opts);
 	if (opts->max_source == 0)
 		opts->max_source = opts_source_limit(opts->max_clients);

@@ -16,12 +16,16 @@
 
 #define PROXY_MAX_LISTENS 16
 
+/* What clients speak: a prefix of --listen, "udp:" or "tls:". */
+enum proxy_listen { PROXY_LISTEN_TCP, PROXY_LISTEN_UDP, PROXY_LISTEN_TLS };
+
 enum proxy_over_limit { PROXY_OVER_WAIT, PROXY_OVER_RESET };
 
 struct proxy_opts {
 	struct opt_endpoint listens[PROXY_MAX_LISTENS];
 	const char *listen_texts[PROXY_MAX_LISTENS];
-	bool listens_udp[PROXY_MAX_LISTENS]; /* the text lacks its udp: */
+	/* whose prefix the text lacks */
+	enum proxy_listen listen_kinds[PROXY_MAX_LISTENS];
 	unsigned n_listens;
 	uint16_t port; /* of every address; 0: only those of --listen */
 	struct opt_endpoint backends[BALANCE_MAX]; /* unless by name */
@@ -48,6 +52,9 @@ void proxy_opts_init(struct proxy_opts *opts);
 
 /* Returns whether clients are accepted at this port of every address. */
 bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);
+
+/* The prefix of a kind: "", "udp:" or "tls:". */
+const char *proxy_listen_prefix(enum proxy_listen kind);
 
 /* Input: a struct proxy_opts that proxy_opts_init() has filled. */
 extern const struct argp proxy_opts_argp;

@@ -7,10 +7,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#define V2_HEADER      16
-#define V2_TYPE_CRC32C 0x03
-#define V2_TYPE_NOOP   0x04
-#define V2_TYPE_ID     0x05
+#define V2_TYPE_ALPN	       0x01
+#define V2_TYPE_AUTHORITY      0x02
+#define V2_TYPE_CRC32C	       0x03
+#define V2_TYPE_NOOP	       0x04
+#define V2_TYPE_ID	       0x05
+#define V2_TYPE_SSL	       0x20
+#define V2_SUBTYPE_SSL_VERSION 0x21
+#define V2_SUBTYPE_SSL_CN      0x22
+#define V2_SUBTYPE_SSL_CIPHER  0x23
+#define V2_CLIENT_SSL	       0x01
+#define V2_CLIENT_CERT_CONN    0x02
+#define V2_CLIENT_CERT_SESS    0x04
 
 static const char v1_start[] = "PROXY ";
 static const uint8_t v2_start[12] = {0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d,
@@ -174,10 +182,10 @@ static uint16_t read_be16(const uint8_t *at)
 static int parse_block(const uint8_t *header, size_t len, size_t size,
 		       struct proxy_addrs *out)
 {
-	const uint8_t *data = header + V2_HEADER;
+	const uint8_t *data = header + PROXY_V2_HEADER;
 
-	if (len < V2_HEADER + 2 * size + 4 ||
-	    !are_tlvs(header, len, V2_HEADER + 2 * size + 4))
+	if (len < PROXY_V2_HEADER + 2 * size + 4 ||
+	    !are_tlvs(header, len, PROXY_V2_HEADER + 2 * size + 4))
 		return -EPROTO;
 	out->family = size == 4 ? 4 : 6;
 	memcpy(out->src, data, size);
@@ -193,22 +201,22 @@ static long parse_v2(const uint8_t *data, size_t len, struct proxy_addrs *out)
 	size_t rest;
 	int err = 0;
 
-	if (len < V2_HEADER)
+	if (len < PROXY_V2_HEADER)
 		return 0;
 	rest = read_be16(data + 14);
 	if (data[12] >> 4 != 2 || (data[12] & 15) > 1 || data[13] >> 4 > 3 ||
-	    (data[13] & 15) > 2 || V2_HEADER + rest > PROXY_V2_MAX)
+	    (data[13] & 15) > 2 || PROXY_V2_HEADER + rest > PROXY_V2_MAX)
 		return -EPROTO;
-	if (len < V2_HEADER + rest)
+	if (len < PROXY_V2_HEADER + rest)
 		return 0;
 	if ((data[12] & 15) == 1 && data[13] == 0x11)
-		err = parse_block(data, V2_HEADER + rest, 4, &addrs);
+		err = parse_block(data, PROXY_V2_HEADER + rest, 4, &addrs);
 	else if ((data[12] & 15) == 1 && data[13] == 0x21)
-		err = parse_block(data, V2_HEADER + rest, 16, &addrs);
+		err = parse_block(data, PROXY_V2_HEADER + rest, 16, &addrs);
 	if (err < 0)
 		return err;
 	*out = addrs;
-	return (long)(V2_HEADER + rest);
+	return (long)(PROXY_V2_HEADER + rest);
 }
 
 static bool begins_with(const void *data, size_t len, const void *start,
@@ -253,7 +261,7 @@ static size_t write_v2(const struct proxy_addrs *addrs, uint8_t *buf)
 {
 	size_t size = addrs->family == 4 ? 4 : 16;
 	size_t rest = addrs->family ? 2 * size + 4 : 0;
-	uint8_t *at = buf + V2_HEADER;
+	uint8_t *at = buf + PROXY_V2_HEADER;
 
 	memcpy(buf, v2_start, sizeof(v2_start));
 	buf[12] = addrs->family ? 0x21 : 0x20;
@@ -261,7 +269,7 @@ static size_t write_v2(const struct proxy_addrs *addrs, uint8_t *buf)
 	buf[14] = 0;
 	buf[15] = (uint8_t)rest;
 	if (rest == 0)
-		return V2_HEADER;
+		return PROXY_V2_HEADER;
 	memcpy(at, addrs->src, size);
 	memcpy(at + size, addrs->dst, size);
 	at += 2 * size;
@@ -269,7 +277,7 @@ static size_t write_v2(const struct proxy_addrs *addrs, uint8_t *buf)
 	at[1] = (uint8_t)addrs->src_port;
 	at[2] = (uint8_t)(addrs->dst_port >> 8);
 	at[3] = (uint8_t)addrs->dst_port;
-	return V2_HEADER + rest;
+	return PROXY_V2_HEADER + rest;
 }
 
 size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf)
@@ -285,14 +293,14 @@ const uint8_t *proxy_tlvs(const void *header, size_t len, size_t *n)
 	size_t at = 0;
 
 	*n = 0;
-	if (len < V2_HEADER ||
+	if (len < PROXY_V2_HEADER ||
 	    !begins_with(data, len, v2_start, sizeof(v2_start)) ||
 	    (data[12] & 15) != 1)
 		return NULL;
 	if (data[13] == 0x11)
-		at = V2_HEADER + 12;
+		at = PROXY_V2_HEADER + 12;
 	else if (data[13] == 0x21)
-		at = V2_HEADER + 36;
+		at = PROXY_V2_HEADER + 36;
 	if (at == 0 || at >= len)
 		return NULL;
 	*n = len - at;
@@ -309,28 +317,66 @@ static uint8_t *put_tlv(uint8_t *at, uint8_t type, const void *value,
 	return at + 3 + len;
 }
 
-size_t proxy_write_tlvs(const struct proxy_addrs *addrs, const uint8_t *tlvs,
-			size_t tlvs_len, const char *id, size_t id_len,
-			void *buf)
+/* Adds a text, unless it is empty. */
+static uint8_t *put_text(uint8_t *at, uint8_t type, const char *text)
+{
+	return *text ? put_tlv(at, type, text, strlen(text)) : at;
+}
+
+static uint8_t *put_tls(uint8_t *at, const struct proxy_tls *tls,
+			const char *server_name)
+{
+	uint8_t *ssl;
+
+	at = put_text(at, V2_TYPE_ALPN, tls->alpn);
+	at = put_text(at, V2_TYPE_AUTHORITY, server_name ? server_name : "");
+	ssl = at;
+	/* 0: verified. Its length is known at the end. */
+	at = put_tlv(at, V2_TYPE_SSL,
+		     (const uint8_t[]){V2_CLIENT_SSL, 0, 0, 0, !tls->verified},
+		     5);
+	if (tls->has_cert)
+		ssl[3] |= V2_CLIENT_CERT_CONN | V2_CLIENT_CERT_SESS;
+	at = put_text(at, V2_SUBTYPE_SSL_VERSION, tls->version);
+	at = put_text(at, V2_SUBTYPE_SSL_CN, tls->client);
+	at = put_text(at, V2_SUBTYPE_SSL_CIPHER, tls->cipher);
+	ssl[1] = (uint8_t)((at - ssl - 3) >> 8);
+	ssl[2] = (uint8_t)(at - ssl - 3);
+	return at;
+}
+
+/* Is a TLV of a header that has come passed on? */
+static bool is_passed_on(uint8_t type, const struct proxy_tls *tls)
+{
+	return type != V2_TYPE_CRC32C && type != V2_TYPE_NOOP &&
+	       (!tls || (type != V2_TYPE_ALPN && type != V2_TYPE_AUTHORITY &&
+			 type != V2_TYPE_SSL));
+}
+
+size_t proxy_write_tlvs(const struct proxy_addrs *addrs,
+			const struct proxy_extra *extra, void *buf)
 {
 	uint8_t *header = buf, *at = header + write_v2(addrs, buf);
+	const uint8_t *tlvs = extra->tlvs;
+	size_t left = extra->tlvs_len, rest;
 	bool has_id = false;
-	size_t rest;
 
-	while (tlvs_len >= 3) {
+	while (left >= 3) {
 		size_t value = read_be16(tlvs + 1);
 
-		if (value > tlvs_len - 3)
+		if (value > left - 3)
 			break;
-		if (tlvs[0] != V2_TYPE_CRC32C && tlvs[0] != V2_TYPE_NOOP)
+		if (is_passed_on(tlvs[0], extra->tls))
 			at = put_tlv(at, tlvs[0], tlvs + 3, value);
 		has_id |= tlvs[0] == V2_TYPE_ID;
 		tlvs += 3 + value;
-		tlvs_len -= 3 + value;
+		left -= 3 + value;
 	}
-	if (id_len && !has_id)
-		at = put_tlv(at, V2_TYPE_ID, id, id_len);
-	rest = (size_t)(at - header) - V2_HEADER;
+	if (extra->tls)
+		at = put_tls(at, extra->tls, extra->server_name);
+	if (extra->id_len && !has_id)
+		at = put_tlv(at, V2_TYPE_ID, extra->id, extra->id_len);
+	rest = (size_t)(at - header) - PROXY_V2_HEADER;
 	header[14] = (uint8_t)(rest >> 8);
 	header[15] = (uint8_t)rest;
 	return (size_t)(at - header);

@@ -6,10 +6,12 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define PROXY_V1_MAX	107	    /* bytes, CRLF included: section 2.1 */
+#define PROXY_V2_HEADER 16	    /* bytes, before the addresses */
 #define PROXY_V2_MAX	(16 + 2048) /* longer ones are refused, TLVs and all */
 #define PROXY_WRITE_MAX 128	    /* room for either version */
 
@@ -48,12 +50,35 @@ size_t proxy_write(int version, const struct proxy_addrs *addrs, void *buf);
  */
 const uint8_t *proxy_tlvs(const void *header, size_t len, size_t *n);
 
+/* What the client's TLS has agreed on; texts: "" if there is none. */
+struct proxy_tls {
+	char version[16], cipher[48]; /* "TLSv1.3", in OpenSSL's notation */
+	char alpn[32];
+	char client[128]; /* common name of the client's certificate, UTF-8 */
+	bool has_cert, verified;
+};
+
+/* What a header of version 2 says beside the addresses. */
+struct proxy_extra {
+	const uint8_t *tlvs;	     /* of a header that has come */
+	size_t tlvs_len;	     /* at most PROXY_V2_MAX; 0: none */
+	const char *id;		     /* a unique ID, unless tlvs has one */
+	size_t id_len;		     /* at most PROXY_ID_MAX; 0: none */
+	const struct proxy_tls *tls; /* in place of tlvs'; NULL: none */
+	const char *server_name;     /* with tls; NULL: none */
+};
+
+#define PROXY_NAME_MAX 255 /* bytes of a server's name */
+/* Room for a header with all TLVs. */
+#define PROXY_V2_WRITE_MAX                                                     \
+	(PROXY_V2_MAX + PROXY_ID_MAX + PROXY_NAME_MAX +                        \
+	 sizeof(struct proxy_tls) + 64)
+
 /*
- * Writes a header of version 2 with TLVs: those of tlvs, except a checksum and
- * padding, then a unique ID of id_len bytes (0: none) unless tlvs has one. The
- * family is 4 or 6. tlvs_len is at most PROXY_V2_MAX; buf has room for
- * PROXY_V2_MAX + PROXY_ID_MAX + 3 bytes. Returns the length.
+ * Writes a header of version 2 with TLVs: those of extra->tlvs, except a
+ * checksum and padding, then those of TLS (sections 2.2.1, 2.2.2 and 2.2.6) and
+ * the unique ID. The family is 4 or 6. buf has room for PROXY_V2_WRITE_MAX
+ * bytes. Returns the length.
  */
-size_t proxy_write_tlvs(const struct proxy_addrs *addrs, const uint8_t *tlvs,
-			size_t tlvs_len, const char *id, size_t id_len,
-			void *buf);
+size_t proxy_write_tlvs(const struct proxy_addrs *addrs,
+			const struct proxy_extra *extra, void *buf);

@@ -102,6 +102,9 @@ static struct access_record full_record(void)
 		.backend = "web1",
 		.server_name = "www.example.com",
 		.id = "1-2-3",
+		.tls = {.version = "TLSv1.3",
+			.cipher = "TLS_AES_128_GCM_SHA256",
+			.client = "100% J\303\266rg\n"},
 	};
 }
 
@@ -116,15 +119,17 @@ static void test_log_line_has_every_field(void **state)
 		"2023-11-14T22:13:20.123Z client=[fd00::]:65535 "
 		"listener=[fd01::]:443 backend=web1 connect_ms=0.250 "
 		"queue_ms=1.000 to=12 from=18446744073709551615 "
-		"duration_ms=2.500 retries=2 sni=www.example.com id=1-2-3 "
-		"end=client-reset\n");
+		"duration_ms=2.500 retries=2 sni=www.example.com tls=TLSv1.3 "
+		"cipher=TLS_AES_128_GCM_SHA256 "
+		"tls_client=100%25%20J%C3%B6rg%0A "
+		"id=1-2-3 end=client-reset\n");
 	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
 	access_log_format(&r, ACCESS_TEXT, 0, line);
 	assert_string_equal(line,
 			    "1970-01-01T00:00:00.000Z client=- listener=- "
 			    "backend=- connect_ms=- queue_ms=0.000 to=0 "
-			    "from=0 duration_ms=0.000 retries=0 sni=- id=- "
-			    "end=denied\n");
+			    "from=0 duration_ms=0.000 retries=0 sni=- tls=- "
+			    "cipher=- tls_client=- id=- end=denied\n");
 	for (int end = 0; end < ACCESS_ENDS; end++)
 		assert_non_null(access_end_name((enum access_end)end));
 }
@@ -146,7 +151,9 @@ static void test_json_line_has_every_field(void **state)
 		"\"backend\":\"web1\",\"connect_ms\":0.250,\"queue_ms\":1.000,"
 		"\"to\":12,\"from\":18446744073709551615,"
 		"\"duration_ms\":2.500,\"retries\":2,"
-		"\"sni\":\"a\\\"\\\\\\n\\u0001\",\"id\":\"1-2-3\","
+		"\"sni\":\"a\\\"\\\\\\n\\u0001\",\"tls\":\"TLSv1.3\","
+		"\"cipher\":\"TLS_AES_128_GCM_SHA256\","
+		"\"tls_client\":\"100% J\303\266rg\\n\",\"id\":\"1-2-3\","
 		"\"end\":\"client-reset\"}\n");
 	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
 	n = access_log_format(&r, ACCESS_JSON, 0, line);
@@ -156,11 +163,15 @@ static void test_json_line_has_every_field(void **state)
 		      "\"listener\":null,\"backend\":null,\"connect_ms\":null,"
 		      "\"queue_ms\":0.000,\"to\":0,\"from\":0,"
 		      "\"duration_ms\":0.000,\"retries\":0,\"sni\":null,"
+		      "\"tls\":null,\"cipher\":null,\"tls_client\":null,"
 		      "\"id\":null,\"end\":\"denied\"}\n");
 }
 
-/* The longest texts; JSON writes six bytes for each of a control character. */
-static void test_json_line_has_room(void **state)
+/*
+ * The longest texts; JSON writes six bytes for each of a control character, a
+ * text three.
+ */
+static void test_longest_line_has_room(void **state)
 {
 	struct access_record r = {.end = ACCESS_HALF_CLOSED_TIMEOUT};
 	char line[ACCESS_LOG_LINE_MAX];
@@ -169,10 +180,16 @@ static void test_json_line_has_room(void **state)
 	memset(r.server_name, 1, sizeof(r.server_name) - 1);
 	memset(r.backend, 'b', sizeof(r.backend) - 1);
 	memset(r.id, 'i', sizeof(r.id) - 1);
+	memset(r.tls.version, 'v', sizeof(r.tls.version) - 1);
+	memset(r.tls.cipher, 'c', sizeof(r.tls.cipher) - 1);
+	memset(r.tls.client, 1, sizeof(r.tls.client) - 1);
 	r.bytes_to = r.bytes_from = UINT64_MAX;
 	r.end_ns = INT64_MAX;
 	n = access_log_format(&r, ACCESS_JSON, INT64_MAX / 2, line);
-	assert_in_range(n, 500, ACCESS_LOG_LINE_MAX);
+	assert_in_range(n, 1200, ACCESS_LOG_LINE_MAX);
+	assert_int_equal(line[n - 1], '\n');
+	n = access_log_format(&r, ACCESS_TEXT, INT64_MAX / 2, line);
+	assert_in_range(n, 700, ACCESS_LOG_LINE_MAX);
 	assert_int_equal(line[n - 1], '\n');
 }
 
@@ -402,7 +419,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_log_line_has_every_field),
 		CASE(test_json_line_has_every_field),
-		CASE(test_json_line_has_room),
+		CASE(test_longest_line_has_room),
 		CASE(test_renamed_file_loses_no_line),
 		CASE(test_a_full_disk_tears_no_line),
 		CASE(test_failure_to_reopen_the_file_is_logged),

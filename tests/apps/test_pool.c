@@ -478,7 +478,8 @@ static void test_failures_count_by_reason(void **state)
 		     {-ENETUNREACH, BACKEND_UNREACHABLE},
 		     {-EADDRNOTAVAIL, BACKEND_NO_PORT},
 		     {-ENOMEM, BACKEND_NO_MEMORY},
-		     {-EPROTO, BACKEND_OTHER}};
+		     {-EPROTO, BACKEND_BAD_TLS},
+		     {-EIO, BACKEND_OTHER}};
 
 	make_pool(&usual, "a=10.9.0.1:1");
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

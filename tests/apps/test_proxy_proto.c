@@ -388,7 +388,8 @@ static void test_tlvs_are_passed_on_with_an_id(void **state)
 {
 	const struct proxy_addrs addrs = {.family = 4, .src_port = 1};
 	static uint8_t in[PROXY_V2_MAX], wanted[PROXY_V2_MAX],
-		out[PROXY_V2_MAX + PROXY_ID_MAX + 3];
+		out[PROXY_V2_WRITE_MAX];
+	struct proxy_extra extra = {.tlvs = in, .id = "id-1", .id_len = 4};
 	struct proxy_addrs again;
 	const uint8_t *tlvs;
 	size_t len = 0, n, expected;
@@ -399,29 +400,80 @@ static void test_tlvs_are_passed_on_with_an_id(void **state)
 	expected = make_tlv(wanted, 0x02, "www.example.com", 15);
 	expected += make_tlv(wanted + expected, 0x20, "", 0);
 	expected += make_tlv(wanted + expected, 0x05, "id-1", 4);
-	n = proxy_write_tlvs(&addrs, in, len, "id-1", 4, out);
+	extra.tlvs_len = len;
+	n = proxy_write_tlvs(&addrs, &extra, out);
 	assert_int_equal(parse_header(out, n, &again), n);
 	tlvs = proxy_tlvs(out, n, &len);
 	assert_int_equal(len, expected);
 	assert_memory_equal(tlvs, wanted, expected);
 	/* A received ID stays the only one. */
 	memcpy(in, tlvs, len);
-	n = proxy_write_tlvs(&addrs, in, len, "id-2", 4, out);
+	extra.tlvs_len = len;
+	extra.id = "id-2";
+	n = proxy_write_tlvs(&addrs, &extra, out);
 	tlvs = proxy_tlvs(out, n, &len);
 	assert_int_equal(len, expected);
 	assert_memory_equal(tlvs, wanted, expected);
 	/* Without TLVs, only the addresses are written. */
-	n = proxy_write_tlvs(&addrs, NULL, 0, NULL, 0, out);
+	n = proxy_write_tlvs(&addrs, &(struct proxy_extra){0}, out);
 	assert_int_equal(n, 28);
 	assert_null(proxy_tlvs(out, n, &len));
 	assert_int_equal(len, 0);
 	assert_null(proxy_tlvs("PROXY UNKNOWN\r\n", 15, &len));
 }
 
+/* The TLVs of the client's TLS replace those that came in a header. */
+static void test_tls_is_in_the_tlvs(void **state)
+{
+	const struct proxy_addrs addrs = {.family = 6, .src_port = 1};
+	static uint8_t in[PROXY_V2_MAX], wanted[PROXY_V2_MAX],
+		out[PROXY_V2_WRITE_MAX];
+	struct proxy_tls tls = {"TLSv1.2", "ECDHE-RSA-AES128-GCM-SHA256",
+				"h2",	   "client 1",
+				true,	   true};
+	struct proxy_extra extra = {
+		.tlvs = in, .tls = &tls, .server_name = "own.test"};
+	struct proxy_addrs again;
+	size_t len, n, at, expected;
+	uint8_t ssl[128] = {0x07};
+	const uint8_t *tlvs;
+
+	extra.tlvs_len = make_tlv(in, 0x02, "theirs.test", 11);
+	extra.tlvs_len += make_tlv(in + extra.tlvs_len, 0xe0, "kept", 4);
+	extra.tlvs_len += make_tlv(in + extra.tlvs_len, 0x20, "\0\0\0\0\0", 5);
+	expected = make_tlv(wanted, 0xe0, "kept", 4);
+	expected += make_tlv(wanted + expected, 0x01, "h2", 2);
+	expected += make_tlv(wanted + expected, 0x02, "own.test", 8);
+	at = 5;
+	at += make_tlv(ssl + at, 0x21, "TLSv1.2", 7);
+	at += make_tlv(ssl + at, 0x22, "client 1", 8);
+	at += make_tlv(ssl + at, 0x23, tls.cipher, 27);
+	expected += make_tlv(wanted + expected, 0x20, ssl, at);
+	n = proxy_write_tlvs(&addrs, &extra, out);
+	assert_int_equal(parse_header(out, n, &again), n);
+	tlvs = proxy_tlvs(out, n, &len);
+	assert_int_equal(len, expected);
+	assert_memory_equal(tlvs, wanted, expected);
+	/* Without a certificate or an agreed protocol. */
+	tls = (struct proxy_tls){.version = "TLSv1.3",
+				 .cipher = "TLS_AES_128_GCM_SHA256"};
+	extra = (struct proxy_extra){.tls = &tls};
+	memcpy(ssl, "\1\0\0\0\1", 5);
+	at = 5;
+	at += make_tlv(ssl + at, 0x21, "TLSv1.3", 7);
+	at += make_tlv(ssl + at, 0x23, tls.cipher, 22);
+	expected = make_tlv(wanted, 0x20, ssl, at);
+	n = proxy_write_tlvs(&addrs, &extra, out);
+	tlvs = proxy_tlvs(out, n, &len);
+	assert_int_equal(len, expected);
+	assert_memory_equal(tlvs, wanted, expected);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tlvs_are_passed_on_with_an_id),
+		cmocka_unit_test(test_tls_is_in_the_tlvs),
 		cmocka_unit_test(test_v1_addresses_are_parsed),
 		cmocka_unit_test(test_v1_unknown_ignores_the_rest_of_the_line),
 		cmocka_unit_test(test_malformed_v1_is_refused),

@@ -168,6 +168,8 @@ static void test_host_of_a_check_is_parsed(void **state)
 	expect_authority("[fd00::1]:80", "[fd00::1]");
 	expect_authority("[fd00::1]:65535", "[fd00::1]:65535");
 	expect_authority("web.example:9001", "web.example:9001");
+	expect_authority("web.example:443,tls=verify", "web.example");
+	expect_authority("web.example:80,tls=verify", "web.example:80");
 }
 
 static void test_a_backend_with_all_its_keys(void **state)
@@ -198,7 +200,13 @@ static void test_a_backend_with_all_its_keys(void **state)
 	assert_string_equal(spec.name, "10.9.0.2:80");
 	assert_string_equal(spec.send, "/up?x=1");
 	assert_int_equal(spec.weight, 1);
+	parse_spec("10.9.0.2:443,tls=verify,tls-name=web.example", &spec);
+	assert_int_equal(spec.tls, BACKEND_TLS_VERIFY);
+	assert_string_equal(spec.tls_name, "web.example");
+	parse_spec("10.9.0.2:443,tls=insecure,check=http", &spec);
+	assert_int_equal(spec.tls, BACKEND_TLS_INSECURE);
 	parse_spec("web.example.:80", &spec);
+	assert_int_equal(spec.tls, BACKEND_TLS_OFF);
 	assert_true(spec.by_name);
 	assert_string_equal(spec.host, "web.example.");
 }
@@ -234,6 +242,11 @@ static void test_invalid_backends_are_refused(void **state)
 		"10.9.0.2:80,sni=",
 		"10.9.0.2:80,sni=a.example|",
 		"10.9.0.2:80,sni=a*.example",
+		"10.9.0.2:80,tls=yes",
+		"10.9.0.2:80,tls-name=web.example",
+		"10.9.0.2:80,tls=verify,tls-name=10.9.0.2",
+		"10.9.0.2:80,tls=verify,check=udp",
+		"10.9.0.2:80,tls=verify,check=dns",
 		"10.9.0.2:80,colour=red",
 	};
 

@@ -27,20 +27,25 @@ static long parse_header(const void *data, size_t size, struct proxy_addrs *out)
 static void pass_tlvs(const uint8_t *header, size_t len,
 		      const struct proxy_addrs *addrs)
 {
-	static uint8_t out[PROXY_V2_MAX + PROXY_ID_MAX + 3];
+	static uint8_t out[PROXY_V2_WRITE_MAX];
+	static const struct proxy_tls tls = {"TLSv1.3", "cipher", "h2",
+					     "name",	true,	  true};
+	struct proxy_extra extra = {.server_name = "www.example.com"};
 	struct proxy_addrs again = {0};
-	const uint8_t *tlvs;
-	size_t n, written;
+	size_t written;
 
-	tlvs = proxy_tlvs(header, len, &n);
-	assert(!tlvs == !n && n <= len);
+	extra.tlvs = proxy_tlvs(header, len, &extra.tlvs_len);
+	assert(!extra.tlvs == !extra.tlvs_len && extra.tlvs_len <= len);
 	if (addrs->family == 0)
 		return;
-	written = proxy_write_tlvs(addrs, tlvs, n, NULL, 0, out);
+	written = proxy_write_tlvs(addrs, &extra, out);
 	assert(written <= PROXY_V2_MAX);
 	assert(proxy_parse(out, written, &again) == (long)written);
 	assert(memcmp(addrs, &again, sizeof(again)) == 0);
-	written = proxy_write_tlvs(addrs, tlvs, n, "0123456789", 10, out);
+	extra.id = "0123456789";
+	extra.id_len = 10;
+	extra.tls = &tls;
+	written = proxy_write_tlvs(addrs, &extra, out);
 	assert(written <= sizeof(out));
 }
 

@@ -14,6 +14,7 @@ import socket
 import ssl
 import subprocess
 
+import certs
 from harness import WAIT_MAX_S, check, command, eventually, main
 from httpd_server import GET, HOST, Answers, serve_files
 from web import need_programs, random_file
@@ -24,20 +25,7 @@ NAMES = {"one": "www.one.test", "two": "*.two.test", "three": "www.three.test"}
 
 
 def make_pair(env, name):
-    """Makes a certificate for a name, signed by the CA of this test."""
-    ca = env.scratch / "ca.pem"
-    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    if not ca.exists():
-        command("openssl", "req", "-x509", *new_key, "-subj", "/CN=CA of tests", "-addext",
-                "keyUsage=critical,keyCertSign", "-keyout", env.scratch / "ca.key", "-out", ca)
-    cert, key = env.scratch / f"{name}.pem", env.scratch / f"{name}.key"
-    request, names = env.scratch / "request", env.scratch / "names"
-    names.write_text(f"subjectAltName=DNS:{NAMES[name]},IP:{HOST}\nsubjectKeyIdentifier=hash\n"
-                     "authorityKeyIdentifier=keyid\n", encoding="ascii")
-    command("openssl", "req", *new_key, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
-    command("openssl", "x509", "-req", "-in", request, "-CA", ca, "-CAkey", env.scratch / "ca.key",
-            "-CAcreateserial", "-days", "2", "-extfile", names, "-out", cert)
-    return cert, key
+    return certs.make_pair(env, name, f"DNS:{NAMES[name]}", f"IP:{HOST}")
 
 
 @contextlib.contextmanager
@@ -62,16 +50,9 @@ def serving(env, *options, names=("one",), ends=False):
             server.terminate()
 
 
-def strict_context(env):
-    """Trusts the CA of this test; as strict as Python 3.13 is by default."""
-    context = ssl.create_default_context(cafile=env.scratch / "ca.pem")
-    context.verify_flags |= ssl.VERIFY_X509_STRICT
-    return context
-
-
 def dial(env, name="www.one.test"):
     """Returns a connection with TLS, whose certificate is right for the name."""
-    context = strict_context(env)
+    context = certs.client_context(env)
     sock = socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S)
     return context.wrap_socket(sock, server_hostname=name)
 
@@ -193,7 +174,7 @@ def renewal_during_handshakes(env):
         server.signal(signal.SIGHUP)
         eventually(lambda: "certificates as they are now" in server.output("stderr"), WAIT_MAX_S,
                    server.story)
-        context = strict_context(env)
+        context = certs.client_context(env)
         for sock in waiting:
             with context.wrap_socket(sock, server_hostname=HOST) as wrapped:
                 wrapped.sendall(GET + b"\r\n")

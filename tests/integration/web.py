@@ -37,6 +37,7 @@ http {{
 	sendfile on;
 	server {{
 		listen {address}:{port} {listen} backlog=16384;
+		{pair}
 		root {root};
 		add_header X-Backend {port} always;
 		{gzip_static}
@@ -75,7 +76,8 @@ class Nginx:
     """A real nginx that can be started, killed and started again."""
 
     def __init__(self, env, address, port, root=None, proxy_protocol=False, main="",
-                 gzip_static=False):
+                 gzip_static=False, pair=()):
+        """pair: the files of a certificate and its key, for HTTPS."""
         need_programs("nginx")
         self.env = env
         self.address, self.port = address, port
@@ -88,7 +90,9 @@ class Nginx:
                    "$proxy_protocol_server_addr $proxy_protocol_server_port")
         (self.folder / "conf").write_text(CONFIG.format(
             folder=self.folder, address=address, port=port, root=root or self.folder,
-            listen="proxy_protocol" if proxy_protocol else "", who=who, small=SMALL, main=main,
+            listen=" ".join(["proxy_protocol"] * proxy_protocol + ["ssl"] * bool(pair)),
+            pair=f"ssl_certificate {pair[0]}; ssl_certificate_key {pair[1]};" if pair else "",
+            who=who, small=SMALL, main=main,
             gzip_static="gzip_static on;" if gzip_static else "",
             user="user root;" if os.getuid() == 0 else ""))
         self.start()
