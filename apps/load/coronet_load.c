@@ -575,6 +575,8 @@ int main(int argc, char **argv)
 		if (load.net.error[0])
 			fprintf(stderr, "coronet-load: %s\n", load.net.error);
 		status = net_exit_status(err);
+	} else if (load.net.check) {
+		status = 0;
 	} else if (load.done) {
 		status = load_report(&load.stats);
 	}

@@ -359,11 +359,12 @@ static int run_proxy(struct net_stack *stack)
 		err = proxy_metrics_add();
 	if (err == 0 && proxy.net.stats_s > 0)
 		err = net_spawn(stack, "stats", log_stats, NULL);
-	if (err == 0)
+	if (err == 0 && !proxy.net.check)
 		err = net_spawn(stack, "listening", log_listening, NULL);
 	if (err < 0)
 		return err;
-	config_run();
+	if (!proxy.net.check) /* else names would be resolved */
+		config_run();
 	net_stack_run(stack);
 	config_stop();
 	return 0;

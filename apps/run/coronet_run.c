@@ -243,6 +243,21 @@ static void hand_on(int argc, char **argv)
 	free(words);
 }
 
+/* Opens a stack without links, in place of the program's. */
+static int check_options(void)
+{
+	struct net_stack *stack;
+	int err = net_stack_open(&run.net, &stack);
+
+	if (err < 0) {
+		fprintf(stderr, "coronet-run: %s\n", run.net.error);
+		return net_exit_status(err);
+	}
+	net_stack_run(stack);
+	net_stack_close(stack);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
@@ -282,6 +297,8 @@ int main(int argc, char **argv)
 	if (run.in_child)
 		set_or_fail("CORONET_RUN_IN_CHILD", "1");
 	check_program(argv[at]);
+	if (run.net.check)
+		return check_options();
 	hand_on(words, argv);
 	set_preload();
 	execvp(argv[at], argv + at);

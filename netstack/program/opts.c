@@ -404,6 +404,9 @@ static const struct opt rows[] = {
 		 "window"},
 	{"cc", OPT_WORD, AT(cc), "cubic|reno|bbr", "cubic",
 	 .help = "Congestion control"},
+	{"check", OPT_FLAG, AT(check),
+	 .help = "Check all options and the files they name, as far as no link "
+		 "is needed, and exit with status 0 or 2"},
 	{"watchdog", OPT_NUMBER, AT(watchdog_ms), "MS", "1000", 0, 3600000,
 	 .help = "Log the name of a coroutine that blocks its shard for this "
 		 "long; 0: never"},

@@ -42,6 +42,8 @@ void net_idle_start(struct net_stack *stack);
 void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns);
 
 /* ---- shards.c ---- */
+/* Returns whether the program only checks its options. */
+bool net_program_checks(void);
 /*
  * On shard 0, when statistics are due: collects those of all shards and logs
  * them.

@@ -43,8 +43,14 @@ static struct {
 	_Atomic int phase;     /* enum phase */
 	_Atomic unsigned undrained;
 	_Atomic int stop;
+	bool checks;	/* net_opts.check */
 	unsigned lcore; /* DPDK's number of the thread that has entered */
 } program;
+
+bool net_program_checks(void)
+{
+	return program.checks;
+}
 
 /* ---- the numbers of shards ---- */
 
@@ -356,6 +362,34 @@ static int start_capture(struct net_opts *opts)
 	return err;
 }
 
+/*
+ * Puts memory in place of all that the program would share with others, after a
+ * check of the links' texts.
+ */
+static int replace_links(struct net_opts *opts)
+{
+	static char names[NET_MAX_LINKS][24];
+	struct glue_link link;
+	int err;
+
+	for (unsigned i = 0; i < opts->n_links; i++) {
+		err = glue_link_parse(opts->links[i], &link, opts->error,
+				      sizeof(opts->error));
+		if (err < 0)
+			return err;
+		snprintf(names[i], sizeof(names[i]), "ring:check%u", i);
+		opts->links[i] = names[i];
+		opts->exceptions[i] = NULL;
+	}
+	opts->control = "off";
+	opts->lease_dir = "off";
+	opts->capture = opts->log_to = opts->dpdk_prefix = NULL;
+	opts->metrics.port = 0;
+	opts->huge_off = opts->dad_off = true;
+	opts->n_lcores = opts->n_eal_args = 0;
+	return 0;
+}
+
 int net_stack_open(struct net_opts *opts, struct net_stack **out)
 {
 	unsigned n = requested_shards(opts);
@@ -370,8 +404,11 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 		return -EALREADY;
 	}
 	err = check_shards(opts);
+	if (err == 0 && opts->check)
+		err = replace_links(opts);
 	if (err < 0)
 		return err;
+	program.checks = opts->check;
 	atomic_store(&program.phase, PHASE_WAIT);
 	atomic_store(&program.stop, 0);
 	program.opts = opts;
@@ -462,6 +499,10 @@ int net_stack_run(struct net_stack *stack)
 	struct signals signals;
 
 	NET_CHECK_STACK(stack);
+	if (program.checks) {
+		printf("the options are valid\n");
+		return 0;
+	}
 	catch_signals(&signals);
 	atomic_store(&program.phase, PHASE_RUN);
 	run_shard(stack);
@@ -558,8 +599,9 @@ int net_run(struct net_opts *opts, net_start fn, void *arg)
 	err = net_stack_open(opts, &stack);
 	if (err < 0)
 		return err;
-	start_here(&start);
-	for (unsigned i = 1; err == 0 && i < program.n; i++)
+	if (!opts->check)
+		start_here(&start);
+	for (unsigned i = 1; err == 0 && !opts->check && i < program.n; i++)
 		err = net_post(i, start_here, &start);
 	if (err == 0)
 		net_stack_run(stack);
@@ -633,8 +675,9 @@ int net_serve_with(struct net_stack *stack, const struct net_addr *addr,
 		return err;
 	}
 	catch_signals(&signals); /* a reader of the line may stop us at once */
-	printf("listening on %s\n",
-	       net_addr_format(&serving.addr, text, sizeof(text)));
+	if (!program.checks)
+		printf("listening on %s\n",
+		       net_addr_format(&serving.addr, text, sizeof(text)));
 	fflush(stdout);
 	net_stack_run(stack);
 	restore_signals(&signals);

@@ -46,7 +46,9 @@ static int64_t sched_clock_ns(void *ctx)
 
 int net_exit_status(int err)
 {
-	return err == 0 ? 0 : err == -EINVAL ? 2 : 1;
+	if (err == 0)
+		return 0;
+	return err == -EINVAL || net_program_checks() ? 2 : 1;
 }
 
 /* ---- opening ---- */

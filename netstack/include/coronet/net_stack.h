@@ -149,12 +149,9 @@ struct net_opts {
 	int lcores[NET_MAX_SHARDS];
 	unsigned n_lcores;
 	unsigned shards; /* 0: one per CPU of lcores, or one */
-	/*
-	 * The largest number of shards that the program supports: a larger
-	 * number is refused. The default, 1, suits a program that opens,
-	 * listens and runs by itself. net_run() and net_stack_open_args() set
-	 * it to NET_MAX_SHARDS.
-	 */
+	/* The most shards that the program supports; more are refused. The
+	 * default, 1, suits a program that opens, listens and runs by itself;
+	 * net_run() and net_stack_open_args() set NET_MAX_SHARDS. */
 	unsigned max_shards;
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
@@ -202,6 +199,9 @@ struct net_opts {
 	 * destination: "stderr", "journal" or a file (docs/operate.md); NULL:
 	 * notice, stderr. */
 	const char *log_level, *log_to;
+	/* Open memory in place of links, and no socket, log or capture;
+	 * net_stack_run() returns at once. */
+	bool check;
 	char *const *eal_args; /* the words after "--" */
 	unsigned n_eal_args;
 	char error[512]; /* out: one line, when a call has failed */
@@ -257,8 +257,7 @@ typedef int (*net_option_fn)(void *arg, const char *name, const char *value,
  * NULL. For programs that read a changed file while they run. It reads files,
  * and so blocks the thread: call it on a thread of the program's own. Returns
  * 0, a result of fn other than 0, -EINVAL (a file cannot be read or has a wrong
- * line) or -ENOMEM; with the last two, error (len bytes with the NUL) gets a
- * message.
+ * line) or -ENOMEM; with the last two, error (len bytes) gets a message.
  */
 int net_reread_args(const struct argp *argp, int argc, char **argv,
 		    net_option_fn fn, void *arg, char *error, size_t len);
@@ -309,11 +308,11 @@ int net_stack_run(struct net_stack *stack);
 /*
  * These calls replace net_stack_run() in a program whose threads take turns at
  * running the stack. net_stack_leave(): the calling thread stops running the
- * stack. net_stack_enter(): the calling thread runs it from now on. The caller
- * ensures that one thread at a time has entered; rules for the thread that
- * opened the stack then apply to that thread. Called outside coroutines, with
- * one shard. net_stack_enter() returns 0 or -EEXIST (the thread runs another
- * stack, or a coroutine scheduler).
+ * stack. net_stack_enter(): the calling thread runs it from now on, and rules
+ * for the thread that opened the stack apply to it. The caller ensures that one
+ * thread at a time has entered. Called outside coroutines, with one shard.
+ * net_stack_enter() returns 0 or -EEXIST (the thread runs another stack, or a
+ * coroutine scheduler).
  *
  * net_stack_turn() runs one turn of the loop: it receives frames, runs the
  * coroutines that are ready, sends, and runs timers. It returns the number of
@@ -415,7 +414,8 @@ int net_link_wait(struct net_stack *stack, unsigned timeout_ms);
 int64_t net_now_ns(const struct net_stack *stack);
 int64_t net_clock_ns(void);
 
-/* Returns the exit status for an error: 0 for 0, 2 for -EINVAL, 1 otherwise. */
+/* The exit status for an error: 0 for 0; 2 for -EINVAL, or for any error with
+ * net_opts.check; else 1. */
 int net_exit_status(int err);
 
 /*
