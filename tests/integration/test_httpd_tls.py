@@ -152,7 +152,8 @@ def renewal(env):
                 return True
             return False
         eventually(has_new_one, WAIT_MAX_S, server.story)
-        check("certificates as they are now" in server.output("stderr"), server.story())
+        eventually(lambda: "certificates as they are now" in server.output("stderr"), WAIT_MAX_S,
+                   server.story)  # the shards had them before the line was written
         before.sendall(GET + b"\r\n")
         check(Answers(before).next()[0] == 200, "a request on a connection that was open")
         (env.scratch / "one.key").write_text("no key\n", encoding="ascii")
