@@ -21,9 +21,7 @@ struct check {
 	struct check *next, **pprev; /* of the shard's */
 	struct proxy_shard *shard;
 	struct backend *backend; /* a reference */
-	enum backend_check kind;
 	struct net_addr addr;
-	int send_proxy;
 	struct proxy_config *config; /* a reference; or NULL */
 	struct backend_spec spec;
 	uint16_t id; /* of the last DNS query */
@@ -35,12 +33,13 @@ struct check {
 static long send_header(const struct check *check, struct net_conn *conn)
 {
 	static const struct proxy_addrs nobody;
+	int version = check->config->opts.send_proxy;
 	char header[PROXY_WRITE_MAX];
 
-	if (!check->send_proxy)
+	if (!version)
 		return 0;
 	return net_send_all(conn, header,
-			    proxy_write(check->send_proxy, &nobody, header));
+			    proxy_write(version, &nobody, header));
 }
 
 /* Reads the status line of an answer: 0 for 2xx and 3xx. */
@@ -99,9 +98,9 @@ static int ask_backend(struct check *check, struct net_conn *conn,
 					until_ns);
 	if (err < 0)
 		return (int)err;
-	if (check->kind == BACKEND_CHECK_HTTP)
+	if (check->spec.check == BACKEND_CHECK_HTTP)
 		return ask_http(check, conn);
-	if (check->kind == BACKEND_CHECK_EXPECT)
+	if (check->spec.check == BACKEND_CHECK_EXPECT)
 		return ask_expected(check, conn);
 	return 0;
 }
@@ -123,7 +122,7 @@ static size_t write_query(const struct check *check, uint8_t *out)
 /* Is it what the check waits for? */
 static bool is_answer(const struct check *check, const uint8_t *got, size_t len)
 {
-	if (check->kind == BACKEND_CHECK_UDP)
+	if (check->spec.check == BACKEND_CHECK_UDP)
 		return memmem(got, len, check->spec.expect,
 			      strlen(check->spec.expect));
 	return len >= 12 && got[0] == (uint8_t)(check->id >> 8) &&
@@ -137,7 +136,7 @@ static int ask_datagram(struct check *check, struct net_udp *udp)
 	size_t len = strlen(check->spec.send);
 	long n;
 
-	if (check->kind == BACKEND_CHECK_DNS)
+	if (check->spec.check == BACKEND_CHECK_DNS)
 		len = write_query(check, answer);
 	else
 		memcpy(answer, check->spec.send, len);
@@ -148,7 +147,7 @@ static int ask_datagram(struct check *check, struct net_udp *udp)
 			return 0;
 	}
 	/* Without an answer to wait for, only a refusal is a failure. */
-	if (n == -ETIMEDOUT && check->kind == BACKEND_CHECK_UDP &&
+	if (n == -ETIMEDOUT && check->spec.check == BACKEND_CHECK_UDP &&
 	    !check->spec.expect[0])
 		return 0;
 	return (int)n;
@@ -183,8 +182,8 @@ static int check_backend(struct check *check, int64_t timeout_ns)
 	int err;
 
 	coro_deadline_set(until_ns);
-	if (check->kind == BACKEND_CHECK_UDP ||
-	    check->kind == BACKEND_CHECK_DNS) {
+	if (check->spec.check == BACKEND_CHECK_UDP ||
+	    check->spec.check == BACKEND_CHECK_DNS) {
 		err = check_by_udp(check);
 		coro_deadline_set(CORO_FOREVER);
 		return err;
@@ -211,9 +210,7 @@ static bool prepare_check(struct check *check)
 	config_unref(check->config);
 	check->config = config_ref(shard->config);
 	check->spec = entry->spec;
-	check->kind = entry->spec.check;
 	check->addr = entry->addr;
-	check->send_proxy = check->config->opts.send_proxy;
 	backend_spec_authority(&entry->spec, check->addr.port, check->host);
 	return true;
 }

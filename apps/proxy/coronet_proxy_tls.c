@@ -94,7 +94,8 @@ static int open_server(struct proxy_config *config, struct opt_error *error)
 	memcpy(opts.pairs, tls->pairs.pairs, sizeof(opts.pairs));
 	if (net_tls_server(&opts, &config->tls_server) == 0)
 		return 0;
-	return opt_fail(error, "--listen tls:: %s", opts.error);
+	return opt_fail(error, "--listen tls:%s: %s", tls_listener(config),
+			opts.error);
 }
 
 static int open_client(struct proxy_config *config, enum backend_tls which,

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#include "lwip/prot/udp.h"
-
 #define HEADERS4 (IP_HLEN + NET_UDP_HEADER)
 #define HEADERS6 ((unsigned)IP6_HLEN + NET_UDP_HEADER)
 
@@ -220,7 +218,6 @@ cold static int send_later(struct net_udp *udp, struct out *out)
 	int err;
 
 	out->held = NULL; /* others may release it */
-
 	do {
 		err = wait_for_room(udp, out->path.port, &sender);
 		if (err < 0)
@@ -266,18 +263,12 @@ static inline bool find_return_path(const struct net_udp *udp,
 				    const struct pbuf *p,
 				    struct net_udp_path *path)
 {
-	const uint8_t *end = (const uint8_t *)p->payload - NET_UDP_HEADER;
-	const struct udp_hdr *hdr = (const void *)end;
 	uint32_t remote, local;
 
-	if (udp->remote_port || p->flags & NET_UDP_IS_V6 ||
-	    d->peer.family != 4 || d->local.family != 4 ||
-	    memcmp(d->peer.ip, end - 8, 4) != 0 ||
-	    memcmp(d->local.ip, end - 4, 4) != 0 ||
-	    d->peer.port != lwip_ntohs(hdr->src))
+	if (udp->remote_port || !net_udp_is_answer4(p, d))
 		return false;
-	memcpy(&remote, end - 8, 4);
-	memcpy(&local, end - 4, 4);
+	memcpy(&remote, d->peer.ip, 4);
+	memcpy(&local, d->local.ip, 4);
 	ip_addr_set_ip4_u32_val(path->remote, remote);
 	ip_addr_set_ip4_u32_val(path->local, local);
 	path->remote_port = d->peer.port;

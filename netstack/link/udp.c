@@ -12,6 +12,8 @@
 #include "lwip/prot/ieee.h"
 #include "lwip/prot/udp.h"
 
+#include "dpdk_glue/glue_csum.h"
+
 #define FRAME4 (NET_ETH_HEADER + IP_HLEN + NET_UDP_HEADER)
 #define FRAME6 (NET_ETH_HEADER + (unsigned)IP6_HLEN + NET_UDP_HEADER)
 
@@ -211,14 +213,6 @@ struct ends {
 	uint64_t addrs, ports;
 };
 
-static uint16_t fold(uint64_t sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (uint16_t)((sum & 0xffff) + (sum >> 16));
-}
-
 static inline uint64_t sum_words(const void *at, unsigned words)
 {
 	uint64_t sum = 0;
@@ -255,14 +249,16 @@ static inline uint16_t renew_sum(const struct udp_hdr *udp,
 {
 	uint16_t sum = udp->chksum;
 
-	if (fold(was->addrs + udp->len + PP_HTONS(IP_PROTO_UDP)) == sum)
+	if (glue_sum_fold(was->addrs + udp->len + PP_HTONS(IP_PROTO_UDP)) ==
+	    sum)
 		return 0;
 	if (sum == 0 ||
 	    likely(now->addrs == was->addrs && now->ports == was->ports))
 		return sum;
-	sum = (uint16_t)~fold((uint64_t)(uint16_t)~sum +
-			      (uint16_t)~fold(was->addrs + was->ports) +
-			      fold(now->addrs + now->ports));
+	sum = (uint16_t)~glue_sum_fold(
+		(uint64_t)(uint16_t)~sum +
+		(uint16_t)~glue_sum_fold(was->addrs + was->ports) +
+		glue_sum_fold(now->addrs + now->ports));
 	return sum ? sum : 0xffff; /* RFC 768: zero means none */
 }
 
@@ -271,9 +267,10 @@ static inline uint16_t sum_header4(const struct ip_hdr *ip,
 				   const struct net_udp_path *path,
 				   uint64_t addrs)
 {
-	return (uint16_t)~fold(addrs + (0x45u | (uint32_t)path->tos << 8) +
-			       IPH_LEN(ip) + IPH_ID(ip) + IPH_OFFSET(ip) +
-			       (path->ttl | (uint32_t)IP_PROTO_UDP << 8));
+	return (uint16_t)~glue_sum_fold(
+		addrs + (0x45u | (uint32_t)path->tos << 8) + IPH_LEN(ip) +
+		IPH_ID(ip) + IPH_OFFSET(ip) +
+		(path->ttl | (uint32_t)IP_PROTO_UDP << 8));
 }
 
 static int send_held4(struct net_udp_path *path, const struct pbuf *p)

@@ -207,6 +207,17 @@ void net_udp_describe(const struct pbuf *p, struct net_datagram *out)
 	}
 }
 
+bool net_udp_is_answer4(const struct pbuf *p, const struct net_datagram *d)
+{
+	const uint8_t *end = (const uint8_t *)p->payload - NET_UDP_HEADER;
+	const struct udp_hdr *udp = (const void *)end;
+
+	return !(p->flags & NET_UDP_IS_V6) && d->peer.family == 4 &&
+	       d->local.family == 4 && memcmp(d->peer.ip, end - 8, 4) == 0 &&
+	       memcmp(d->local.ip, end - 4, 4) == 0 &&
+	       d->peer.port == lwip_ntohs(udp->src);
+}
+
 /* ---- frames that the program holds ---- */
 
 /* Doubles the room. */

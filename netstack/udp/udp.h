@@ -192,6 +192,11 @@ int net_udp_hold(struct net_udp *udp, struct pbuf *p, struct net_datagram *out);
  */
 const struct pbuf *net_udp_held_frame(const struct net_udp *udp,
 				      const struct net_datagram *d);
+/*
+ * Returns whether a datagram of IPv4 goes back to where p came from, by p's
+ * headers.
+ */
+bool net_udp_is_answer4(const struct pbuf *p, const struct net_datagram *d);
 /* Ends the hold of a datagram. Returns its pbuf; NULL: it was not held. */
 struct pbuf *net_udp_unhold(struct net_udp *udp, const void *owner);
 /* Frees all held datagrams. Returns how many there were. */

@@ -52,6 +52,34 @@ def dial(env, kind, name=FRONT, **loaded):
     return wrap(env, dial_proxy(kind, TLS_PORT), name, **loaded)
 
 
+class ByHand:
+    """TLS whose bytes the test moves: `first` leaves in one segment with the ClientHello."""
+
+    def __init__(self, context, raw, first=b""):
+        self.raw, self.first = raw, first
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname=FRONT)
+
+    def flush(self):
+        self.raw.sendall(self.first + self.outgoing.read())
+        self.first = b""
+
+    def step(self, function):
+        """Calls the function until it needs no more bytes of the peer; returns its result."""
+        while True:
+            try:
+                return function()
+            except ssl.SSLWantReadError:
+                self.flush()
+                part = self.raw.recv(65536)
+                if part:
+                    self.incoming.write(part)
+                else:
+                    self.incoming.write_eof()
+            finally:
+                self.flush()
+
+
 def over_tls(context, serve):
     """A Peer's function that does TLS first."""
     def run(sock):
@@ -102,10 +130,7 @@ def terminates(env, kind):
         for version, cipher in ((ssl.TLSVersion.TLSv1_3, "TLS_"), (ssl.TLSVersion.TLSv1_2, "ECDHE")):
             context = client_context(env)
             context.minimum_version = context.maximum_version = version
-            raw = dial_proxy(kind, TLS_PORT)
-            bio_in, bio_out = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = context.wrap_bio(bio_in, bio_out, server_hostname=FRONT)
-            got = talk_half_closed(raw, tls, bio_in, bio_out, data)
+            got = talk_half_closed(ByHand(context, dial_proxy(kind, TLS_PORT)), data)
             check(got == hashlib.sha256(data).digest() + data, f"{version}: {len(got)} bytes differ")
         check(len(ended) == 2, "the backends saw no end")
         for line, version, cipher in zip(await_log(proxy, lines, 2), ("TLSv1.3", "TLSv1.2"),
@@ -116,33 +141,19 @@ def terminates(env, kind):
                   f"{line}")
 
 
-def talk_half_closed(raw, tls, bio_in, bio_out, data):
+def talk_half_closed(client, data):
     """Sends all data and close_notify, then reads to the peer's: Python's sockets of TLS cannot
     close one direction alone."""
-    def step(function):
-        while True:
-            try:
-                return function()
-            except ssl.SSLWantReadError:
-                raw.sendall(bio_out.read())
-                part = raw.recv(65536)
-                if part:
-                    bio_in.write(part)
-                else:
-                    bio_in.write_eof()
-            finally:
-                raw.sendall(bio_out.read())
-
-    step(tls.do_handshake)
+    client.step(client.tls.do_handshake)
     for at in range(0, len(data), 65536):
-        tls.write(data[at:at + 65536])
-        raw.sendall(bio_out.read())
+        client.tls.write(data[at:at + 65536])
+        client.flush()
     with contextlib.suppress(ssl.SSLWantReadError):
-        tls.unwrap()
-    raw.sendall(bio_out.read())
+        client.tls.unwrap()
+    client.flush()
     got = bytearray()
     with contextlib.suppress(ssl.SSLZeroReturnError):
-        while part := step(lambda: tls.read(65536)):
+        while part := client.step(lambda: client.tls.read(65536)):
             got += part
     return bytes(got)
 
@@ -256,20 +267,9 @@ def header_before_tls(env, kind):
             log_lines(env, kind, *front(env), "--accept-proxy", to=["--to", peer.at]) as (proxy,
                                                                                           lines):
         for number, head in enumerate((header, b"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n")):
-            context, raw = client_context(env), dial_proxy(kind, TLS_PORT)
-            bio_in, bio_out = ssl.MemoryBIO(), ssl.MemoryBIO()
-            tls = context.wrap_bio(bio_in, bio_out, server_hostname=FRONT)
-            with contextlib.suppress(ssl.SSLWantReadError):
-                tls.do_handshake()
-            raw.sendall(head + bio_out.read())
-            while True:
-                try:
-                    tls.do_handshake()
-                    break
-                except ssl.SSLWantReadError:
-                    bio_in.write(raw.recv(65536))
-            raw.sendall(bio_out.read())
-            raw.close()
+            client = ByHand(client_context(env), dial_proxy(kind, TLS_PORT), head)
+            client.step(client.tls.do_handshake)
+            client.raw.close()
             check(await_log(proxy, lines, number + 1)[number]["client"] == "192.0.2.7:1234",
                   f"{lines()}")
         with dial_proxy(kind, TLS_PORT) as sock:
