@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_log.h>
 #include <rte_malloc.h>
@@ -22,6 +23,10 @@
 #define POOL_DEFAULT 12288 /* frames, of all shards together */
 #define POOL_CACHE   256   /* frames that each thread keeps */
 #define CACHE_MIN    64
+
+/* How long the queues of an AF_XDP link may take to become free. */
+#define XDP_WAIT_US 200000u
+#define XDP_TRIES   25
 /*
  * RTS: a thread that is preempted in a ring does not stop the others. The ring
  * writes 8 bytes and reads 4 of them, which ThreadSanitizer does not follow.
@@ -298,7 +303,50 @@ static int configure_device(struct glue_device *device, char *err,
 	/* memif.c lowers this if a client, which may come now, has fewer */
 	device->n_active = device->n_queues;
 	glue_memif_attach(device);
-	return glue_port_setup(device, err, err_len);
+	return 0;
+}
+
+/*
+ * Prepares a device, once, and sets up its port. -EAGAIN: the queues are not
+ * free yet, and the call can be repeated.
+ */
+static int set_up_device(struct glue_device *device, struct glue_captured *log,
+			 char *err, size_t err_len)
+{
+	int rc = 0, level;
+
+	glue_capture_start(log); /* net_tap logs harmless complaints */
+	level = glue_virtio_log_begin();
+	if (!device->pools[0])
+		rc = configure_device(device, err, err_len);
+	if (rc == 0)
+		rc = glue_port_setup(device, err, err_len);
+	if (rc == 0)
+		rc = choose_mac(device, device->link, err, err_len);
+	glue_virtio_log_end(level);
+	glue_capture_end(log);
+	return rc;
+}
+
+/*
+ * The kernel takes a queue from an AF_XDP socket some time after the socket was
+ * closed: up to 30 ms on an idle machine. So that a program can be started
+ * again at once, it tries for a while.
+ */
+static int set_up_again(struct glue_device *device, struct glue_captured *log,
+			char *err, size_t err_len)
+{
+	int rc = -EAGAIN;
+
+	glue_log_line("link af_xdp:%s: queues cannot be set up; trying again "
+		      "for %u s, since a program that had them may just have "
+		      "ended",
+		      device->link->name, XDP_TRIES * XDP_WAIT_US / 1000000);
+	for (int i = 0; i < XDP_TRIES && rc == -EAGAIN; i++) {
+		rte_delay_us_sleep(XDP_WAIT_US);
+		rc = set_up_device(device, log, err, err_len);
+	}
+	return rc == -EAGAIN ? -EINVAL : rc;
 }
 
 static void free_ring(struct rte_ring *ring)
@@ -446,15 +494,10 @@ static void close_port(struct glue_device *device)
 static int open_device(struct glue_device *device, char *err, size_t err_len)
 {
 	struct glue_captured log;
-	int rc, level;
+	int rc = set_up_device(device, &log, err, err_len);
 
-	glue_capture_start(&log); /* net_tap logs harmless complaints */
-	level = glue_virtio_log_begin();
-	rc = configure_device(device, err, err_len);
-	if (rc == 0)
-		rc = choose_mac(device, device->link, err, err_len);
-	glue_virtio_log_end(level);
-	glue_capture_end(&log);
+	if (rc == -EAGAIN)
+		rc = set_up_again(device, &log, err, err_len);
 	if (rc < 0)
 		add_reason(device, &log, err, err_len);
 	else

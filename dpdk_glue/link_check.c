@@ -181,7 +181,7 @@ const char *glue_link_queues_hint(const struct glue_link *link)
 {
 	return link->kind == GLUE_LINK_AF_XDP
 		       ? " (XDP takes an MTU of about 3500 at most, at both "
-			 "ends of a veth)"
+			 "ends of a veth; another program may have the queue)"
 		       : "";
 }
 

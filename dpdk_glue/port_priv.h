@@ -242,8 +242,8 @@ bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
 
 /*
  * Configures the device's port, which is stopped, with the settings chosen for
- * it, and starts it. Returns 0 or -errno, with the reason in err
- * (port_setup.c).
+ * it, and starts it. Returns 0 or -errno, with the reason in err; -EAGAIN: an
+ * AF_XDP link's queues may become free (port_setup.c).
  */
 int glue_port_setup(struct glue_device *device, char *err, size_t err_len);
 

@@ -59,10 +59,12 @@ static int set_queues(struct glue_device *device, char *err, size_t err_len)
 		if (rc < 0 && node != any) /* the node may have no memory */
 			rc = set_queue(device, i, n_rx, n_tx, any);
 	}
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port queues: %s%s",
-				 rte_strerror(-rc),
-				 glue_link_queues_hint(device->link));
+	if (rc < 0) /* DPDK's AF_XDP driver hides the reason */
+		return glue_fail(
+			err, err_len,
+			device->link->kind == GLUE_LINK_AF_XDP ? -EAGAIN : rc,
+			"port queues: %s%s", rte_strerror(-rc),
+			glue_link_queues_hint(device->link));
 	return 0;
 }
 

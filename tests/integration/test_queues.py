@@ -159,12 +159,25 @@ def af_xdp_fewer_on_purpose(env):
             server.terminate()
 
 
-def refused(env, argv, *words):
-    """Runs a program that must end with one line that contains the words."""
+def af_xdp_taken(env):
+    """A queue of a program that has just ended is waited for; one of another program is not."""
+    with veth():
+        with env.running(echo(env, "af_xdp:veth0"), **xdp_options(env)) as first:
+            refused(env, echo(env, "af_xdp:veth0"), "another program may have the queue", n_lines=2)
+            waiting = env.start(echo(env, "af_xdp:veth0"), **xdp_options(env))
+            eventually(lambda: "trying again" in waiting.output("stderr"), WAIT_MAX_S,
+                       waiting.story)
+            first.kill()
+        waiting.wait_ready()
+        waiting.terminate()
+
+
+def refused(env, argv, *words, n_lines=1):
+    """Runs a program that must end with a line that contains the words, after n_lines - 1 others."""
     program = env.start(argv)
     status = program.wait(WAIT_MAX_S)
     lines = program.output("stderr").strip().splitlines()
-    check(status == 2 and len(lines) == 1 and all(word in lines[0] for word in words),
+    check(status == 2 and len(lines) == n_lines and all(word in lines[-1] for word in words),
           f"status {status}, not {words}: {program.story()}")
 
 
@@ -174,7 +187,7 @@ def af_xdp_on_unsuitable_interfaces(env):
     command("ip", "link", "add", "xq8", "mtu", 9000, "type", "veth", "peer", "name", "xq9", "mtu",
             9000)
     try:
-        refused(env, echo(env, "af_xdp:xq8"), "an MTU of about 3500 at most")
+        refused(env, echo(env, "af_xdp:xq8"), "an MTU of about 3500 at most", n_lines=2)
     finally:
         command("ip", "link", "del", "xq8")
 
@@ -206,6 +219,7 @@ def cases(env):
     for keys in ("", ",queues=2"):
         yield f"AF_XDP, two queues '{keys}'", bind(af_xdp_two_queues, env, keys)
     yield "AF_XDP, one queue", bind(af_xdp_one_queue, env)
+    yield "AF_XDP, a queue that another program has", bind(af_xdp_taken, env)
     for function in (af_xdp_fewer_on_purpose, af_xdp_on_unsuitable_interfaces,
                      af_xdp_queues_that_would_not_be_read):
         yield function.__name__.replace("_", " "), bind(function, env)
