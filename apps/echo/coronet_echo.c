@@ -9,10 +9,12 @@
 #include <string.h>
 
 #include <coronet/net.h>
+#include <coronet/net_tls.h>
 #include <coronet/net_udp.h>
 
 #include "apps/common/datagrams.h"
 #include "apps/common/opts.h"
+#include "apps/common/tls_pairs.h"
 
 #define UDP_BATCH 32
 
@@ -21,6 +23,7 @@ struct echo_opts {
 	uint16_t port;
 	bool udp;
 	struct net_limits limits;
+	struct tls_pairs pairs; /* certificates; without any, no TLS */
 };
 
 static void echo_conn(struct net_conn *conn, void *arg)
@@ -107,6 +110,18 @@ static const struct opt rows[] = {
 	 .help = "Maximum number of clients of one IPv4 address or IPv6 /64 "
 		 "(default: half of --max-conns, at least 1024)",
 	 .example = "1000"},
+#if APPS_TLS
+	{"tls-cert", OPT_CUSTOM, AT(pairs), "FILE", .read = tls_pairs_read_cert,
+	 .expected = TLS_PAIRS_EXPECTED, .example = "/etc/coronet/cert.pem",
+	 .help = "Use TLS for TCP, with the certificate of this PEM file, "
+		 "which "
+		 "those that lead to its CA follow (repeatable): the name that "
+		 "a client asks for chooses one, else it gets the first"},
+	{"tls-key", OPT_CUSTOM, AT(pairs), "FILE", .read = tls_pairs_read_key,
+	 .expected = TLS_PAIRS_EXPECTED, .example = "/etc/coronet/key.pem",
+	 .help = "PEM file with the key of the --tls-cert before it (default: "
+		 "the file of the certificate)"},
+#endif
 };
 
 OPT_SET(echo_opts, rows, 0x2000, NULL)
@@ -127,6 +142,50 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 	}
 }
 
+#if APPS_TLS
+/* Makes the context of --tls-cert. Returns 0, or -errno with a message. */
+static int open_tls(struct echo_opts *opts, struct net_tls **tls)
+{
+	struct net_tls_opts how = {.n_pairs = opts->pairs.n};
+	int err;
+
+	if (opts->pairs.n == 0)
+		return 0;
+	memcpy(how.pairs, opts->pairs.pairs, sizeof(how.pairs));
+	err = net_tls_server(&how, tls);
+	if (err < 0)
+		snprintf(opts->net.error, sizeof(opts->net.error),
+			 "--tls-cert, --tls-key: %s", how.error);
+	return err;
+}
+
+static int serve(struct net_stack *stack, const struct echo_opts *opts,
+		 struct net_tls *tls)
+{
+	const struct net_addr at = net_addr_any(opts->port);
+	int err;
+
+	if (!tls)
+		return net_serve_limited(stack, &at, &opts->limits, echo_conn,
+					 NULL);
+	err = net_serve_tls(stack, &at, &opts->limits, tls, echo_conn, NULL);
+	net_tls_free(tls);
+	return err;
+}
+#else
+static int open_tls(struct echo_opts *opts, struct net_tls **tls)
+{
+	return 0;
+}
+
+static int serve(struct net_stack *stack, const struct echo_opts *opts,
+		 struct net_tls *tls)
+{
+	return net_serve_limited(stack, &net_addr_any(opts->port),
+				 &opts->limits, echo_conn, NULL);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	static const struct argp_child children[] = {
@@ -141,6 +200,7 @@ int main(int argc, char **argv)
 		.children = children,
 	};
 	static struct echo_opts opts;
+	struct net_tls *tls = NULL;
 	struct net_stack *stack;
 	int err;
 
@@ -151,6 +211,8 @@ int main(int argc, char **argv)
 	net_opts_init(&opts.net);
 	opts.net.max_shards = NET_MAX_SHARDS;
 	err = net_parse_args(&argp, argc, argv, &opts.net, &opts);
+	if (err == 0)
+		err = open_tls(&opts, &tls);
 	if (err == 0)
 		err = net_stack_open(&opts.net, &stack);
 	if (err < 0) {
@@ -165,7 +227,5 @@ int main(int argc, char **argv)
 		net_stack_close(stack);
 		return net_exit_status(err);
 	}
-	return net_exit_status(
-		net_serve_limited(stack, &net_addr_any(opts.port), &opts.limits,
-				  echo_conn, NULL));
+	return net_exit_status(serve(stack, &opts, tls));
 }

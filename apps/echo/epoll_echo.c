@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "apps/common/socket_tls.h"
 #include "apps/common/sys.h"
 #include "apps/echo/kernel_echo.h"
 
@@ -28,6 +29,8 @@
 
 struct conn {
 	int fd;
+	SSL *tls;      /* owned; NULL: without TLS */
+	bool greeting; /* TLS's handshake is not over */
 	bool shut;     /* draining: we have shut it, too */
 	bool again;    /* in the worker's list of the same name */
 	uint32_t from; /* what is kept: kept[from] to kept[to - 1] */
@@ -65,6 +68,7 @@ static void conn_free(struct worker *worker, struct conn *conn)
 	*conn->link = conn->next;
 	if (conn->next)
 		conn->next->link = conn->link;
+	socket_tls_end(conn->tls);
 	close(conn->fd);
 	free(conn->kept);
 	free(conn);
@@ -94,12 +98,12 @@ static int conn_keep(struct conn *conn, const char *data, uint32_t len)
 /* Sends `len` bytes, or keeps the rest: 0 or -errno. */
 static int conn_send(struct conn *conn, const char *data, uint32_t len)
 {
-	ssize_t n = send(conn->fd, data, len, MSG_NOSIGNAL);
+	ssize_t n = socket_tls_send(conn->tls, conn->fd, data, len);
 
 	if (n == (ssize_t)len)
 		return 0;
-	if (n < 0 && errno != EAGAIN)
-		return -errno;
+	if (n < 0 && n != -EAGAIN)
+		return (int)n;
 	if (n < 0)
 		n = 0;
 	return conn_keep(conn, data + n, len - (uint32_t)n);
@@ -111,10 +115,11 @@ static int conn_flush(struct conn *conn)
 	ssize_t n;
 
 	while (conn->from < conn->to) {
-		n = send(conn->fd, conn->kept + conn->from,
-			 conn->to - conn->from, MSG_NOSIGNAL);
+		n = socket_tls_send(conn->tls, conn->fd,
+				    conn->kept + conn->from,
+				    conn->to - conn->from);
 		if (n < 0)
-			return errno == EAGAIN ? 0 : -errno;
+			return n == -EAGAIN ? 0 : (int)n;
 		conn->from += (uint32_t)n;
 	}
 	free(conn->kept);
@@ -134,9 +139,9 @@ static int conn_echo(struct worker *worker, struct conn *conn, uint32_t events)
 	int round, err;
 
 	for (round = 0; round < ROUNDS; round++) {
-		n = recv(conn->fd, worker->buf, BUF_SIZE, 0);
+		n = socket_tls_recv(conn->tls, conn->fd, worker->buf, BUF_SIZE);
 		if (n < 0)
-			return errno == EAGAIN ? 0 : -errno;
+			return n == -EAGAIN ? 0 : (int)n;
 		if (n == 0)
 			return -ESHUTDOWN;
 		/* After our own FIN nothing can be sent: drop the bytes. */
@@ -146,7 +151,7 @@ static int conn_echo(struct worker *worker, struct conn *conn, uint32_t events)
 				return err;
 		}
 		/* A short read has emptied the socket, unless a FIN follows. */
-		if (n < BUF_SIZE && !(events & PEER_IS_DONE))
+		if (n < BUF_SIZE && !conn->tls && !(events & PEER_IS_DONE))
 			return 0;
 	}
 	return 1;
@@ -158,6 +163,13 @@ static void conn_go_on(struct worker *worker, struct conn *conn,
 {
 	int result = 0;
 
+	if (conn->greeting) {
+		result = socket_tls_handshake(conn->tls);
+		if (result == -EAGAIN && !worker->draining)
+			return;
+		conn->greeting = false;
+		events |= EPOLLIN; /* what has followed the handshake */
+	}
 	if (conn->kept)
 		result = conn_flush(conn);
 	/* Events that came while bytes were kept are among these as well. */
@@ -173,6 +185,7 @@ static void conn_go_on(struct worker *worker, struct conn *conn,
 	}
 	if (worker->draining && !conn->kept && !conn->shut) {
 		conn->shut = true;
+		socket_tls_shut(conn->tls);
 		shutdown(conn->fd, SHUT_WR);
 	}
 }
@@ -206,7 +219,12 @@ static void conn_new(struct worker *worker, int fd)
 		conn->next->link = &conn->next;
 	worker->conns = conn;
 	event.data.ptr = conn;
-	if (epoll_ctl(worker->epoll, EPOLL_CTL_ADD, fd, &event))
+	if (kernel_echo_tls) {
+		conn->tls = socket_tls_new(kernel_echo_tls, fd, NULL, true);
+		conn->greeting = true;
+	}
+	if ((kernel_echo_tls && !conn->tls) ||
+	    epoll_ctl(worker->epoll, EPOLL_CTL_ADD, fd, &event))
 		conn_free(worker, conn);
 }
 

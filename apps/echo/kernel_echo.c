@@ -17,6 +17,7 @@
 
 #include "apps/common/epoll_threads.h"
 #include "apps/common/opts.h"
+#include "apps/common/socket_tls.h"
 #include "apps/common/sys.h"
 
 #define BACKLOG 65535 /* the kernel lowers it to somaxconn */
@@ -33,8 +34,11 @@ static struct config {
 	const char *addr_text;
 	uint16_t port;
 	bool udp;
+	struct tls_pairs pairs; /* certificates; without any, no TLS */
 	struct epoll_threads threads;
 } config;
+
+SSL_CTX *kernel_echo_tls;
 
 static int done_event = -1; /* counts the threads that have ended */
 
@@ -199,7 +203,17 @@ static const struct opt rows[] = {
 	 .help = "Listen on this port (default {default}; 0: any free port)"},
 	{"udp", OPT_FLAG, AT(udp),
 	 .help = "Echo UDP datagrams instead of TCP streams"},
+#if APPS_TLS
+	{"tls-cert", OPT_CUSTOM, AT(pairs), "FILE", .read = tls_pairs_read_cert,
+	 .expected = TLS_PAIRS_EXPECTED, .example = "cert.pem",
+	 .help = "Use TLS, with the certificate of this PEM file"},
+	{"tls-key", OPT_CUSTOM, AT(pairs), "FILE", .read = tls_pairs_read_key,
+	 .expected = TLS_PAIRS_EXPECTED, .example = "key.pem",
+	 .help = "PEM file with the certificate's key (default: the file of "
+		 "the certificate)"},
+#endif
 };
+#define COMMON_ROWS 2 /* those that every server has */
 
 /* Checks what is known only after all options. */
 static int check_opts(void *base, struct opt_error *error)
@@ -208,6 +222,10 @@ static int check_opts(void *base, struct opt_error *error)
 		return opt_refuse(error, "--addr", config.addr_text,
 				  "an IPv4 or IPv6 address of this machine",
 				  "--addr 0.0.0.0 or --addr ::");
+	if (config.pairs.n > 1 || (config.pairs.n && config.udp))
+		return opt_fail(error,
+				"--tls-cert: expected one certificate, and no "
+				"--udp");
 	return 0;
 }
 
@@ -243,9 +261,8 @@ int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
 	int err;
 
 	config.server = server;
-	if (!server->udp) /* the last row */
-		kernel_echo_opts_options[OPT_COUNT(rows) - 1] =
-			(struct argp_option){0};
+	if (!server->udp)
+		kernel_echo_opts_options[COMMON_ROWS] = (struct argp_option){0};
 	opt_set_defaults(rows, OPT_COUNT(rows), &config);
 	opts_set_version(server->name);
 	if (argp_parse(&argp, argc, argv, 0, NULL, &config))
@@ -253,7 +270,14 @@ int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv)
 	sys_raise_files();
 	if (server->check && server->check())
 		return 1;
+	if (config.pairs.n) {
+		kernel_echo_tls =
+			socket_tls_server(&config.pairs, server->name);
+		if (!kernel_echo_tls)
+			return OPT_EXIT_USAGE;
+	}
 	err = serve_all();
+	socket_tls_free(kernel_echo_tls);
 	if (err == 0)
 		return 0;
 	fprintf(stderr, "%s: cannot listen on %s port %u: %s\n", server->name,

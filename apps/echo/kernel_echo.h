@@ -10,6 +10,8 @@
  */
 #pragma once
 
+typedef struct ssl_ctx_st SSL_CTX; /* of OpenSSL */
+
 #define KERNEL_ECHO_ACCEPT_BATCH 64
 #define KERNEL_ECHO_DRAIN_MS	 5000
 #define KERNEL_ECHO_NO_FILES_MS	 100 /* until accept is tried again */
@@ -35,7 +37,7 @@ struct kernel_echo {
 	void (*close)(void *worker);
 	/*
 	 * The server for --udp, whose open() gets a bound socket instead of a
-	 * listener. NULL: there is no such option.
+	 * listener. NULL: there is no such option, and no TLS.
 	 */
 	const struct kernel_echo *udp;
 };
@@ -47,6 +49,9 @@ extern const struct kernel_echo datagram_echo;
 #define KERNEL_ECHO_NO_FILES(err)                                              \
 	((err) == EMFILE || (err) == ENFILE || (err) == ENOBUFS ||             \
 	 (err) == ENOMEM)
+
+/* For --tls-cert, which servers with --udp have; NULL: without TLS. */
+extern SSL_CTX *kernel_echo_tls;
 
 /* The whole program. Returns the exit status for main(). */
 int kernel_echo_main(const struct kernel_echo *server, int argc, char **argv);

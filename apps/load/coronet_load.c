@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <coronet/net_resolve.h>
+#include <coronet/net_tls.h>
 
 #include "apps/load/coronet_load_priv.h"
 #include "apps/load/payload.h"
@@ -430,7 +431,10 @@ static int make_shards(unsigned n)
 		calloc(1, load.opts.conns * sizeof(*load.slots) + n * LINE);
 	load.shards = aligned_alloc(_Alignof(struct load_shard),
 				    n * sizeof(*load.shards));
-	if (!load.slots || !load.shards)
+	if (load.opts.http_path)
+		load.answers = calloc(load.opts.conns, sizeof(*load.answers));
+	if (!load.slots || !load.shards ||
+	    (load.opts.http_path && !load.answers))
 		return -ENOMEM;
 	load.n_shards = n;
 	next = load.slots;
@@ -442,6 +446,8 @@ static int make_shards(unsigned n)
 		shard->slots = from_next_line(next);
 		next = shard->slots + shard->part.count;
 		payload_fill(shard->payload, LOAD_CHUNK, 0, 0);
+		memcpy(shard->payload, load.opts.request,
+		       load.answers ? load.opts.size : 0);
 	}
 	return 0;
 }
@@ -514,9 +520,11 @@ OPT_SET(udp_opts, rows, 0x3000, NULL)
 /* Checks --udp beside other options. */
 static void check_udp(const struct argp_state *state)
 {
-	if (load.opts.mode != LOAD_ECHO || load.opts.rate || load.opts.verify)
+	if (load.opts.mode != LOAD_ECHO || load.opts.rate || load.opts.verify ||
+	    load.opts.http_path || load.opts.tls)
 		opt_refuse_or_exit(state, "--udp", "",
-				   "echo mode without --rate and --verify",
+				   "echo mode without --rate, --verify, --http "
+				   "and --tls",
 				   "--udp --conns 64");
 	if (load.opts.size < 4 || load.opts.size > UDP_SIZE_MAX)
 		opt_refuse_or_exit(state, "--udp", "",
@@ -540,6 +548,47 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 		return udp_opts_parse(key, arg, state);
 	}
 }
+
+#if APPS_TLS
+/* Returns 0, or -errno with a message. */
+static int open_tls(void)
+{
+	const struct load_opts *from = &load.opts;
+	struct net_tls_opts opts = {
+		.ca = from->tls_ca,
+		.verify = from->tls_ca ? NET_TLS_VERIFY_REQUIRE
+				       : NET_TLS_VERIFY_NONE,
+		.ciphers = from->tls_ciphers[0] ? from->tls_ciphers : NULL,
+		.ciphersuites = from->tls_suites[0] ? from->tls_suites : NULL,
+		.min_version = load_tls_only_1_3(from) ? NET_TLS_1_3 : 0,
+		.max_version = load_tls_only_1_2(from) ? NET_TLS_1_2 : 0,
+		.alpn = from->http_path ? "http/1.1" : NULL,
+		.handshake_ms = (unsigned)(from->timeout_ns / 1000000),
+		/* divided among the shards, whose parts differ by one */
+		.max_handshakes = from->conns + NET_MAX_SHARDS,
+	};
+	int err = from->tls ? net_tls_client(&opts, &load.tls) : 0;
+
+	if (err < 0)
+		snprintf(load.net.error, sizeof(load.net.error), "--tls: %s",
+			 opts.error);
+	return err;
+}
+
+static void close_tls(void)
+{
+	net_tls_free(load.tls);
+}
+#else
+static int open_tls(void)
+{
+	return 0;
+}
+
+static void close_tls(void)
+{
+}
+#endif
 
 int main(int argc, char **argv)
 {
@@ -568,9 +617,13 @@ int main(int argc, char **argv)
 	if (err == 0) {
 		if (!load.opts.target_host[0])
 			net_addr_parse(load.opts.target_text, -1, &load.target);
-		load.verify = load.opts.verify || load.opts.mode == LOAD_IDLE;
-		err = net_run(&load.net, open_load, NULL);
+		load.verify =
+			load.opts.verify ||
+			(load.opts.mode == LOAD_IDLE && !load.opts.http_path);
+		err = open_tls();
 	}
+	if (err == 0)
+		err = net_run(&load.net, open_load, NULL);
 	if (err < 0) {
 		if (load.net.error[0])
 			fprintf(stderr, "coronet-load: %s\n", load.net.error);
@@ -580,7 +633,9 @@ int main(int argc, char **argv)
 	} else if (load.done) {
 		status = load_report(&load.stats);
 	}
+	close_tls();
 	free(load.shards);
+	free(load.answers);
 	free(load.slots);
 	return status;
 }

@@ -17,6 +17,7 @@
 
 #include <coronet/net.h>
 
+#include "apps/load/http_answer.h"
 #include "apps/load/load_opts.h"
 #include "apps/load/load_part.h"
 #include "apps/load/load_stats.h"
@@ -38,7 +39,7 @@ struct slot {
 	struct coro *waits;  /* cps: parked until its turn */
 	int64_t reopen_ns;   /* watched: when to reopen it; 0: it is open */
 	uint32_t unsent;     /* watched: bytes left of this request or write */
-	uint32_t unanswered; /* echo: bytes left of its answer; 0: none */
+	uint32_t unanswered; /* bytes left of its answer; 0: none; HTTP: 1 */
 	uint32_t index;
 	bool timed_out;
 };
@@ -61,9 +62,11 @@ struct load {
 	struct net_opts net;
 	struct load_opts opts;
 	struct net_addr target;
+	struct net_tls *tls; /* NULL: without TLS */
 	bool verify;
 	bool udp;
 	struct slot *slots;
+	struct http_answer *answers; /* with --http: by the slots' indices */
 	struct load_shard *shards;
 	unsigned n_shards;	 /* with slots; others only hand over frames */
 	struct load_stats stats; /* of the run; the conductor's */
@@ -97,8 +100,12 @@ void slot_fail(struct slot *slot, long err);
 /* Connects the slot; blocks. Returns 0, or an error, which it has counted. */
 int slot_dial(struct slot *slot);
 
+/* Notes that a request of opts.size bytes waits for its answer. */
+void slot_expect_answer(struct slot *slot);
+
 /*
- * Sends as many of `len` bytes as fit. Returns their number or an error:
+ * Sends as many of the last `len` bytes of a request, or of any `len` bytes in
+ * bulk mode, as fit. Returns their number or an error:
  * -EAGAIN if the slot is watched and nothing fits.
  */
 long slot_send(struct slot *slot, size_t len);
@@ -108,6 +115,12 @@ long slot_send(struct slot *slot, size_t len);
  * an error: -EAGAIN if the slot is watched and no data has arrived.
  */
 long slot_receive(struct slot *slot);
+
+/*
+ * The same for an answer, of which slot->unanswered is what has not come. More
+ * than was asked for is -EBADMSG.
+ */
+long slot_receive_answer(struct slot *slot);
 
 /*
  * Sends one request and receives its answer; blocks. Returns 1, 0 if the peer

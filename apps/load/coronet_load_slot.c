@@ -55,7 +55,9 @@ static void choose_source(const struct slot *slot, struct net_dial_opts *dial)
 int slot_dial(struct slot *slot)
 {
 	struct net_dial_opts dial = {
-		.timeout_ms = (unsigned)(load.opts.timeout_ns / 1000000)};
+		.timeout_ms = (unsigned)(load.opts.timeout_ns / 1000000),
+		.tls = load.tls,
+		.tls_name = load.opts.tls_name};
 	int64_t begun_ns = net_clock_ns();
 	int err;
 
@@ -71,6 +73,8 @@ int slot_dial(struct slot *slot)
 		return err;
 	}
 	slot->arrived = slot->sent;
+	if (load.answers)
+		load.answers[slot->index] = (struct http_answer){0};
 	load_stats_opened(&slot->shard->stats, net_clock_ns() - begun_ns);
 	return 0;
 }
@@ -82,6 +86,7 @@ int slot_dial(struct slot *slot)
 long slot_send(struct slot *slot, size_t len)
 {
 	long n = len < LOAD_CHUNK ? (long)len : (long)LOAD_CHUNK;
+	size_t from = load.answers ? load.opts.size - len : 0;
 
 	if (load.verify) {
 		long room = net_writable(slot->conn);
@@ -93,7 +98,7 @@ long slot_send(struct slot *slot, size_t len)
 		payload_fill(slot->shard->payload, (size_t)n,
 			     payload_seed(slot->index), slot->sent);
 	}
-	n = net_send(slot->conn, slot->shard->payload, (size_t)n);
+	n = net_send(slot->conn, slot->shard->payload + from, (size_t)n);
 	if (n > 0)
 		slot->sent += (uint64_t)n;
 	return n;
@@ -116,6 +121,46 @@ long slot_receive(struct slot *slot)
 	return n;
 }
 
+void slot_expect_answer(struct slot *slot)
+{
+	slot->unanswered = load.answers ? 1 : load.opts.size;
+}
+
+static long receive_http(struct slot *slot)
+{
+	struct net_view view;
+	long n = net_recv_view(slot->conn, &view);
+	int rc;
+
+	if (n <= 0)
+		return n;
+	rc = slot->unanswered ? http_answer_take(&load.answers[slot->index],
+						 view.data, view.len)
+			      : -EBADMSG;
+	net_view_release(slot->conn, &view);
+	if (rc < 0)
+		return rc;
+	if (rc > 0)
+		slot->unanswered = 0;
+	load_stats_bytes(&slot->shard->stats, (uint64_t)n);
+	return n;
+}
+
+long slot_receive_answer(struct slot *slot)
+{
+	long n;
+
+	if (load.answers)
+		return receive_http(slot);
+	n = slot_receive(slot);
+	if (n <= 0)
+		return n;
+	if (n > (long)slot->unanswered)
+		return -EBADMSG;
+	slot->unanswered -= (uint32_t)n;
+	return n;
+}
+
 static long send_all(struct slot *slot, size_t len)
 {
 	while (len) {
@@ -130,20 +175,16 @@ static long send_all(struct slot *slot, size_t len)
 
 long slot_ask(struct slot *slot)
 {
-	size_t left = load.opts.size;
 	long n;
 
 	slot->since_ns = net_clock_ns();
-	n = send_all(slot, left);
-	while (n >= 0 && left) {
-		n = slot_receive(slot);
+	slot_expect_answer(slot);
+	n = send_all(slot, load.opts.size);
+	while (n >= 0 && slot->unanswered) {
+		n = slot_receive_answer(slot);
 		slot->shard->steps++;
 		if (n == 0)
 			break;
-		if (n > 0 && (size_t)n > left)
-			n = -EBADMSG; /* more than was asked is no echo */
-		else if (n > 0)
-			left -= (size_t)n;
 	}
 	/* After -EBADF the connection is gone, closed by the watchdog. */
 	if (n == -EBADF)

@@ -34,7 +34,8 @@ static bool send_remaining(struct slot *slot)
 
 static void send_request(struct slot *slot, int64_t begun_ns, int64_t now_ns)
 {
-	slot->unsent = slot->unanswered = load.opts.size;
+	slot_expect_answer(slot);
+	slot->unsent = load.opts.size;
 	slot->begun_ns = begun_ns;
 	slot->since_ns = now_ns;
 	send_remaining(slot);
@@ -85,16 +86,13 @@ static void on_echo(struct net_conn *conn, struct net_watch *watch)
 	if (slot->unsent && !send_remaining(slot))
 		return;
 	do {
-		n = slot_receive(slot);
+		n = slot_receive_answer(slot);
 		if (n == -EAGAIN)
 			return;
-		if (n > (long)slot->unanswered)
-			n = -EBADMSG; /* more than was asked is no echo */
 		if (n <= 0) {
 			fail_slot(slot, n);
 			return;
 		}
-		slot->unanswered -= (uint32_t)n;
 		if (slot->unanswered == 0)
 			end_request(slot);
 	} while (slot->conn);

@@ -134,6 +134,24 @@ static int run_load(void)
 	return err;
 }
 
+/* Ends the program if a context of TLS cannot be made. */
+static void set_up_tls(void)
+{
+	const struct load_opts *from = &load.opts;
+	const struct socket_tls_opts opts = {
+		.ca = from->tls_ca,
+		.ciphers = from->tls_ciphers[0] ? from->tls_ciphers : NULL,
+		.suites = from->tls_suites[0] ? from->tls_suites : NULL,
+		.alpn = from->http_path ? "http/1.1" : NULL,
+	};
+
+	if (!from->tls)
+		return;
+	load.tls = socket_tls_client(&opts, "epoll-load");
+	if (!load.tls)
+		exit(OPT_EXIT_USAGE);
+}
+
 static int set_up(void)
 {
 	size_t bytes;
@@ -164,6 +182,7 @@ static void tear_down(void)
 		worker_fini(&load.workers[i]);
 	if (load.all_settled >= 0)
 		close(load.all_settled);
+	socket_tls_free(load.tls);
 	free(load.workers);
 }
 
@@ -243,6 +262,7 @@ int main(int argc, char **argv)
 	opts_set_version("epoll-load");
 	if (argp_parse(&argp, argc, argv, 0, NULL, NULL))
 		return OPT_EXIT_USAGE;
+	set_up_tls();
 	err = set_up();
 	if (err == 0)
 		err = run_load();

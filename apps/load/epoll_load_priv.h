@@ -19,6 +19,8 @@
 #include <stdint.h>
 
 #include "apps/common/epoll_threads.h"
+#include "apps/common/socket_tls.h"
+#include "apps/load/http_answer.h"
 #include "apps/load/load_opts.h"
 #include "apps/load/load_part.h"
 #include "apps/load/load_stats.h"
@@ -30,7 +32,7 @@ struct worker;
 
 enum slot_state {
 	SLOT_CLOSED,	 /* no socket */
-	SLOT_CONNECTING, /* waits for the handshake */
+	SLOT_CONNECTING, /* waits for the handshakes of TCP and TLS */
 	SLOT_READY,	 /* open, without a request */
 	SLOT_ASKED,	 /* waits for an answer; in bulk mode it streams */
 };
@@ -38,11 +40,12 @@ enum slot_state {
 struct slot {
 	struct worker *worker;
 	int fd;
+	SSL *tls; /* owned; NULL before TCP's handshake, and without TLS */
 	enum slot_state state;
 	bool again;	   /* in the worker's list `again` */
 	bool was_open;	   /* at least once */
 	uint32_t sent;	   /* bytes of this request */
-	uint32_t received; /* bytes of its answer */
+	uint32_t received; /* bytes of its answer; not with --http */
 	int64_t begun_ns;  /* start of the latency being measured */
 	int64_t free_ns;   /* when it began to wait for its turn */
 	int64_t since_ns;  /* when its present wait began, for the timeout */
@@ -51,6 +54,7 @@ struct slot {
 	uint64_t arrived_at;
 	uint64_t seed;
 	struct load_pace pace;
+	struct http_answer answer; /* with --http */
 };
 
 struct worker {
@@ -80,6 +84,7 @@ struct worker {
 struct load {
 	struct load_opts opts;
 	struct epoll_threads threads;
+	SSL_CTX *tls; /* NULL: without TLS */
 	struct worker *workers;
 	uint32_t n_started;	 /* threads; the conductor's */
 	uint32_t n_workers;	 /* with slots */

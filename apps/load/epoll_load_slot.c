@@ -20,6 +20,8 @@
 
 static void slot_close(struct slot *slot)
 {
+	socket_tls_end(slot->tls);
+	slot->tls = NULL;
 	/* Closing takes the socket out of the epoll set. */
 	close(slot->fd);
 	if (slot->state == SLOT_CONNECTING)
@@ -40,9 +42,14 @@ void slot_fail(struct slot *slot, enum load_error kind, int64_t now_ns)
 						      : now_ns + LOAD_RETRY_NS;
 }
 
-/* The bytes to send next: any, or those of this offset if they are verified. */
+/*
+ * The bytes to send next: any, those of this offset if they are verified, or
+ * the rest of a request of HTTP.
+ */
 static const char *slot_payload(const struct slot *slot, size_t len)
 {
+	if (load.opts.http_path)
+		return slot->worker->to_send + slot->sent;
 	if (load.opts.verify)
 		payload_fill(slot->worker->to_send, len, slot->seed,
 			     slot->sent_at);
@@ -60,9 +67,9 @@ static ssize_t slot_send(struct slot *slot, size_t len)
 	ssize_t n;
 
 	len = limit_len(len, LOAD_BUF_SIZE);
-	n = send(slot->fd, slot_payload(slot, len), len, MSG_NOSIGNAL);
+	n = socket_tls_send(slot->tls, slot->fd, slot_payload(slot, len), len);
 	if (n < 0)
-		return -errno;
+		return n;
 	slot->sent_at += (uint64_t)n;
 	return n;
 }
@@ -71,10 +78,11 @@ static ssize_t slot_send(struct slot *slot, size_t len)
 static ssize_t slot_receive(struct slot *slot)
 {
 	char *received = slot->worker->received;
-	ssize_t n = recv(slot->fd, received, LOAD_BUF_SIZE, 0);
+	ssize_t n =
+		socket_tls_recv(slot->tls, slot->fd, received, LOAD_BUF_SIZE);
 
-	if (n < 0)
-		return -errno;
+	if (n <= 0)
+		return n;
 	if (load.opts.verify && payload_check(received, (size_t)n, slot->seed,
 					      slot->arrived_at) != (size_t)n)
 		return -EBADMSG;
@@ -112,6 +120,7 @@ static void slot_ask(struct slot *slot, int64_t begun_ns, int64_t now_ns)
 	slot->state = SLOT_ASKED;
 	slot->sent = 0;
 	slot->received = 0;
+	slot->answer = (struct http_answer){0};
 	slot->begun_ns = begun_ns;
 	slot->since_ns = now_ns;
 	slot_push(slot, now_ns);
@@ -130,32 +139,49 @@ static void slot_answered(struct slot *slot)
 	slot_is_free(slot, now_ns);
 }
 
+/*
+ * Takes n received bytes as part of an answer. Returns 1 if it is whole, 0, or
+ * -EBADMSG: it is wrong, or more than was asked for.
+ */
+static int take_answer(struct slot *slot, size_t n)
+{
+	struct worker *worker = slot->worker;
+
+	if (slot->state != SLOT_ASKED)
+		return -EBADMSG;
+	if (load.opts.http_path) {
+		load_stats_bytes(&worker->stats, n);
+		return http_answer_take(&slot->answer, worker->received, n);
+	}
+	if (n > load.opts.size - slot->received)
+		return -EBADMSG;
+	slot->received += (uint32_t)n;
+	return slot->received == load.opts.size;
+}
+
 /* Reads an answer. Stops when it is whole, or when no more is there. */
 static void slot_pull(struct slot *slot, uint32_t events, int64_t now_ns)
 {
 	ssize_t n;
+	int rc;
 
 	do {
 		n = slot_receive(slot);
 		if (n == -EAGAIN)
 			return;
-		/* More than was asked for is no echo either. */
-		if (n > 0 && (slot->state != SLOT_ASKED ||
-			      (size_t)n > load.opts.size - slot->received))
-			n = -EBADMSG;
-		if (n <= 0) {
-			slot_fail(slot, error_of(n), now_ns);
+		rc = n > 0 ? take_answer(slot, (size_t)n) : (int)n;
+		if (n == 0 || rc < 0) {
+			slot_fail(slot, error_of(rc), now_ns);
 			return;
 		}
-		slot->received += (uint32_t)n;
-		if (slot->received == load.opts.size) {
+		if (rc > 0) {
 			slot_answered(slot);
 			/* That may have closed the socket, or replaced it. */
 			if (load.opts.mode == LOAD_CPS || slot->fd < 0)
 				return;
 		}
 		/* A short read has emptied the socket, unless a FIN follows. */
-	} while (n == LOAD_BUF_SIZE || (events & PEER_IS_DONE));
+	} while (n == LOAD_BUF_SIZE || slot->tls || (events & PEER_IS_DONE));
 }
 
 static void bulk_again(struct slot *slot)
@@ -201,7 +227,7 @@ fail:
 	slot_fail(slot, error_of(n), now_ns);
 }
 
-/* Called when the handshake is done. */
+/* Called when the handshakes are done. */
 static void slot_opened(struct slot *slot, int64_t now_ns)
 {
 	struct worker *worker = slot->worker;
@@ -220,6 +246,25 @@ static void slot_opened(struct slot *slot, int64_t now_ns)
 	else
 		slot_is_free(slot, now_ns);
 	slot->was_open = true;
+}
+
+/* TCP is connected: goes on with TLS, if there is to be any. */
+static void slot_connected(struct slot *slot, int64_t now_ns)
+{
+	int err;
+
+	if (load.tls && !slot->tls)
+		slot->tls = socket_tls_new(load.tls, slot->fd,
+					   load.opts.tls_name, false);
+	err = load.tls && !slot->tls ? -ENOMEM : 0;
+	if (slot->tls)
+		err = socket_tls_handshake(slot->tls);
+	if (err == -EAGAIN)
+		return;
+	if (err)
+		slot_fail(slot, load_error_of(err), now_ns);
+	else
+		slot_opened(slot, now_ns);
 }
 
 /*
@@ -332,11 +377,12 @@ void slot_event(struct slot *slot, uint32_t events)
 		if (events & EPOLLERR)
 			slot_fail(slot, load_error_of(socket_error(slot->fd)),
 				  now_ns);
-		else if (events & EPOLLOUT)
-			slot_opened(slot, now_ns);
+		else if (slot->tls || (events & EPOLLOUT))
+			slot_connected(slot, now_ns);
 		/* Only this edge reports a peer that left at once. */
 		if ((slot->state == SLOT_READY || slot->state == SLOT_ASKED) &&
-		    load.opts.mode != LOAD_BULK && (events & PEER_IS_DONE))
+		    load.opts.mode != LOAD_BULK &&
+		    (slot->tls || (events & PEER_IS_DONE)))
 			slot_pull(slot, events, now_ns);
 		return;
 	case SLOT_READY:

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -306,6 +307,8 @@ int worker_init(struct worker *worker, uint32_t index)
 	worker->epoll = worker->wake = -1;
 	sem_init(&worker->gathered, 0, 0);
 	payload_fill(worker->to_send, LOAD_BUF_SIZE, 0, 0);
+	if (load.opts.http_path)
+		memcpy(worker->to_send, load.opts.request, load.opts.size);
 	err = make_slots(worker);
 	if (err < 0)
 		return err;
@@ -329,9 +332,11 @@ void worker_fini(struct worker *worker)
 {
 	uint32_t i;
 
-	for (i = 0; worker->slots && i < worker->part.count; i++)
+	for (i = 0; worker->slots && i < worker->part.count; i++) {
+		socket_tls_end(worker->slots[i].tls);
 		if (worker->slots[i].fd >= 0)
 			close(worker->slots[i].fd);
+	}
 	if (worker->epoll >= 0)
 		close(worker->epoll);
 	if (worker->wake >= 0)

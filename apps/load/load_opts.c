@@ -2,15 +2,20 @@
 #include "apps/load/load_opts.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEFAULT_SIZE	  64
 #define DEFAULT_BULK_SIZE 16384
 #define SIZE_TEXT	  OPT_NUMBER_TEXT(DEFAULT_SIZE)
 #define BULK_SIZE_TEXT	  OPT_NUMBER_TEXT(DEFAULT_BULK_SIZE)
-#define S		  OPT_NS_PER_S
-#define AT(member)	  OPT_AT(struct load_opts, member)
+#define PATH_MAX_BYTES	  500
+#define CIPHER_BYTES                                                           \
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
+#define S	   OPT_NS_PER_S
+#define AT(member) OPT_AT(struct load_opts, member)
 
 static int read_target(const struct opt *opt, const char *text, void *base,
 		       struct opt_error *error)
@@ -27,6 +32,78 @@ static const char *const mode_names[] = {
 	[LOAD_IDLE] = "idle",
 	[LOAD_BULK] = "bulk",
 };
+
+static int read_path(const struct opt *opt, const char *text, void *base,
+		     struct opt_error *error)
+{
+	size_t len = strlen(text);
+
+	if (*text != '/' || len > PATH_MAX_BYTES)
+		return -EINVAL;
+	for (size_t i = 0; i < len; i++)
+		if (text[i] <= ' ' || text[i] > '~' ||
+		    (text[i] == '%' &&
+		     !(isxdigit(text[i + 1]) && isxdigit(text[i + 2]))))
+			return -EINVAL;
+	((struct load_opts *)base)->http_path = text;
+	return 0;
+}
+
+#if APPS_TLS
+static int read_ca(const struct opt *opt, const char *text, void *base,
+		   struct opt_error *error)
+{
+	if (access(text, R_OK) < 0)
+		return -EINVAL;
+	((struct load_opts *)base)->tls_ca = text;
+	return 0;
+}
+
+static int read_name(const struct opt *opt, const char *text, void *base,
+		     struct opt_error *error)
+{
+	if (!host_is_name(text))
+		return -EINVAL;
+	((struct load_opts *)base)->tls_name = text;
+	return 0;
+}
+
+/* Appends a name to a list with colons. False: it has no room. */
+static bool add_cipher(char *list, const char *name, size_t len)
+{
+	size_t used = strlen(list);
+
+	if (used + len + 2 > LOAD_CIPHERS_BYTES)
+		return false;
+	if (used)
+		list[used++] = ':';
+	memcpy(list + used, name, len);
+	list[used + len] = '\0';
+	return true;
+}
+
+/* Names of TLS 1.3 begin with "TLS_", those of TLS 1.2 do not. */
+static int read_ciphers(const struct opt *opt, const char *text, void *base,
+			struct opt_error *error)
+{
+	struct load_opts *opts = base;
+	size_t len;
+
+	opts->tls_suites[0] = opts->tls_ciphers[0] = '\0';
+	for (;; text += len + 1) {
+		len = strcspn(text, ":");
+		if (len == 0 || len != strspn(text, CIPHER_BYTES))
+			return -EINVAL;
+		if (!add_cipher(strncmp(text, "TLS_", 4) == 0
+					? opts->tls_suites
+					: opts->tls_ciphers,
+				text, len))
+			return -EINVAL;
+		if (text[len] == '\0')
+			return 0;
+	}
+}
+#endif
 
 static const struct opt rows[] = {
 	{.kind = OPT_HEADING, .help = "What to load:", .group = 10},
@@ -51,6 +128,33 @@ static const struct opt rows[] = {
 	{"verify", OPT_FLAG, AT(verify), .arg = NULL,
 	 .help = "Send bytes that identify their connection and position, and "
 		 "check them when they come back"},
+	{"http", OPT_CUSTOM, .arg = "PATH", .read = read_path,
+	 .expected = "a path that begins with /, as in a URL, of at "
+		     "most " OPT_NUMBER_TEXT(PATH_MAX_BYTES) " bytes",
+	 .example = "/index.html",
+	 .help = "Request this path by HTTP/1.1 GET instead of sending bytes "
+		 "to "
+		 "an echo server; a response has to have status 2xx and a "
+		 "Content-Length"},
+#if APPS_TLS
+	{"tls", OPT_FLAG, AT(tls), .arg = NULL,
+	 .help = "Use TLS, without verifying the server's certificate"},
+	{"tls-ca", OPT_CUSTOM, .arg = "FILE", .read = read_ca,
+	 .expected = "a PEM file that can be read", .example = "ca.pem",
+	 .help = "Use TLS, and verify the server's certificate with the CAs of "
+		 "this PEM file"},
+	{"tls-name", OPT_CUSTOM, .arg = "NAME", .read = read_name,
+	 .expected = "the name of a host", .example = "server.example",
+	 .help = "Ask the server for the certificate of this name (default: "
+		 "the name of --target, if it is one)"},
+	{"tls-ciphers", OPT_CUSTOM, .arg = "NAME[:NAME...]",
+	 .read = read_ciphers,
+	 .expected = "names of ciphers, as 'openssl ciphers' lists them, with "
+		     "colons between them",
+	 .example = "TLS_AES_128_GCM_SHA256",
+	 .help = "Offer these ciphers only, and only the versions of TLS that "
+		 "have them"},
+#endif
 	{.kind = OPT_HEADING, .help = "When and how fast:", .group = 11},
 	{"seconds", OPT_SECONDS, AT(duration_ns), "SECONDS", "5", S / 100,
 	 OPT_DAY_NS, .help = "Duration of the measurement"},
@@ -87,6 +191,38 @@ const char *load_mode_name(enum load_mode mode)
 	return mode_names[mode];
 }
 
+/* Makes the request of --http, whose length is the size from now on. */
+static int set_request(struct load_opts *opts, struct opt_error *error)
+{
+	const char *host = opts->tls_name ? opts->tls_name : opts->target_text;
+
+	if (opts->mode == LOAD_BULK || opts->verify || opts->size)
+		return opt_fail(error,
+				"--http '%s': not with --mode bulk, --verify "
+				"and --size, which are for echo servers; leave "
+				"them out",
+				opts->http_path);
+	opts->size = (uint32_t)snprintf(opts->request, sizeof(opts->request),
+					"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n",
+					opts->http_path, host);
+	return 0;
+}
+
+static int check_tls(struct load_opts *opts, struct opt_error *error)
+{
+	bool names =
+		opts->tls_name || opts->tls_suites[0] || opts->tls_ciphers[0];
+
+	opts->tls |= opts->tls_ca != NULL;
+	if (names && !opts->tls)
+		return opt_fail(
+			error, "%s is for TLS: add --tls, or --tls-ca FILE",
+			opts->tls_name ? "--tls-name" : "--tls-ciphers");
+	if (!opts->tls_name && opts->target_host[0])
+		opts->tls_name = opts->target_host;
+	return 0;
+}
+
 /* Checks what is known only after all options. */
 static int check_opts(void *base, struct opt_error *error)
 {
@@ -97,12 +233,16 @@ static int check_opts(void *base, struct opt_error *error)
 		return opt_refuse(error, "--target", NULL,
 				  "the server's address and port",
 				  "--target 10.9.0.1:7777");
+	if (check_tls(opts, error) < 0)
+		return -EINVAL;
 	if (opts->rate && opts->mode != LOAD_ECHO && opts->mode != LOAD_CPS) {
 		snprintf(rate, sizeof(rate), "%ju", (uintmax_t)opts->rate);
 		return opt_refuse(error, "--rate", rate,
 				  "a rate with --mode echo or cps only",
 				  "--mode echo --rate 10000");
 	}
+	if (opts->http_path)
+		return set_request(opts, error);
 	if (opts->size == 0)
 		opts->size = opts->mode == LOAD_BULK ? DEFAULT_BULK_SIZE
 						     : DEFAULT_SIZE;

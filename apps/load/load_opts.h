@@ -18,6 +18,9 @@
 #include "apps/common/host.h"
 #include "apps/common/opts.h"
 
+#define LOAD_REQUEST_BYTES 1024
+#define LOAD_CIPHERS_BYTES 256
+
 enum load_mode {
 	LOAD_ECHO, /* request and answer on connections that stay */
 	LOAD_CPS,  /* connect, one request and answer, close */
@@ -40,8 +43,25 @@ struct load_opts {
 	int64_t interval_ns; /* between progress lines; 0: none */
 	bool verify;	     /* check that the bytes of payload.h return */
 	bool report_limited; /* report even if the generator was the limit */
+	const char *http_path; /* HTTP instead of echoes; NULL: echoes */
+	char request[LOAD_REQUEST_BYTES]; /* with http_path: what is sent */
+	bool tls;	      /* each connection begins with a handshake */
+	const char *tls_ca;   /* verifies the server; NULL: not verified */
+	const char *tls_name; /* for SNI and certificates; NULL: none */
+	char tls_suites[LOAD_CIPHERS_BYTES];  /* of TLS 1.3; "": default */
+	char tls_ciphers[LOAD_CIPHERS_BYTES]; /* of TLS 1.2; "": default */
 	FILE *json; /* stdout, or owned until load_report() closes it */
 };
+
+/* Returns whether only the versions of TLS 1.3, or of TLS 1.2, have ciphers. */
+static inline bool load_tls_only_1_3(const struct load_opts *opts)
+{
+	return opts->tls_suites[0] && !opts->tls_ciphers[0];
+}
+static inline bool load_tls_only_1_2(const struct load_opts *opts)
+{
+	return opts->tls_ciphers[0] && !opts->tls_suites[0];
+}
 
 /* The last lines of --help: the exit statuses of load_report(). */
 #define LOAD_HELP_STATUS                                                       \

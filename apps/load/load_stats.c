@@ -14,7 +14,8 @@ static const char *const error_names[] = {
 	[LOAD_REFUSED] = "refused", [LOAD_UNREACHABLE] = "unreachable",
 	[LOAD_NO_PORT] = "no_port", [LOAD_TIMEOUT] = "timeout",
 	[LOAD_RESET] = "reset",	    [LOAD_CLOSED] = "closed",
-	[LOAD_VERIFY] = "verify",   [LOAD_OTHER] = "other",
+	[LOAD_VERIFY] = "verify",   [LOAD_TLS] = "tls",
+	[LOAD_OTHER] = "other",
 };
 
 const char *load_error_name(enum load_error kind)
@@ -37,6 +38,8 @@ enum load_error load_error_of(int err)
 		return LOAD_NO_PORT;
 	case ETIMEDOUT:
 		return LOAD_TIMEOUT;
+	case EPROTO:
+		return LOAD_TLS;
 	case ECONNRESET:
 	case ECONNABORTED:
 	case EPIPE:

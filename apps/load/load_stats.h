@@ -39,7 +39,8 @@ enum load_error {
 	LOAD_TIMEOUT,	  /* a connect or an answer took too long */
 	LOAD_RESET,	  /* the peer reset an open connection */
 	LOAD_CLOSED,	  /* the peer closed before its answer was complete */
-	LOAD_VERIFY,	  /* an answer differs from its request */
+	LOAD_VERIFY,	  /* an answer is not what its request asks for */
+	LOAD_TLS,	  /* a handshake failed, or the peer broke TLS */
 	LOAD_OTHER,
 	LOAD_ERRORS,
 };
@@ -214,7 +215,8 @@ static inline void load_stats_request(struct load_stats *stats,
 				      int64_t latency_ns)
 {
 	hist_record(&stats->interval, latency_ns);
-	stats->bytes += stats->opts->size;
+	if (!stats->opts->http_path) /* else load_stats_bytes() */
+		stats->bytes += stats->opts->size;
 }
 
 /*

@@ -315,11 +315,12 @@ static void text_rates(const struct load_stats *stats, FILE *out)
 	double bytes = report_per_second(stats, (double)stats->total_bytes);
 	double count = (double)report_requests(stats);
 
-	fprintf(out, "  %-12s%s, %s, %s in each direction\n",
+	fprintf(out, "  %-12s%s, %s, %s %s\n",
 		stats->opts->mode == LOAD_CPS ? "connects" : "requests",
 		with_commas(count).s,
 		as_rate(stats, with_commas(report_per_second(stats, count))).s,
-		as_rate(stats, as_bytes(bytes)).s);
+		as_rate(stats, as_bytes(bytes)).s,
+		stats->opts->http_path ? "received" : "in each direction");
 }
 
 static void text_memory(const struct load_stats *stats, FILE *out)

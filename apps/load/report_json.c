@@ -126,6 +126,7 @@ char *load_report_json(const struct load_stats *stats)
 	add_number(root, "size", opts->size, &ok);
 	add_number(root, "rate", (double)opts->rate, &ok);
 	add_bool(root, "verify", opts->verify, &ok);
+	add_bool(root, "tls", opts->tls, &ok);
 	add_number(root, "seconds", report_seconds(stats), &ok);
 	add_bool(root, "interrupted", stats->interrupted, &ok);
 	add_number(root, "opened", (double)stats->opened, &ok);
