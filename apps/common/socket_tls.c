@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+
+#define MAX_SESSIONS 1024u
 
 static int clamp_len(size_t len)
 {
@@ -26,7 +29,7 @@ static SSL_CTX *give_up(SSL_CTX *context, const char *program, const char *what)
 	return NULL;
 }
 
-static SSL_CTX *make(const SSL_METHOD *method)
+static SSL_CTX *new_context(const SSL_METHOD *method)
 {
 	SSL_CTX *context = SSL_CTX_new(method);
 
@@ -34,9 +37,9 @@ static SSL_CTX *make(const SSL_METHOD *method)
 		return NULL;
 	signal(SIGPIPE, SIG_IGN); /* OpenSSL writes without MSG_NOSIGNAL */
 	SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-	SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
-					     SSL_OP_NO_RENEGOTIATION);
-	SSL_CTX_set_num_tickets(context, 0);
+	SSL_CTX_set_options(context,
+			    SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
+	SSL_CTX_set_num_tickets(context, 1);
 	SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS |
 					  SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -47,7 +50,7 @@ static SSL_CTX *make(const SSL_METHOD *method)
 SSL_CTX *socket_tls_server(const struct tls_pairs *pairs, const char *program)
 {
 	const struct net_tls_pair *pair = &pairs->pairs[0];
-	SSL_CTX *context = make(TLS_server_method());
+	SSL_CTX *context = new_context(TLS_server_method());
 
 	if (!context)
 		return give_up(context, program, "no memory for TLS");
@@ -57,6 +60,47 @@ SSL_CTX *socket_tls_server(const struct tls_pairs *pairs, const char *program)
 	    1)
 		return give_up(context, program, pair->key);
 	return context;
+}
+
+/* ---- sessions of clients, all of one server ---- */
+
+static struct {
+	pthread_mutex_t lock;
+	unsigned n;
+	SSL_SESSION *all[MAX_SESSIONS]; /* owned */
+} sessions = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* OpenSSL's callback: 1: it is kept. */
+static int keep_session(SSL *ssl, SSL_SESSION *session)
+{
+	bool kept = false;
+
+	pthread_mutex_lock(&sessions.lock);
+	if (sessions.n < MAX_SESSIONS) {
+		sessions.all[sessions.n++] = session;
+		kept = true;
+	}
+	pthread_mutex_unlock(&sessions.lock);
+	return kept;
+}
+
+static void resume_session(SSL *ssl)
+{
+	SSL_SESSION *session = NULL;
+
+	pthread_mutex_lock(&sessions.lock);
+	if (sessions.n)
+		session = sessions.all[--sessions.n];
+	pthread_mutex_unlock(&sessions.lock);
+	if (session && SSL_set_session(ssl, session) != 1)
+		ERR_clear_error(); /* then the handshake is a full one */
+	SSL_SESSION_free(session);
+}
+
+static void free_sessions(void)
+{
+	while (sessions.n)
+		SSL_SESSION_free(sessions.all[--sessions.n]);
 }
 
 /* A list of only one version's ciphers leaves the other version out. */
@@ -88,12 +132,20 @@ static bool set_alpn(SSL_CTX *context, const char *name)
 SSL_CTX *socket_tls_client(const struct socket_tls_opts *opts,
 			   const char *program)
 {
-	SSL_CTX *context = make(TLS_client_method());
+	SSL_CTX *context = new_context(TLS_client_method());
 
 	if (!context)
 		return give_up(context, program, "no memory for TLS");
 	if (!set_ciphers(context, opts))
 		return give_up(context, program, "--tls-ciphers");
+	if (opts->resumes) {
+		SSL_CTX_set_session_cache_mode(
+			context,
+			SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
+		SSL_CTX_sess_set_new_cb(context, keep_session);
+	} else {
+		SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+	}
 	if (opts->alpn && !set_alpn(context, opts->alpn))
 		return give_up(context, program, "ALPN");
 	if (!opts->ca)
@@ -106,6 +158,7 @@ SSL_CTX *socket_tls_client(const struct socket_tls_opts *opts,
 
 void socket_tls_free(SSL_CTX *context)
 {
+	free_sessions();
 	SSL_CTX_free(context);
 }
 
@@ -121,10 +174,12 @@ SSL *socket_tls_new(SSL_CTX *context, int fd, const char *name, bool server)
 		SSL_free(ssl);
 		return NULL;
 	}
-	if (server)
+	if (server) {
 		SSL_set_accept_state(ssl);
-	else
-		SSL_set_connect_state(ssl);
+		return ssl;
+	}
+	SSL_set_connect_state(ssl);
+	resume_session(ssl);
 	return ssl;
 }
 

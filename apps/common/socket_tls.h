@@ -1,7 +1,7 @@
 /*
  * TLS by OpenSSL on the kernel's non-blocking sockets, for the programs that
  * coronet is compared with. It is set up as coronet/net_tls.h is: TLS 1.2 and
- * 1.3, no sessions to resume, record buffers freed while idle.
+ * 1.3, a server's tickets, record buffers freed while idle.
  *
  * A call that has to wait returns -EAGAIN: it is repeated with the same
  * arguments, whether epoll reports that the socket can be read or written. A
@@ -25,6 +25,7 @@ struct socket_tls_opts {
 	const char *ca; /* verifies the server; NULL: not verified */
 	const char *ciphers, *suites; /* of TLS 1.2, and of TLS 1.3 */
 	const char *alpn;	      /* one protocol */
+	bool resumes; /* sessions, to whatever server they belong */
 };
 
 #if APPS_TLS

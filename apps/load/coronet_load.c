@@ -563,6 +563,7 @@ static int open_tls(void)
 		.min_version = load_tls_only_1_3(from) ? NET_TLS_1_3 : 0,
 		.max_version = load_tls_only_1_2(from) ? NET_TLS_1_2 : 0,
 		.alpn = from->http_path ? "http/1.1" : NULL,
+		.max_sessions = from->tls_resume ? NET_TLS_MAX_SESSIONS : 0,
 		.handshake_ms = (unsigned)(from->timeout_ns / 1000000),
 		/* divided among the shards, whose parts differ by one */
 		.max_handshakes = from->conns + NET_MAX_SHARDS,

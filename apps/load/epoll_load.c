@@ -142,6 +142,7 @@ static void set_up_tls(void)
 		.ca = from->tls_ca,
 		.ciphers = from->tls_ciphers[0] ? from->tls_ciphers : NULL,
 		.suites = from->tls_suites[0] ? from->tls_suites : NULL,
+		.resumes = from->tls_resume,
 		.alpn = from->http_path ? "http/1.1" : NULL,
 	};
 

@@ -147,6 +147,9 @@ static const struct opt rows[] = {
 	 .expected = "the name of a host", .example = "server.example",
 	 .help = "Ask the server for the certificate of this name (default: "
 		 "the name of --target, if it is one)"},
+	{"tls-resume", OPT_FLAG, AT(tls_resume), .arg = NULL,
+	 .help = "Resume sessions of connections that have ended, where the "
+		 "server allows that"},
 	{"tls-ciphers", OPT_CUSTOM, .arg = "NAME[:NAME...]",
 	 .read = read_ciphers,
 	 .expected = "names of ciphers, as 'openssl ciphers' lists them, with "
@@ -210,14 +213,17 @@ static int set_request(struct load_opts *opts, struct opt_error *error)
 
 static int check_tls(struct load_opts *opts, struct opt_error *error)
 {
-	bool names =
-		opts->tls_name || opts->tls_suites[0] || opts->tls_ciphers[0];
+	const char *option = opts->tls_name	? "--tls-name"
+			     : opts->tls_resume ? "--tls-resume"
+			     : opts->tls_suites[0] || opts->tls_ciphers[0]
+				     ? "--tls-ciphers"
+				     : NULL;
 
 	opts->tls |= opts->tls_ca != NULL;
-	if (names && !opts->tls)
-		return opt_fail(
-			error, "%s is for TLS: add --tls, or --tls-ca FILE",
-			opts->tls_name ? "--tls-name" : "--tls-ciphers");
+	if (option && !opts->tls)
+		return opt_fail(error,
+				"%s is for TLS: add --tls, or --tls-ca FILE",
+				option);
 	if (!opts->tls_name && opts->target_host[0])
 		opts->tls_name = opts->target_host;
 	return 0;

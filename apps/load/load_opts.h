@@ -46,6 +46,7 @@ struct load_opts {
 	const char *http_path; /* HTTP instead of echoes; NULL: echoes */
 	char request[LOAD_REQUEST_BYTES]; /* with http_path: what is sent */
 	bool tls;	      /* each connection begins with a handshake */
+	bool tls_resume;      /* sessions of connections before it */
 	const char *tls_ca;   /* verifies the server; NULL: not verified */
 	const char *tls_name; /* for SNI and certificates; NULL: none */
 	char tls_suites[LOAD_CIPHERS_BYTES];  /* of TLS 1.3; "": default */

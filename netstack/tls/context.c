@@ -278,10 +278,7 @@ static int set_ciphers(struct net_tls_opts *opts, SSL_CTX *ctx)
 	return 0;
 }
 
-/*
- * No tickets and no cache, so that there is no resumption, and no early data
- * (RFC 8446 8) either.
- */
+/* No early data (RFC 8446 8); tickets are ticket.c's, where there are any. */
 static int set_protocol(SSL_CTX *ctx, const struct net_tls_opts *opts)
 {
 	static const int numbers[] = {
@@ -338,12 +335,42 @@ static int add_context(struct net_tls_opts *opts, struct net_tls *tls,
 		err = set_verify(opts, tls, ctx);
 	if (err < 0)
 		return err;
-	if (!set_alpn(tls, ctx))
+	if (!set_alpn(tls, ctx) ||
+	    (tls->keys && !net_tls_issue_tickets(tls, ctx)))
 		return complain(opts, -ENOMEM, "no memory for TLS");
+	if (tls->max_sessions)
+		net_tls_keep_sessions(ctx);
 	if (tls->is_server)
 		tls->names[tls->n_pairs - 1] =
 			read_names(SSL_CTX_get0_certificate(ctx));
 	return 0;
+}
+
+static int set_up_resumption(struct net_tls_opts *opts, struct net_tls *tls)
+{
+	int err;
+
+	if (opts->tickets > NET_TLS_TICKETS_OFF ||
+	    opts->max_sessions > NET_TLS_MAX_SESSIONS)
+		return complain(opts, -EINVAL,
+				"tickets or max_sessions: no such value");
+	if (!tls->is_server) {
+		tls->max_sessions = opts->max_sessions;
+		return 0;
+	}
+	if (opts->tickets == NET_TLS_TICKETS_OFF)
+		return 0;
+	err = net_tls_make_keys(tls, opts->ticket_keys);
+	if (err == -EINVAL)
+		return complain(opts, err,
+				"'%s' has not 1 to %u keys of %zu bytes",
+				opts->ticket_keys, NET_TLS_MAX_KEYS,
+				sizeof(struct net_tls_key));
+	return err < 0 ? complain(opts, err, "'%s': %s",
+				  opts->ticket_keys ? opts->ticket_keys
+						    : "keys of tickets",
+				  strerror(-err))
+		       : 0;
 }
 
 static int fill_context(struct net_tls_opts *opts, struct net_tls *tls)
@@ -359,6 +386,8 @@ static int fill_context(struct net_tls_opts *opts, struct net_tls *tls)
 				opts->n_pairs);
 	if (tls->is_server && opts->n_pairs == 0)
 		return complain(opts, -EINVAL, "a server needs a certificate");
+	if (err == 0)
+		err = set_up_resumption(opts, tls);
 	if (err == 0 && opts->n_pairs == 0)
 		err = add_context(opts, tls, NULL);
 	for (unsigned i = 0; err == 0 && i < opts->n_pairs; i++)
@@ -415,6 +444,8 @@ void net_tls_free(struct net_tls *tls)
 		SSL_CTX_free(tls->pairs[i]);
 		free(tls->names[i]);
 	}
+	net_tls_free_keys(tls);
+	net_tls_free_sessions(tls);
 	free(tls);
 }
 

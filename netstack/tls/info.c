@@ -89,6 +89,7 @@ int net_tls_info(const struct net_conn *conn, struct net_tls_info *out)
 		 (const char *)alpn);
 	copy_text(out->server_name, sizeof(out->server_name),
 		  SSL_get_servername(s->ssl, TLSEXT_NAMETYPE_host_name));
+	out->resumed = SSL_session_reused(s->ssl) == 1;
 	copy_peer(s, out);
 	ERR_clear_error();
 	return 0;

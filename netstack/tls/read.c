@@ -183,6 +183,8 @@ __attribute__((noinline)) static long decrypt_record(struct net_tls_session *s)
 			if (++s->bare > BARE_MAX)
 				return net_tls_fail(
 					s, "too many records without data");
+			/* a ticket leaves a buffer for an answer behind */
+			SSL_free_buffers(s->ssl);
 			break;
 		default:
 			return net_tls_fail(s, NULL);

@@ -134,7 +134,7 @@ static uint32_t measure_cert(const X509 *cert)
  * OpenSSL keeps the peer's certificates as long as the session. A server's list
  * is without the client's own.
  */
-static uint32_t measure_chain(const SSL *ssl)
+uint32_t net_tls_chain_bytes(const SSL *ssl)
 {
 	STACK_OF(X509) *chain = SSL_get_peer_cert_chain(ssl);
 	uint32_t bytes = 0;
@@ -208,6 +208,8 @@ void net_tls_forget(struct net_conn *conn)
 	if (s->ssl)
 		SSL_free(s->ssl); /* and its BIO */
 	s->ssl = NULL;
+	net_tls_free(s->client);
+	s->client = NULL;
 	free_chunks(s);
 	net_tls_clear_plain(s);
 	if (s->error)
@@ -363,8 +365,9 @@ static void settle_handshake(struct net_conn *conn, int err)
 		return;
 	}
 	net_here()->stats.tls_handshakes++;
+	net_here()->stats.tls_resumed += SSL_session_reused(s->ssl) == 1;
 	s->is_established = true;
-	s->chain_bytes = measure_chain(s->ssl);
+	s->chain_bytes = net_tls_chain_bytes(s->ssl);
 	net_tls_charge_open(s);
 }
 
@@ -487,8 +490,6 @@ int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls)
 
 /* ---- the client's side ---- */
 
-#define NAME_MAX_BYTES 255u /* of a host, for OpenSSL */
-
 static bool is_address(const char *name, struct net_addr *addr)
 {
 	return net_addr_parse(name, 0, addr) == 0;
@@ -501,7 +502,7 @@ static bool is_address(const char *name, struct net_addr *addr)
 static int set_name(SSL *ssl, const char *name, const struct net_addr *peer)
 {
 	struct net_addr addr = *peer;
-	char host[NAME_MAX_BYTES + 1];
+	char host[NET_TLS_NAME_MAX + 1];
 	bool ok;
 
 	if (name && !is_address(name, &addr)) {
@@ -528,7 +529,7 @@ int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 
 	if (!tls || tls->is_server ||
 	    (name && (!*name || strcmp(name, ".") == 0 ||
-		      strlen(name) > NAME_MAX_BYTES)))
+		      strlen(name) > NET_TLS_NAME_MAX)))
 		return -EINVAL;
 	err = begin_session(conn, tls);
 	if (err < 0)
@@ -537,6 +538,10 @@ int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 	err = set_name(net_tls_of(conn)->ssl, name, &peer);
 	if (err < 0)
 		return err;
+	/* A session is for a name, or for the address that was dialed. */
+	if (tls->max_sessions &&
+	    !(name && is_address(name, &(struct net_addr){0})))
+		net_tls_resume(net_tls_of(conn), tls, &peer);
 	SSL_set_connect_state(net_tls_of(conn)->ssl);
 	return bounded_handshake(
 		conn, tls,

@@ -11,6 +11,7 @@
 
 #include <coronet/net_tls.h>
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include <openssl/err.h>
@@ -18,6 +19,29 @@
 #include <openssl/x509v3.h>
 
 #include "netstack/api/api.h"
+
+/* ---- ticket.c ---- */
+#define NET_TLS_TICKET_S 7200 /* a session may be resumed this long */
+#define NET_TLS_MAX_KEYS 16u
+#define NET_TLS_NAME_MAX 255u
+/* Sessions with more of the peer's certificates (charged bytes) are not kept.
+ */
+#define NET_TLS_KEPT_CHAIN_MAX (64u << 10)
+
+/* As in a file: the bytes that nginx takes. */
+struct net_tls_key {
+	unsigned char name[16], mac[32], aes[32];
+};
+static_assert(sizeof(struct net_tls_key) == 80, "a key of a file");
+
+/* In memory that core dumps leave out. */
+struct net_tls_keys {
+	pthread_mutex_t lock;
+	bool from_file; /* they are not replaced */
+	unsigned n;
+	time_t made_s;				  /* when the first was made */
+	struct net_tls_key all[NET_TLS_MAX_KEYS]; /* the first encrypts */
+};
 
 /* ---- context.c ---- */
 struct net_tls {
@@ -29,12 +53,25 @@ struct net_tls {
 	char *names[NET_TLS_MAX_PAIRS];	   /* lower case, "a\0*.b\0\0"; owned */
 	unsigned char alpn[256];	   /* each name behind its length */
 	unsigned alpn_len;
+	struct net_tls_keys *keys; /* of a server; owned; NULL: none */
+	unsigned max_sessions;	   /* of a client, on each shard */
+	struct net_tls_kept *kept[NET_MAX_SHARDS]; /* owned; each its shard's */
+	unsigned kept_turns[NET_MAX_SHARDS];
 	int64_t handshake_ns;
 	unsigned max_handshakes;
 	unsigned handshakes[NET_MAX_SHARDS]; /* under way; each its shard's */
 };
 /* Adds the function that chooses a certificate by name. */
 void net_tls_choose_by_name(struct net_tls *tls);
+
+/* ticket.c: makes the keys of a server, or reads them: 0 or -errno. */
+int net_tls_make_keys(struct net_tls *tls, const char *path);
+void net_tls_free_keys(struct net_tls *tls);
+/* Has a server's context issue tickets. Returns false without memory. */
+bool net_tls_issue_tickets(struct net_tls *tls, SSL_CTX *ctx);
+/* Has a client's context keep sessions. */
+void net_tls_keep_sessions(SSL_CTX *ctx);
+void net_tls_free_sessions(struct net_tls *tls);
 
 /* ---- session.c ---- */
 #define NET_TLS_ERROR_MAX 192u
@@ -52,14 +89,15 @@ struct net_tls_session {
 	SSL *ssl;		  /* owned; NULL: forgotten */
 	struct pbuf *rx_tail;	  /* plaintext, like net_conn.rx_tail */
 	uint16_t rx_off;
-	int16_t err;	      /* negative errno: it has failed; 0: it has not */
-	bool is_established;  /* the handshake is done */
-	bool is_ended;	      /* the peer sent close_notify */
-	bool has_said_end;    /* we did */
-	bool is_starved;      /* OpenSSL wanted more bytes than have come */
-	bool is_short;	      /* there was no memory for OpenSSL's output */
-	uint8_t bare;	      /* records without data in a row */
-	uint32_t chain_bytes; /* charged for the peer's certificates */
+	int16_t err;	     /* negative errno: it has failed; 0: it has not */
+	bool is_established; /* the handshake is done */
+	bool is_ended;	     /* the peer sent close_notify */
+	bool has_said_end;   /* we did */
+	bool is_starved;     /* OpenSSL wanted more bytes than have come */
+	bool is_short;	     /* there was no memory for OpenSSL's output */
+	uint8_t bare;	     /* records without data in a row */
+	struct net_tls *client; /* a reference, if it keeps sessions; or NULL */
+	uint32_t chain_bytes;	/* charged for the peer's certificates */
 	uint32_t out_bytes;
 	uint32_t hello_bytes; /* received before it was established */
 	struct net_tls_chunk *out, **out_end;
@@ -101,6 +139,12 @@ void net_tls_forget(struct net_conn *conn);
 int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls);
 int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 		       const char *name, int64_t deadline_ns);
+
+/* Bytes charged for the certificates that the peer has sent. */
+uint32_t net_tls_chain_bytes(const SSL *ssl);
+/* ticket.c: tries to resume a session with the peer, and keeps the next one. */
+void net_tls_resume(struct net_tls_session *s, struct net_tls *tls,
+		    const struct net_addr *peer);
 
 /* ---- bio.c ---- */
 /* A handshake may bring this many bytes; certificates are most of them. */

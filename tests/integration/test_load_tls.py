@@ -11,6 +11,7 @@ import os
 import re
 import socket
 import ssl
+import urllib.request
 
 import certs
 from harness import WAIT_MAX_S, check, command, eventually, main
@@ -204,6 +205,58 @@ def truncated(env):
             check(errors[kind] >= 1, f"shut {shut}: {errors}")
 
 
+def resumed(env):
+    """Connections one after another resume sessions only with --tls-resume."""
+    pair = new_pair(env)
+    context = certs.server_context(*pair)
+    command("ip", "link", "set", "lo", "up")
+    count = {}
+    with socket.socket() as listener:
+        listener.settimeout(WAIT_MAX_S)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        for options in ((), ("--tls-resume",)):
+            tool = Tool(env, [env.app("epoll-load")], "127.0.0.1", listener.getsockname()[1])
+            load = tool.start("--conns", "1", "--seconds", "3600", "--mode", "cps", "--tls",
+                              *options)
+            for _ in range(10):
+                sock, _ = listener.accept()
+                sock.settimeout(WAIT_MAX_S)
+                with context.wrap_socket(sock, server_side=True) as peer:
+                    peer.sendall(peer.recv(64))
+                    count[options] = count.get(options, 0) + peer.session_reused
+                    peer.recv(1)  # the end
+            load.kill()
+    check(count == {(): 0, ("--tls-resume",): 9}, f"resumed: {count}")
+
+
+def counter(name):
+    """The sum of a counter of the page for Prometheus, over all shards and labels given."""
+    with urllib.request.urlopen("http://127.0.0.1:9464/metrics", timeout=WAIT_MAX_S) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines
+               if re.match(name + r"[{ ]", line) and ('result=' not in line
+                                                      or 'result="done"' in line))
+
+
+def resumed_by_coronet(env, path):
+    """The server's counters say how many handshakes were resumed."""
+    shards = 2 if path == "shards" else 1
+    with coronet_over_memif(env, "coronet-echo", PORT,
+                            ["--port", PORT, "--metrics", "127.0.0.1:9464",
+                             *cert_options(new_pair(env))], shards) as tool:
+        command("ip", "link", "set", "lo", "up")
+        tool.serves("requests", *trust(env), "--mode", "cps", "--conns", "16")
+        done = counter("coronet_tls_handshakes_total")
+        check(done > 0 and counter("coronet_tls_resumed_total") == 0, "resumed without the option")
+        report = tool.serves("requests", *trust(env), "--mode", "cps", "--conns", "16",
+                             "--tls-resume", "--seconds", "3")
+        more = counter("coronet_tls_resumed_total")
+        # each connection begins with a full handshake, and a refused one may follow at the end
+        check(more >= report["requests"] - 64,
+              f"{more} resumed of {counter('coronet_tls_handshakes_total') - done}: {report}")
+
+
 def make_site(env):
     root = env.scratch / "site"
     root.mkdir(exist_ok=True)
@@ -283,6 +336,9 @@ def cases(env):
                                                             path)
         yield f"{path}, ciphers", bind(ciphers, env, path)
     yield "epoll, a truncated connection", bind(truncated, env)
+    yield "epoll, resumed sessions", bind(resumed, env)
+    for path in ("memif", "shards"):
+        yield f"{path}, resumed sessions", bind(resumed_by_coronet, env, path)
     for tls in (False, True):
         word = "HTTPS" if tls else "HTTP"
         yield f"memif, {word} of coronet-httpd", bind(http_over_memif, env, tls)

@@ -497,8 +497,8 @@ struct net_stats {
 	 * socket's queue was full; and received for a port without a socket
 	 */
 	uint64_t udp_received, udp_sent, udp_queue_full, udp_no_socket;
-	/* handshakes of TLS; failed; refused: too many, or memory is short */
-	uint64_t tls_handshakes, tls_failed, tls_refused;
+	/* handshakes of TLS, those resumed; failed; too many, or no memory */
+	uint64_t tls_handshakes, tls_resumed, tls_failed, tls_refused;
 	uint64_t lwip_assertions; /* failed; their connections are reset */
 	/*
 	 * Segments retransmitted, by how the loss was detected: a timeout (RFC

@@ -30,7 +30,8 @@ extern "C" {
 
 #pragma GCC visibility push(default)
 
-#define NET_TLS_MAX_PAIRS 64
+#define NET_TLS_MAX_PAIRS    64
+#define NET_TLS_MAX_SESSIONS 256
 
 /* Files in PEM: a certificate with those that lead to its CA, and its key. */
 struct net_tls_pair {
@@ -46,6 +47,9 @@ enum net_tls_verify {
 };
 
 enum net_tls_version { NET_TLS_ANY, NET_TLS_1_2, NET_TLS_1_3 };
+
+/* A server issues tickets, by which a client resumes a session, or none. */
+enum net_tls_tickets { NET_TLS_TICKETS_ON, NET_TLS_TICKETS_OFF };
 
 /* A zero field has its default. Borrowed until the call returns. */
 struct net_tls_opts {
@@ -70,6 +74,23 @@ struct net_tls_opts {
 	/* In OpenSSL's notation; NULL: Mozilla's intermediate list without
 	 * DHE. ciphers: of TLS 1.2; ciphersuites: of TLS 1.3. */
 	const char *ciphers, *ciphersuites;
+	/*
+	 * A server's tickets are valid for two hours, on every shard. Early
+	 * data is not accepted. ticket_keys: a file with 1 to 16 keys of 80
+	 * random bytes, as nginx takes them; the first encrypts, all decrypt,
+	 * so that tickets are valid across restarts, and for other servers with
+	 * the file. NULL: the context makes its own keys, and a new one every
+	 * two hours.
+	 */
+	enum net_tls_tickets tickets;
+	const char *ticket_keys;
+	/*
+	 * Sessions that a client keeps on each shard, 0 to 256, to resume them
+	 * with the same server, for the same name; 0: every handshake is a full
+	 * one. One of TLS 1.3 is for one connection, whose server sends
+	 * another. Each takes about 10 KiB, which --memory does not count.
+	 */
+	unsigned max_sessions;
 	unsigned handshake_ms; /* a handshake may take; 10,000 */
 	/* Handshakes of the context at once, divided among the shards, but one
 	 * on each; 1,024. */
@@ -161,7 +182,9 @@ struct net_tls_info {
 	char cipher[64];	 /* in OpenSSL's notation */
 	char alpn[256];		 /* RFC 7301 */
 	char server_name[256];	 /* that the client asked for */
-	bool peer_verified;	 /* the peer's certificate is valid */
+	bool resumed;		 /* a session of an earlier handshake */
+	bool peer_verified;	 /* the peer's certificate is valid, or was when
+				    the session began */
 	char peer_subject[256];	 /* of its certificate (RFC 2253); may be cut */
 	char peer_name[128];	 /* the last common name of it, if it fits */
 	uint8_t peer_sha256[32]; /* of the certificate in DER; 0: none */
