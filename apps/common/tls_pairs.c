@@ -40,3 +40,12 @@ int tls_pairs_read_key(const struct opt *opt, const char *text, void *base,
 	last->key = text;
 	return 0;
 }
+
+int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
+			struct opt_error *error)
+{
+	if (access(text, R_OK) < 0)
+		return -EINVAL;
+	*(const char **)((char *)base + opt->at.offset) = text;
+	return 0;
+}

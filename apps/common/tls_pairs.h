@@ -1,4 +1,7 @@
-/* Options that name certificates and their keys: --tls-cert and --tls-key. */
+/*
+ * Options that name files of TLS: --tls-cert and --tls-key, and others with one
+ * file.
+ */
 #pragma once
 
 #include <coronet/net_tls.h>
@@ -21,5 +24,22 @@ int tls_pairs_read_cert(const struct opt *opt, const char *text, void *base,
 int tls_pairs_read_key(const struct opt *opt, const char *text, void *base,
 		       struct opt_error *error);
 
-/* What both expect, for the row of the option. */
+/* Reads the name of a file that exists into the const char * at opt->at. */
+int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
+			struct opt_error *error);
+
+/* What the first two expect, for the row of the option. */
 #define TLS_PAIRS_EXPECTED "a PEM file that can be read"
+
+/* The row of the keys of tickets, whose const char * is at `at_`. */
+#define TLS_PAIRS_TICKETS(at_)                                                 \
+	{                                                                      \
+		"tls-ticket-keys", OPT_CUSTOM, at_, "FILE",                    \
+			.read = tls_pairs_read_file,                           \
+			.expected = "a file that can be read",                 \
+			.example = "/etc/coronet/ticket.keys",                 \
+			.help = "Keys of session tickets, 1 to 16 of 80 "      \
+				"random bytes each: the first encrypts, all "  \
+				"decrypt (default: keys that change every "    \
+				"two hours, and end with the program)"         \
+	}

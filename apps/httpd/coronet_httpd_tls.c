@@ -21,10 +21,13 @@ int httpd_tls_check(void *base, struct opt_error *error)
 	struct httpd *to = base;
 	struct httpd_tls *tls = &to->tls;
 
-	if (tls->pairs.n == 0 && (tls->redirects || tls->hsts_ns))
+	if (tls->pairs.n == 0 &&
+	    (tls->redirects || tls->hsts_ns || tls->ticket_keys))
 		return opt_fail(error,
 				"%s needs a certificate: add --tls-cert FILE",
-				tls->redirects ? "--redirect" : "--hsts");
+				tls->redirects ? "--redirect"
+				: tls->hsts_ns ? "--hsts"
+					       : "--tls-ticket-keys");
 	if (tls->pairs.n && tls->port == to->port)
 		return opt_fail(error,
 				"--tls-port %u is the port of HTTP as well: "
@@ -46,6 +49,7 @@ static void set_options(struct net_tls_opts *opts)
 	*opts = (struct net_tls_opts){.n_pairs = httpd.tls.pairs.n,
 				      .max_handshakes =
 					      httpd.tls.max_handshakes,
+				      .ticket_keys = httpd.tls.ticket_keys,
 				      .alpn = "http/1.1"};
 	memcpy(opts->pairs, httpd.tls.pairs.pairs, sizeof(opts->pairs));
 }
@@ -59,7 +63,8 @@ int httpd_tls_open(void)
 	set_options(&opts);
 	if (net_tls_server(&opts, &httpd.tls.context) == 0)
 		return 0;
-	fprintf(stderr, "coronet-httpd: --tls-cert, --tls-key: %s\n",
+	fprintf(stderr,
+		"coronet-httpd: --tls-cert, --tls-key, --tls-ticket-keys: %s\n",
 		opts.error);
 	return OPT_EXIT_USAGE;
 }

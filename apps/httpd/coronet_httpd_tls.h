@@ -17,7 +17,8 @@ struct visit;
 
 /* Of the struct httpd. */
 struct httpd_tls {
-	struct tls_pairs pairs; /* none: no HTTPS */
+	struct tls_pairs pairs;	 /* none: no HTTPS */
+	const char *ticket_keys; /* a file; NULL: none */
 	uint16_t port;
 	unsigned max_handshakes;
 	bool redirects;		 /* each request on --port */

@@ -13,6 +13,8 @@
 
 #include "apps/proxy/coronet_proxy_priv.h"
 
+#define MAX_SESSIONS 64u /* of backends, kept on each shard to be resumed */
+
 static const char *find_listener(const struct proxy_opts *opts)
 {
 	for (unsigned i = 0; i < opts->n_listens; i++)
@@ -59,13 +61,15 @@ static int check_together(const struct proxy_config *config,
 				"--listen tls:%s: expected a certificate as "
 				"well: add --tls-cert FILE",
 				listener);
-	if (!listener && (tls->pairs.n || tls->client_ca || tls->alpn))
+	if (!listener &&
+	    (tls->pairs.n || tls->client_ca || tls->alpn || tls->ticket_keys))
 		return opt_fail(error,
 				"--tls-%s: expected --listen tls:ADDRESS:PORT "
 				"as well",
-				tls->pairs.n	 ? "cert"
-				: tls->client_ca ? "client-ca"
-						 : "alpn");
+				tls->pairs.n	   ? "cert"
+				: tls->client_ca   ? "client-ca"
+				: tls->ticket_keys ? "ticket-keys"
+						   : "alpn");
 	if (tls->client_cert && !tls->client_ca)
 		return opt_fail(error, "--tls-client-cert: expected "
 				       "--tls-client-ca FILE as well");
@@ -82,6 +86,7 @@ static int open_server(struct proxy_config *config, struct opt_error *error)
 		.n_pairs = tls->pairs.n,
 		.ca = tls->client_ca,
 		.alpn = tls->alpn,
+		.ticket_keys = tls->ticket_keys,
 		.min_version = tls->min_version,
 		.max_handshakes = tls->max_handshakes,
 		.handshake_ms =
@@ -106,6 +111,7 @@ static int open_client(struct proxy_config *config, enum backend_tls which,
 		.ca = verifies ? config->tls.backend_ca : NULL,
 		.verify =
 			verifies ? NET_TLS_VERIFY_REQUIRE : NET_TLS_VERIFY_NONE,
+		.max_sessions = MAX_SESSIONS,
 		.max_handshakes = UINT_MAX, /* sessions bound them */
 	};
 	const char *to = tls_backend(&config->opts, which);
@@ -163,6 +169,7 @@ __attribute__((noinline)) static int keep_info(struct session *s)
 	copy_text(tls->alpn, sizeof(tls->alpn), info.alpn);
 	copy_text(tls->client, sizeof(tls->client), info.peer_name);
 	tls->has_cert = memcmp(info.peer_sha256, none, sizeof(none)) != 0;
+	tls->resumed = info.resumed;
 	tls->verified = tls->has_cert && info.peer_verified;
 	/* What is no name serves nobody, and is not to be in logs. */
 	if (!host_is_name(info.server_name))

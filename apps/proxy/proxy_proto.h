@@ -55,7 +55,7 @@ struct proxy_tls {
 	char version[16], cipher[48]; /* "TLSv1.3", in OpenSSL's notation */
 	char alpn[32];
 	char client[128]; /* common name of the client's certificate, UTF-8 */
-	bool has_cert, verified;
+	bool has_cert, verified, resumed;
 };
 
 /* What a header of version 2 says beside the addresses. */

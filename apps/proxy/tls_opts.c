@@ -3,18 +3,8 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #define AT(what) OPT_AT(struct tls_opts, what)
-
-static int read_file(const struct opt *opt, const char *text, void *base,
-		     struct opt_error *error)
-{
-	if (access(text, R_OK) < 0)
-		return -EINVAL;
-	*(const char **)((char *)base + opt->at.offset) = text;
-	return 0;
-}
 
 /* Names of letters, digits and a few more, with one comma between two. */
 static int read_alpn(const struct opt *opt, const char *text, void *base,
@@ -50,6 +40,7 @@ static const struct opt rows[] = {
 	 .example = "/etc/coronet/example.com.key",
 	 .help = "PEM file with the key of the --tls-cert before it (default: "
 		 "the file of the certificate)"},
+	TLS_PAIRS_TICKETS(AT(ticket_keys)),
 	{"tls-alpn", OPT_CUSTOM, .arg = "NAME[,...]", .read = read_alpn,
 	 .expected = "names of 1 to 255 bytes with commas between them",
 	 .example = "h2,http/1.1",
@@ -58,8 +49,9 @@ static const struct opt rows[] = {
 		 "used)"},
 	{"tls-min", OPT_CHOICE, AT(min_version), "1.2|1.3", "1.2", NET_TLS_1_2,
 	 .help = "Oldest version of TLS that clients may use"},
-	{"tls-client-ca", OPT_CUSTOM, AT(client_ca), "FILE", .read = read_file,
-	 .expected = TLS_PAIRS_EXPECTED, .example = "/etc/coronet/clients.pem",
+	{"tls-client-ca", OPT_CUSTOM, AT(client_ca), "FILE",
+	 .read = tls_pairs_read_file, .expected = TLS_PAIRS_EXPECTED,
+	 .example = "/etc/coronet/clients.pem",
 	 .help = "Ask clients for a certificate of the CAs in this PEM file"},
 	{"tls-client-cert", OPT_CHOICE, AT(client_cert), "optional|required",
 	 NULL, NET_TLS_VERIFY_ASK,
@@ -69,8 +61,9 @@ static const struct opt rows[] = {
 	 2000000,
 	 .help = "Maximum number of TLS handshakes with clients at a time; "
 		 "connections beyond it are reset"},
-	{"backend-ca", OPT_CUSTOM, AT(backend_ca), "FILE", .read = read_file,
-	 .expected = TLS_PAIRS_EXPECTED, .example = "/etc/coronet/backends.pem",
+	{"backend-ca", OPT_CUSTOM, AT(backend_ca), "FILE",
+	 .read = tls_pairs_read_file, .expected = TLS_PAIRS_EXPECTED,
+	 .example = "/etc/coronet/backends.pem",
 	 .help = "PEM file of the CAs that sign the certificates of backends "
 		 "with tls=verify (default: the system's)"},
 };

@@ -18,6 +18,7 @@ struct tls_opts {
 	const char *alpn;	/* NULL: no ALPN */
 	enum net_tls_version min_version;
 	unsigned max_handshakes;
+	const char *ticket_keys;	 /* a file; NULL: none */
 	const char *client_ca;		 /* NULL: clients are not asked */
 	enum net_tls_verify client_cert; /* DEFAULT: the option is missing */
 	const char *backend_ca;		 /* NULL: the system's */

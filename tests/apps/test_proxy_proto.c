@@ -430,7 +430,8 @@ static void test_tls_is_in_the_tlvs(void **state)
 		out[PROXY_V2_WRITE_MAX];
 	struct proxy_tls tls = {"TLSv1.2", "ECDHE-RSA-AES128-GCM-SHA256",
 				"h2",	   "client 1",
-				true,	   true};
+				true,	   true,
+				false};
 	struct proxy_extra extra = {
 		.tlvs = in, .tls = &tls, .server_name = "own.test"};
 	struct proxy_addrs again;

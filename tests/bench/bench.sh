@@ -25,11 +25,12 @@ httpd) python3 tests/bench/bench_httpd.py build "$@" ;;
 poll) python3 tests/bench/bench_poll.py build "$@" ;;
 redis) python3 tests/bench/bench_redis.py build "$@" ;;
 dns) python3 tests/bench/bench_dns.py build "$@" ;;
+tls) python3 tests/bench/bench_tls.py build "$@" ;;
 cores) python3 tests/bench/bench_cores.py "$@" ;;
 *)
 	program=$(bench_programs | sed -n "s/^$name //p")
 	[ -n "$program" ] || die "no benchmark '$name'; there are: quick, again, render, publish, \
-$(bench_programs | cut -d' ' -f1 | tr '\n' ' ')net loss proxy httpd poll redis dns cores"
+$(bench_programs | cut -d' ' -f1 | tr '\n' ' ')net loss proxy httpd poll redis dns tls cores"
 	"$program" "$@"
 	;;
 esac

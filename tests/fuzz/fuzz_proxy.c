@@ -28,8 +28,8 @@ static void pass_tlvs(const uint8_t *header, size_t len,
 		      const struct proxy_addrs *addrs)
 {
 	static uint8_t out[PROXY_V2_WRITE_MAX];
-	static const struct proxy_tls tls = {"TLSv1.3", "cipher", "h2",
-					     "name",	true,	  true};
+	static const struct proxy_tls tls = {"TLSv1.3", "cipher", "h2", "name",
+					     true,	true,	  false};
 	struct proxy_extra extra = {.server_name = "www.example.com"};
 	struct proxy_addrs again = {0};
 	size_t written;

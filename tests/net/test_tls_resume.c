@@ -1,5 +1,5 @@
 /*
- * Sessions that are resumed: with which keys, for whom, and for how long.
+ * Sessions that are resumed: with which keys, by which client, for how long.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -83,7 +83,7 @@ static void write_keys(size_t bytes, unsigned char first)
 	server_opts.ticket_keys = key_file;
 }
 
-/* ---- what resumes ---- */
+/* ---- resumption, and none ---- */
 
 static void test_second_handshake_resumes(void **state)
 {
@@ -217,7 +217,7 @@ static void test_wrong_key_files_are_refused(void **state)
 	assert_int_equal(net_tls_client(&client_opts, &tls), -EINVAL);
 }
 
-/* ---- for whom ---- */
+/* ---- the clients and names of a session ---- */
 
 /* With the same keys: who proved nothing is not let in by a ticket. */
 static void test_ticket_is_for_what_the_client_proved(void **state)
