@@ -49,3 +49,20 @@ int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
 	*(const char **)((char *)base + opt->at.offset) = text;
 	return 0;
 }
+
+int tls_pairs_read_ocsp(const struct opt *opt, const char *text, void *base,
+			struct opt_error *error)
+{
+	struct tls_pairs *to = pairs_of(opt, base);
+
+	if (to->n == 0 || to->ocsp[to->n - 1])
+		return opt_fail(error,
+				"--%s '%s': no --tls-cert precedes it that has "
+				"no response yet: give each certificate, then "
+				"its response",
+				opt->name, text);
+	if (access(text, R_OK) < 0)
+		return -EINVAL;
+	to->ocsp[to->n - 1] = text;
+	return 0;
+}

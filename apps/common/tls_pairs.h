@@ -11,6 +11,7 @@
 /* The names are borrowed. */
 struct tls_pairs {
 	struct net_tls_pair pairs[NET_TLS_MAX_PAIRS];
+	const char *ocsp[NET_TLS_MAX_PAIRS]; /* NULL: none */
 	unsigned n;
 };
 
@@ -24,12 +25,28 @@ int tls_pairs_read_cert(const struct opt *opt, const char *text, void *base,
 int tls_pairs_read_key(const struct opt *opt, const char *text, void *base,
 		       struct opt_error *error);
 
+/* The same for --tls-ocsp, an OCSP response for the certificate before it. */
+int tls_pairs_read_ocsp(const struct opt *opt, const char *text, void *base,
+			struct opt_error *error);
+
 /* Reads the name of a file that exists into the const char * at opt->at. */
 int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
 			struct opt_error *error);
 
 /* What the first two expect, for the row of the option. */
 #define TLS_PAIRS_EXPECTED "a PEM file that can be read"
+
+/* The row of --tls-ocsp, whose struct tls_pairs is at `at_`. */
+#define TLS_PAIRS_OCSP(at_)                                                    \
+	{                                                                      \
+		"tls-ocsp", OPT_CUSTOM, at_, "FILE",                           \
+			.read = tls_pairs_read_ocsp,                           \
+			.expected = "a file that can be read",                 \
+			.example = "/etc/coronet/example.com.ocsp",            \
+			.help = "OCSP response in DER for the --tls-cert "     \
+				"before it, sent to clients that ask for it "  \
+				"until it expires"                             \
+	}
 
 /* The row of the keys of tickets, whose const char * is at `at_`. */
 #define TLS_PAIRS_TICKETS(at_)                                                 \

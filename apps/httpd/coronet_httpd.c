@@ -139,6 +139,7 @@ static const struct opt rows[] = {
 	 .example = "/etc/coronet/example.com.key",
 	 .help = "PEM file with the key of the --tls-cert before it (default: "
 		 "the file of the certificate)"},
+	TLS_PAIRS_OCSP(AT(tls.pairs)),
 	TLS_PAIRS_TICKETS(AT(tls.ticket_keys)),
 	{"tls-port", OPT_NUMBER, AT(tls.port), "PORT", "443", 1, 65535,
 	 .help = "Listen on this port for HTTPS"},

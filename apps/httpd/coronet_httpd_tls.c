@@ -52,6 +52,7 @@ static void set_options(struct net_tls_opts *opts)
 				      .ticket_keys = httpd.tls.ticket_keys,
 				      .alpn = "http/1.1"};
 	memcpy(opts->pairs, httpd.tls.pairs.pairs, sizeof(opts->pairs));
+	memcpy(opts->ocsp, httpd.tls.pairs.ocsp, sizeof(opts->ocsp));
 }
 
 int httpd_tls_open(void)

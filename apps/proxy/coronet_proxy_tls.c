@@ -97,6 +97,7 @@ static int open_server(struct proxy_config *config, struct opt_error *error)
 		opts.verify = tls->client_cert ? tls->client_cert
 					       : NET_TLS_VERIFY_REQUIRE;
 	memcpy(opts.pairs, tls->pairs.pairs, sizeof(opts.pairs));
+	memcpy(opts.ocsp, tls->pairs.ocsp, sizeof(opts.ocsp));
 	if (net_tls_server(&opts, &config->tls_server) == 0)
 		return 0;
 	return opt_fail(error, "--listen tls:%s: %s", tls_listener(config),

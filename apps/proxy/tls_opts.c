@@ -40,6 +40,7 @@ static const struct opt rows[] = {
 	 .example = "/etc/coronet/example.com.key",
 	 .help = "PEM file with the key of the --tls-cert before it (default: "
 		 "the file of the certificate)"},
+	TLS_PAIRS_OCSP(AT(pairs)),
 	TLS_PAIRS_TICKETS(AT(ticket_keys)),
 	{"tls-alpn", OPT_CUSTOM, .arg = "NAME[,...]", .read = read_alpn,
 	 .expected = "names of 1 to 255 bytes with commas between them",

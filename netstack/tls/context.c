@@ -315,6 +315,20 @@ static int set_protocol(SSL_CTX *ctx, const struct net_tls_opts *opts)
 
 /* ---- making a context ---- */
 
+static int load_staple(struct net_tls_opts *opts, struct net_tls *tls,
+		       SSL_CTX *ctx, unsigned pair)
+{
+	const char *path = opts->ocsp[pair], *why;
+	int err;
+
+	if (!path || !tls->is_server)
+		return 0;
+	err = net_tls_staple(ctx, path, &tls->staples[pair], &why);
+	return err < 0 ? complain(opts, err, "'%s': %s", path,
+				  why ? why : strerror(-err))
+		       : 0;
+}
+
 static int add_context(struct net_tls_opts *opts, struct net_tls *tls,
 		       const struct net_tls_pair *pair)
 {
@@ -333,6 +347,8 @@ static int add_context(struct net_tls_opts *opts, struct net_tls *tls,
 		err = load_pair(opts, ctx, pair);
 	if (err == 0)
 		err = set_verify(opts, tls, ctx);
+	if (err == 0)
+		err = load_staple(opts, tls, ctx, tls->n_pairs - 1);
 	if (err < 0)
 		return err;
 	if (!set_alpn(tls, ctx) ||
@@ -443,6 +459,7 @@ void net_tls_free(struct net_tls *tls)
 	for (unsigned i = 0; i < tls->n_pairs; i++) {
 		SSL_CTX_free(tls->pairs[i]);
 		free(tls->names[i]);
+		free(tls->staples[i]);
 	}
 	net_tls_free_keys(tls);
 	net_tls_free_sessions(tls);

@@ -51,7 +51,8 @@ struct net_tls {
 	unsigned n_pairs;
 	SSL_CTX *pairs[NET_TLS_MAX_PAIRS]; /* owned; the first is the default */
 	char *names[NET_TLS_MAX_PAIRS];	   /* lower case, "a\0*.b\0\0"; owned */
-	unsigned char alpn[256];	   /* each name behind its length */
+	struct net_tls_staple *staples[NET_TLS_MAX_PAIRS]; /* owned; or NULL */
+	unsigned char alpn[256]; /* each name behind its length */
 	unsigned alpn_len;
 	struct net_tls_keys *keys; /* of a server; owned; NULL: none */
 	unsigned max_sessions;	   /* of a client, on each shard */
@@ -72,6 +73,20 @@ bool net_tls_issue_tickets(struct net_tls *tls, SSL_CTX *ctx);
 /* Has a client's context keep sessions. */
 void net_tls_keep_sessions(SSL_CTX *ctx);
 void net_tls_free_sessions(struct net_tls *tls);
+
+/* ---- staple.c ---- */
+struct net_tls_staple {
+	time_t until; /* when it expires, by the wall clock */
+	int len;
+	unsigned char der[];
+};
+/*
+ * Has a server's context send the OCSP response of a file. Returns 0 with
+ * *out to be freed, after the context, by free(); or -errno, and -EINVAL with
+ * *why.
+ */
+int net_tls_staple(SSL_CTX *ctx, const char *path, struct net_tls_staple **out,
+		   const char **why);
 
 /* ---- session.c ---- */
 #define NET_TLS_ERROR_MAX 192u

@@ -29,10 +29,10 @@ def make_pair(env, name):
 
 
 @contextlib.contextmanager
-def serving(env, *options, names=("one",), ends=False):
+def serving(env, *options, names=("one",), ends=False, made=None):
     """Serves a folder with a random file over HTTP and HTTPS.
 
-    ends: the case ends the server.
+    ends: the case ends the server. made: the one certificate and key, which exist.
     """
     root = env.scratch / "root"
     root.mkdir(exist_ok=True)
@@ -40,7 +40,7 @@ def serving(env, *options, names=("one",), ends=False):
     random_file(root / "bulk", BULK)
     pairs = []
     for name in names:
-        cert, key = make_pair(env, name)
+        cert, key = made or make_pair(env, name)
         pairs += ["--tls-cert", cert, "--tls-key", key]
     with serve_files(env, *pairs, "--tls-port", TLS_PORT, "--root", root, *options) as server:
         command("ip", "link", "set", "lo", "up")
@@ -182,6 +182,58 @@ def renewal_during_handshakes(env):
                 check(Answers(wrapped).next()[0] == 200, "a request after a late handshake")
 
 
+def ask_with(env, context, session=None):
+    """Makes a request; returns whether the session was resumed, and the one to resume next."""
+    sock = socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S)
+    with context.wrap_socket(sock, server_hostname="www.one.test", session=session) as wrapped:
+        wrapped.sendall(GET + b"\r\n")
+        check(Answers(wrapped).next()[0] == 200, "a request")
+        return wrapped.session_reused, wrapped.session
+
+
+def tickets(env):
+    """Sessions go on in another process with the same keys, and after they were rotated."""
+    keys, context = env.scratch / "ticket.keys", certs.client_context(env)
+    keys.write_bytes(os.urandom(80))
+    with serving(env, "--tls-ticket-keys", keys):
+        resumed, session = ask_with(env, context)
+        check(not resumed, "the first session is an earlier one")
+    with serving(env, "--tls-ticket-keys", keys, "--shards", "2") as server:
+        for _ in range(8):  # some on each shard
+            resumed, session = ask_with(env, context, session)
+            check(resumed, "not resumed by another process")
+        keys.write_bytes(os.urandom(80) + keys.read_bytes())
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "as they are now" in server.output("stderr"), WAIT_MAX_S, server.story)
+        resumed, session = ask_with(env, context, session)
+        check(resumed, "not resumed after a rotation")
+        keys.write_bytes(b"short")
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "has not 1 to 16 keys" in server.output("stderr"), WAIT_MAX_S,
+                   server.story)
+        check(ask_with(env, context, session)[0], "a wrong file has changed the keys")
+    with serving(env):
+        check(not ask_with(env, context, session)[0], "resumed without the keys")
+
+
+def stapling(env):
+    """A client that asks for the certificate's status gets the file's response."""
+    pair = cert, _ = make_pair(env, "one")
+    ca, request = certs.make_ca(env), env.scratch / "ocsp.req"
+    response, index = env.scratch / "one.ocsp", env.scratch / "index"
+    serial = command("openssl", "x509", "-in", cert, "-noout", "-serial").strip().split("=")[1]
+    index.write_text(f"V\t491231235959Z\t\t{serial}\tunknown\t/CN=one\n", encoding="ascii")
+    command("openssl", "ocsp", "-issuer", ca, "-cert", cert, "-no_nonce", "-reqout", request)
+    command("openssl", "ocsp", "-index", index, "-CA", ca, "-rsigner", ca, "-rkey",
+            ca.with_suffix(".key"), "-reqin", request, "-respout", response, "-ndays", "1")
+    with serving(env, "--tls-ocsp", response, made=pair):
+        done = subprocess.run(["openssl", "s_client", "-connect", f"{HOST}:{TLS_PORT}", "-status",
+                               "-CAfile", ca], input="", capture_output=True, text=True,
+                              check=False, timeout=WAIT_MAX_S)
+        check("OCSP Response Status: successful" in done.stdout
+              and "Cert Status: good" in done.stdout, done.stdout + done.stderr)
+
+
 def garbage(env):
     """Peers that do not speak TLS, or stop within a handshake, cost others nothing."""
     with serving(env) as server:
@@ -274,6 +326,10 @@ def refusals(env):
              "--tls-port 80 is the port of HTTP as well"),
             (["--tls-cert", cert], str(cert)),
             (["--tls-cert", cert, "--tls-key", other], str(other)),
+            (["--tls-ticket-keys", key], "--tls-ticket-keys needs a certificate"),
+            (["--tls-cert", cert, "--tls-key", key, "--tls-ticket-keys", key], "has not 1 to 16"),
+            (["--tls-ocsp", cert], f"--tls-ocsp '{cert}': no --tls-cert precedes it"),
+            (["--tls-cert", cert, "--tls-key", key, "--tls-ocsp", cert], "no successful OCSP"),
             (["--tls-cert", "/no/such/file"], "/no/such/file")):
         done = subprocess.run([*common, *options], capture_output=True, text=True, check=False,
                               timeout=WAIT_MAX_S)
@@ -283,8 +339,8 @@ def refusals(env):
 
 def cases(env):
     return [(case.__name__.replace("_", " "), functools.partial(case, env)) for case in (
-        answers, names_choose_certificates, redirects, renewal, renewal_during_handshakes, garbage,
-        too_many_handshakes, drain, shards, refusals)]
+        answers, names_choose_certificates, redirects, renewal, renewal_during_handshakes, tickets,
+        stapling, garbage, too_many_handshakes, drain, shards, refusals)]
 
 
 if __name__ == "__main__":

@@ -61,6 +61,12 @@ struct net_tls_opts {
 	 */
 	struct net_tls_pair pairs[NET_TLS_MAX_PAIRS];
 	unsigned n_pairs;
+	/*
+	 * A server: files with OCSP responses in DER for the pairs of the same
+	 * index, sent to clients that ask until they expire (OCSP stapling, RFC
+	 * 6066 8); NULL: none.
+	 */
+	const char *ocsp[NET_TLS_MAX_PAIRS];
 	/* PEM file of the CAs that sign the peer's certificates. NULL: the
 	 * system's, of OpenSSL's cert.pem or the variable SSL_CERT_FILE; a
 	 * server that verifies clients has no default. */
