@@ -277,6 +277,22 @@ static void test_connections_at_a_time_have_their_own(void **state)
 	assert_int_equal(net_here()->stats.tls_resumed - resumed, 2 * 2 * 4);
 }
 
+/* RFC 8446 C.4: one ticket is not for two connections. */
+static void test_ticket_is_used_once(void **state)
+{
+	uint64_t resumed;
+
+	assert_false(run_life());
+	resumed = net_here()->stats.tls_resumed;
+	serve(serve_noting);
+	ended = 0;
+	tls_start(ask_hello);
+	tls_start(ask_hello);
+	tls_until(2);
+	run_ms(1);
+	assert_int_equal(net_here()->stats.tls_resumed - resumed, 2);
+}
+
 static void test_oldest_session_gives_way(void **state)
 {
 	server_opts.pairs[1] = (struct net_tls_pair){cert_path("www.pem"),
@@ -330,6 +346,7 @@ int main(void)
 		CASE(test_ticket_is_for_what_the_client_proved),
 		CASE(test_session_is_for_its_name),
 		CASE(test_connections_at_a_time_have_their_own),
+		CASE(test_ticket_is_used_once),
 		CASE(test_oldest_session_gives_way),
 		CASE(test_ticket_after_the_context_was_freed),
 	};
