@@ -1,17 +1,12 @@
 /*
- * The access log: a line per session, in a file or sent to a syslog server,
- * without ever blocking a shard.
- *
- * A shard copies a record into a ring of its own, without a system call; a
- * thread checks the rings fifty times a second, formats the records and writes
- * the lines. If a ring or the file is full, lines are lost: they are counted,
- * and a line with their number precedes the next one that is written.
+ * The access log of coronet-proxy: a line per session, written by line_log.h.
  */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "apps/common/line_log.h"
 #include "apps/proxy/proxy_proto.h"
 
 #define ACCESS_LOG_RING	    8192 /* records of a shard */
@@ -61,8 +56,6 @@ struct access_record {
 
 enum access_form { ACCESS_TEXT, ACCESS_JSON };
 
-struct access_log;
-
 /* "done", "client-reset"... */
 const char *access_end_name(enum access_end end);
 
@@ -74,38 +67,9 @@ const char *access_end_name(enum access_end end);
 size_t access_log_format(const struct access_record *record,
 			 enum access_form form, int64_t wall_ns, char *line);
 
-/*
- * Checks that access_log_open() would succeed: 0 or its error. Makes the file.
- */
-int access_log_check(const char *where);
-
-/*
- * Opens a file for appending, created with mode 0640, or a socket: with
- * "udp:ADDRESS:PORT" each line is sent as a datagram (RFC 5424, local0.info).
- * Starts the log's thread. clock_ns: the clock of the records' times. say:
- * called on that thread with a line, without newline, when the file cannot be
- * reopened. Returns 0, -EINVAL (not an address), -ENOMEM, or an error of
- * open(2), socket(2) or pthread_create(3).
- */
-int access_log_open(const char *where, enum access_form form, unsigned shards,
-		    int64_t (*clock_ns)(void), void (*say)(const char *line),
-		    struct access_log **out);
+/* For line_log_open(); its form is an enum access_form. */
+extern const struct line_log_kind access_log_kind;
 
 /* Copies a record into the shard's ring, on its thread. log NULL: ignored. */
-void access_log_add(struct access_log *log, unsigned shard,
+void access_log_add(struct line_log *log, unsigned shard,
 		    const struct access_record *record);
-
-/*
- * Makes the log's thread reopen the file soon. From any thread or signal
- * handler.
- */
-void access_log_reopen(struct access_log *log);
-
-/* Lines lost so far. Any thread. */
-uint64_t access_log_lost(const struct access_log *log);
-
-/*
- * Called when no shard adds records any more: writes the remaining lines, for
- * at most a second, and closes the log. NULL is ignored.
- */
-void access_log_close(struct access_log *log);

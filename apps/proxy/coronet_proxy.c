@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "apps/common/coronet_line_log.h"
 #include "apps/common/coronet_shards.h"
 
 #define LOG_INTERVAL_NS                                                        \
@@ -213,7 +214,7 @@ struct proxy_counters proxy_total(void)
 /* Logs what concerns steering, unless none of it has happened. */
 static void log_steering(const struct proxy_counters *now)
 {
-	uint64_t lost = proxy.log ? access_log_lost(proxy.log) : 0;
+	uint64_t lost = proxy.log ? line_log_lost(proxy.log) : 0;
 
 	if (!now->queued && !now->queue_full && !now->no_retry &&
 	    !now->denied && !now->over_rate && !now->bad_hello && !lost)
@@ -392,39 +393,6 @@ static int make_shards(unsigned n)
 	return 0;
 }
 
-/* ---- the access log ---- */
-
-static void reopen_log(void *log)
-{
-	access_log_reopen(log);
-}
-
-static void log_access_log_error(const char *line)
-{
-	net_log_at(NET_LOG_ERROR, "%s", line);
-}
-
-/* The access log's file is reopened together with that of --log-to. */
-static int open_log(void)
-{
-	const struct steer_opts *steer = &proxy.first->steer;
-	const char *where = steer->access_log;
-	int err = 0;
-
-	if (where)
-		err = access_log_open(where, steer->access_form, NET_MAX_SHARDS,
-				      net_clock_ns, log_access_log_error,
-				      &proxy.log);
-	if (err < 0) {
-		fprintf(stderr,
-			"coronet-proxy: --access-log '%s': %s: expected a file "
-			"that can be written, or udp:ADDRESS:PORT\n",
-			where, strerror(-err));
-		return -EINVAL;
-	}
-	return where ? net_log_join(reopen_log, proxy.log) : 0;
-}
-
 /* ---- the command line ---- */
 
 /* The options that may change are read once more: config_open(). */
@@ -479,6 +447,16 @@ static const struct argp the_argp = {
 	       "--log-to. Words after -- go to DPDK's EAL.",
 };
 
+static int open_log(void)
+{
+	const struct steer_opts *steer = &proxy.first->steer;
+
+	if (proxy.net.check)
+		return 0;
+	return line_log_start(&access_log_kind, steer->access_log,
+			      steer->access_form, &proxy.log);
+}
+
 static int parse_args(int argc, char **argv)
 {
 	static struct inputs inputs;
@@ -513,9 +491,7 @@ static void close_all(void)
 		pending_fini(&shard->half_open);
 		queue_fini(&shard->queue);
 	}
-	if (proxy.log)
-		net_log_leave(reopen_log, proxy.log);
-	access_log_close(proxy.log);
+	line_log_stop(proxy.log);
 	config_fini();
 }
 

@@ -94,7 +94,7 @@ static void write_program(struct net_metrics *page)
 	if (proxy.log)
 		write_one(page, "coronet_proxy_access_log_dropped_lines_total",
 			  NET_COUNTER, "Lines of the access log dropped.",
-			  (double)access_log_lost(proxy.log));
+			  (double)line_log_lost(proxy.log));
 }
 
 /* ---- of each backend ---- */

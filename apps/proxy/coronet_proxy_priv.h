@@ -120,7 +120,7 @@ struct proxy {
 	struct pending_limit half_open; /* of all shards' half-open ones */
 	struct backend_queue queue;
 	struct source_rate *rate;
-	struct access_log *log; /* NULL: none */
+	struct line_log *log;	/* NULL: none */
 	uint64_t instance;	/* random; a part of the unique IDs */
 	_Atomic int64_t say_ns; /* when exhaustion may be logged again */
 };

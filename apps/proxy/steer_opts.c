@@ -34,15 +34,6 @@ static int deny_nets(const struct opt *opt, const char *text, void *base,
 	return add_nets(opt, text, base, false, error);
 }
 
-static int read_log(const struct opt *opt, const char *text, void *base,
-		    struct opt_error *error)
-{
-	if (access_log_check(text) < 0)
-		return -EINVAL;
-	((struct steer_opts *)base)->access_log = text;
-	return 0;
-}
-
 static const struct opt rows[] = {
 	{"queue", OPT_NUMBER, AT(queue), "N", "1024", 0, 2000000,
 	 .help = "Maximum number of sessions that wait while all backends are "
@@ -123,12 +114,12 @@ static const struct opt rows[] = {
 	 1000000, .fixed = true,
 	 .help = "Maximum number of UDP sessions; beyond it the one that has "
 		 "been idle longest ends"},
-	{"access-log", OPT_CUSTOM, AT(access_log), "FILE|udp:ADDRESS:PORT",
-	 NULL, .read = read_log,
-	 .expected = "a file that can be written, or udp:ADDRESS:PORT",
+	{"access-log", OPT_CUSTOM, AT(access_log), LINE_LOG_ARG, NULL,
+	 .read = line_log_read, .expected = LINE_LOG_EXPECTED,
 	 .example = "/var/log/coronet/access", .fixed = true,
-	 .help = "Log one line per session to a file (reopened on SIGUSR1) or "
-		 "to a syslog server"},
+	 .help = "Log one line per session to a file or a FIFO (reopened on "
+		 "SIGUSR1), to a syslog server, or to the local one, as in "
+		 "unix:/dev/log"},
 	{"access-log-format", OPT_CHOICE, AT(access_form), "text|json", "text",
 	 .fixed = true,
 	 .help = "Write the lines of --access-log as words, or as JSON "

@@ -35,6 +35,7 @@ def valid(env):
     config.write_text("link = memif:/nonexistent/a.sock,role=server\naddr = 10.9.0.1/16\n"
                       "to = one=10.9.0.2:80\nto = two=name.example:80\n", encoding="ascii")
     tls = ["--tls-cert", cert, "--tls-key", key]
+    access = ["--access-log", env.scratch / "access"]
     others = ["--control", control, "--capture", env.scratch / "capture", "--huge", "auto",
               "--metrics", "127.0.0.1:9464", "--log-to", env.scratch / "log", "--shards", "2",
               "--exception", "tap:check1", "--gateway", "10.9.0.254"]
@@ -43,7 +44,7 @@ def valid(env):
         for app, words, link in (
                 ("coronet-echo", others, LINK), ("coronet-echo", [], ["--link", "pci:0000:7f:00.0",
                                                                      "--addr", "dhcp"]),
-                ("coronet-proxy", ["--to", "10.9.0.2:80", *others], LINK),
+                ("coronet-proxy", ["--to", "10.9.0.2:80", *access, *others], LINK),
                 ("coronet-proxy", ["--config", config], []),
                 ("coronet-proxy", ["--listen", "tls:0.0.0.0:443", "--listen", "udp:0.0.0.0:53", *tls,
                                    "--to", "10.9.0.2:80"], LINK),
@@ -60,7 +61,8 @@ def valid(env):
     check_all()
     links = command("ip", "-o", "link")
     check("check" not in links, f"a link was made: {links}")
-    made = [path for path in (control, env.scratch / "capture", env.scratch / "log")
+    made = [path for path in (control, env.scratch / "capture", env.scratch / "log",
+                              env.scratch / "access")
             if path.exists()]
     check(not made, f"made: {made}")
     with env.running([env.app("coronet-echo"), *LINK, "--control", control]) as server:

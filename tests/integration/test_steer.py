@@ -516,13 +516,33 @@ def access_log_never_blocks(env, kind):
         proxy.terminate()
 
 
+def access_log_of_the_local_daemon(env, kind):
+    """The daemon is started late: its first datagram reports the lines that were lost."""
+    path = env.scratch / "devlog"
+    with Peer(kind, echo_bytes) as peer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, \
+            kind.serve(env, "--to", f"web={peer.at}", "--access-log", f"unix:{path}",
+                       "--health-interval", "0", "--stats", "0.2") as proxy:
+        check_echo(kind)
+        eventually(lambda: "1 lines of the access log lost" in proxy.output("stderr"), WAIT_MAX_S,
+                   "the line is not counted")
+        sock.bind(str(path))
+        sock.settimeout(WAIT_MAX_S)
+        head = r"<134>[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d coronet-proxy\[\d+\]: \S+Z "
+        text = sock.recv(65536).decode()
+        check(re.fullmatch(head + "lost=1", text), text)
+        check_echo(kind)
+        text = sock.recv(65536).decode()
+        check(re.fullmatch(head + "client=.* backend=web .* end=done", text), text)
+
+
 CASES = {
     "backends": [reload_loses_no_session, reload_is_said_when_it_holds,
                  wrong_reload_changes_nothing, drain_backend, backup_takes_over, ejection,
                  retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls,
                  dead_names_hold_up_no_other, resolves_by_the_stack],
     "clients": [timeouts, access_lists, source_rate, many_sources, access_log,
-                access_log_in_json, access_log_never_blocks, server_names, unique_id_and_tlvs,
+                access_log_in_json, access_log_never_blocks,
+                access_log_of_the_local_daemon, server_names, unique_id_and_tlvs,
                 headers_that_haproxy_reads],
 }
 
