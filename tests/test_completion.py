@@ -23,6 +23,7 @@ TYPED = {
         ("--log-to j", "--log-to journal "), ("--log-to=st", "--log-to=stderr "),
         ("--log-to HERE/site/ind", "--log-to HERE/site/index.html "), ("--log-to F", "--log-to F"), ("--link m", "--link memif:"), ("--link=ta", "--link=tap:"),
         ("--port 8", "--port 8"), ("--poll=busy --hug", "--poll=busy --huge="),
+        ("--access-log unix", "--access-log unix:"), ("--access-log-format j", "--access-log-format json "),
         ("--usa", "--usage "), ("--nosuch", "--nosuch")],
     "coronet-echo": [
         ("--link bo", "--link bond:"), ("--link l", "--link list "), ("--addr d", "--addr dhcp "),

@@ -17,6 +17,7 @@
 
 #include <sodium.h>
 
+#include "apps/common/coronet_line_log.h"
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
 
@@ -101,6 +102,10 @@ static void *log_stats(void *arg)
 			(unsigned long long)now.displaced,
 			(unsigned long long)now.gave_up,
 			(unsigned long long)stacks.clients_refused);
+		if (httpd_log_lost())
+			net_log("httpd: in total %llu lines of the access log "
+				"lost",
+				(unsigned long long)httpd_log_lost());
 		was = now;
 		was_ns = now_ns;
 	}
@@ -126,6 +131,16 @@ static const struct opt rows[] = {
 	 OPT_DAY_NS, .or_zero = true,
 	 .help = "Check the files of --root for changes at this interval; 0: "
 		 "only on SIGHUP"},
+	{"access-log", OPT_CUSTOM, AT(access_log), LINE_LOG_ARG,
+	 .read = line_log_read, .expected = LINE_LOG_EXPECTED,
+	 .example = "/var/log/coronet/access",
+	 .help = "Log one line per response to a file or a FIFO (reopened on "
+		 "SIGUSR1), to a syslog server, or to the local one, as in "
+		 "unix:/dev/log"},
+	{"access-log-format", OPT_CHOICE, AT(log_form), "common|combined|json",
+	 "combined",
+	 .help = "Write the lines of --access-log in the Common Log Format, "
+		 "with Referer and User-Agent as well, or as JSON objects"},
 #if HTTPD_TLS
 	{"tls-cert", OPT_CUSTOM, AT(tls.pairs), "FILE",
 	 .read = tls_pairs_read_cert, .expected = TLS_PAIRS_EXPECTED,
@@ -476,12 +491,15 @@ int main(int argc, char **argv)
 		status = httpd_tls_open();
 	if (err == 0 && status == 0)
 		status = open_site();
+	if (err == 0 && status == 0 && httpd_log_open() < 0)
+		status = OPT_EXIT_USAGE;
 	if (err == 0 && status == 0)
 		err = net_run(&httpd.net, start_shard, NULL);
 	if (err < 0 && httpd.net.error[0])
 		fprintf(stderr, "coronet-httpd: %s\n", httpd.net.error);
 	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
 		pending_fini(&shards[i].half_open);
+	line_log_stop(httpd.log);
 	site_close(&httpd.loader);
 	httpd_tls_close();
 	return status ? status : net_exit_status(err);

@@ -65,12 +65,22 @@ int httpd_status(unsigned i)
 	return statuses[i].status;
 }
 
+/* Notes what of a response was not sent; returns the error. */
+__attribute__((noinline)) static int
+note_unsent(struct visit *visit, const struct iovec *iov, unsigned n, long err)
+{
+	visit->unsent = 0;
+	for (unsigned i = 0; i < n; i++)
+		visit->unsent += iov[i].iov_len;
+	return (int)err;
+}
+
 /* Sends all of it, however slowly, as long as some of it goes. Returns 0 or a
  * negative errno. */
-static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
+static int send_all(struct visit *visit, struct iovec *iov, unsigned n)
 {
 	while (n) {
-		uint32_t unacked = shutdown_unacked(conn);
+		uint32_t unacked = shutdown_unacked(visit->conn);
 		long taken;
 
 		if (iov->iov_len == 0) {
@@ -78,14 +88,15 @@ static int send_all(struct net_conn *conn, struct iovec *iov, unsigned n)
 			n--;
 			continue;
 		}
-		net_set_write_deadline(conn, net_now_ns(net_stack_here()) +
-						     httpd.send_ns);
-		taken = net_sendv(conn, iov, n);
-		if (taken == -ETIMEDOUT && shutdown_unacked(conn) &&
-		    shutdown_unacked(conn) != unacked)
+		net_set_write_deadline(visit->conn,
+				       net_now_ns(net_stack_here()) +
+					       httpd.send_ns);
+		taken = net_sendv(visit->conn, iov, n);
+		if (taken == -ETIMEDOUT && shutdown_unacked(visit->conn) &&
+		    shutdown_unacked(visit->conn) != unacked)
 			continue; /* some, but too little to make room */
 		if (taken < 0)
-			return (int)taken;
+			return note_unsent(visit, iov, n, taken);
 		for (; n && (size_t)taken >= iov->iov_len; iov++, n--)
 			taken -= (long)iov->iov_len;
 		if (n) {
@@ -132,15 +143,34 @@ void httpd_answer_init(struct visit *visit)
 	coro_timer_init(&visit->timer, on_timer);
 }
 
+/* note_unsent() for lent bytes: those that the client has not acknowledged.
+ * was: before the first of them was queued. */
+__attribute__((noinline)) static int
+note_unlent(struct visit *visit, const struct iovec *body,
+	    const struct net_conn_stats *was, long err)
+{
+	uint32_t begin = was->snd_una + was->unacked + was->unsent;
+	int32_t acked = (int32_t)(acked_to(visit->conn) - begin);
+	struct iovec rest = *body;
+
+	/* With TLS the acknowledged bytes are those of its records. */
+	if (acked > 0)
+		rest.iov_len -= (size_t)acked < rest.iov_len ? (size_t)acked
+							     : rest.iov_len;
+	return note_unsent(visit, &rest, 1, err);
+}
+
 /* Like send_all(), for bytes that the site keeps until they have arrived. */
 static int lend_body(struct visit *visit, const struct httpd_reply *reply,
 		     const struct iovec *body)
 {
 	struct httpd_shard *shard = visit->shard;
 	int64_t now_ns = net_now_ns(shard->stack);
+	struct net_conn_stats was = {0};
 	long n;
 
-	visit->acked = acked_to(visit->conn);
+	net_conn_stats(visit->conn, &was);
+	visit->acked = was.snd_una;
 	net_set_write_deadline(visit->conn, CORO_FOREVER);
 	coro_timer_arm(coro_sched_self(), &visit->timer,
 		       now_ns + httpd.send_ns);
@@ -148,7 +178,9 @@ static int lend_body(struct visit *visit, const struct httpd_reply *reply,
 			   site_give_back,
 			   site_lend(&shard->site, reply->site));
 	coro_timer_cancel(coro_sched_self(), &visit->timer);
-	return n < 0 ? (int)n : 0;
+	if (n < 0)
+		return note_unlent(visit, body, &was, n);
+	return 0;
 }
 
 /* Sends text, then bytes of a file, if any. */
@@ -158,9 +190,12 @@ static int send_body(struct visit *visit, const struct httpd_reply *reply,
 	int err;
 
 	if (!reply->site || iov[n - 1].iov_len < LENT_MIN)
-		return send_all(visit->conn, iov, n);
-	err = send_all(visit->conn, iov, n - 1);
-	return err < 0 ? err : lend_body(visit, reply, &iov[n - 1]);
+		return send_all(visit, iov, n);
+	err = send_all(visit, iov, n - 1);
+	if (err == 0)
+		return lend_body(visit, reply, &iov[n - 1]);
+	visit->unsent += iov[n - 1].iov_len;
+	return err;
 }
 
 /*
@@ -208,22 +243,29 @@ static int write_last_part(char *out)
 	return snprintf(out, PART_ROOM, "\r\n--%s--\r\n", httpd.boundary);
 }
 
+/* The bytes of an answer in several parts, from the i-th on. */
+static uint64_t parts_len(const struct httpd_reply *reply, unsigned i)
+{
+	char text[PART_ROOM];
+	uint64_t bytes = (uint64_t)write_last_part(text);
+
+	for (; i < reply->n; i++)
+		bytes += (uint64_t)write_part(reply, i, text, sizeof(text)) +
+			 range_len(reply, i);
+	return bytes;
+}
+
 /* Writes the fields of a status that a file does not keep ready. */
 static int write_ranges(const struct httpd_reply *reply, char *out, size_t room)
 {
-	char part[PART_ROOM];
-	uint64_t bytes = 0;
+	uint64_t bytes;
 	int n;
 
-	for (unsigned i = 0; i < reply->n; i++)
-		bytes += range_len(reply, i);
 	if (reply->n == 1) {
+		bytes = range_len(reply, 0);
 		n = write_range(reply, 0, out, room);
 	} else {
-		for (unsigned i = 0; i < reply->n; i++)
-			bytes += (uint64_t)write_part(reply, i, part,
-						      sizeof(part));
-		bytes += (uint64_t)write_last_part(part);
+		bytes = parts_len(reply, 0);
 		n = snprintf(out, room,
 			     "Content-Type: multipart/byteranges; "
 			     "boundary=%s\r\n",
@@ -247,11 +289,13 @@ static int send_parts(struct visit *visit, const struct httpd_reply *reply)
 			 (size_t)range_len(reply, i)}};
 
 		err = send_body(visit, reply, iov, 2);
+		if (err < 0)
+			visit->unsent += parts_len(reply, i + 1);
 	}
 	if (err == 0) {
 		struct iovec last = {text, (size_t)write_last_part(text)};
 
-		err = send_all(visit->conn, &last, 1);
+		err = send_all(visit, &last, 1);
 	}
 	return err;
 }
@@ -302,6 +346,12 @@ static struct iovec body_of(const struct httpd_reply *reply, char *text,
 	return (struct iovec){text, text_len};
 }
 
+/* The bytes of a status as text: "404 Not Found\n". */
+static size_t text_len_of(int status)
+{
+	return strlen(get_reason(status)) + 5;
+}
+
 __attribute__((noinline)) int httpd_answer(struct visit *visit,
 					   const struct httpd_reply *reply,
 					   const struct http_request *keep)
@@ -334,9 +384,26 @@ __attribute__((noinline)) int httpd_answer(struct visit *visit,
 	iov[n++] = (struct iovec){(char *)end, strlen(end)};
 	iov[n++] = body_of(reply, text, text_len);
 	err = send_body(visit, reply, iov, n);
-	if (err == 0 && reply->body && reply->n > 1)
-		err = send_parts(visit, reply);
+	if (reply->body && reply->n > 1) {
+		if (err < 0)
+			visit->unsent += parts_len(reply, 0);
+		else
+			err = send_parts(visit, reply);
+	}
 	return err;
+}
+
+uint64_t httpd_body_sent(const struct visit *visit,
+			 const struct httpd_reply *reply, int err)
+{
+	uint64_t bytes =
+		body_of(reply, NULL, text_len_of(reply->status)).iov_len;
+
+	if (reply->body && reply->n > 1)
+		bytes = parts_len(reply, 0);
+	if (err < 0) /* the header fields are the first that were sent */
+		bytes -= visit->unsent < bytes ? visit->unsent : bytes;
+	return bytes;
 }
 
 /* Finds the file of a request that was understood. Returns the status. */

@@ -27,6 +27,7 @@
  */
 struct pieces {
 	struct http_head head; /* how far it has been read */
+	int64_t begin_ns;      /* when the request began */
 	size_t len, room;
 	unsigned n; /* how many there were */
 	char bytes[];
@@ -46,11 +47,41 @@ struct client {
 	struct http_chunks chunks;
 };
 
-/* Sends an answer; keep is httpd_answer()'s. Returns whether all was taken. */
-static bool answer_client(struct client *c, const struct httpd_reply *reply,
-			  const struct http_request *keep)
+/* When a request began whose head is there. */
+static int64_t request_begin(const struct client *c)
 {
+	return c->pieces ? c->pieces->begin_ns : net_now_ns(c->shard->stack);
+}
+
+/*
+ * Sends an answer and writes its line into the access log, which there must be.
+ * Not inlined, so that without a log its arguments are not kept.
+ */
+__attribute__((noinline)) static int
+answer_logged(struct client *c, const struct httpd_reply *reply,
+	      const struct http_request *keep, const char *head, size_t len)
+{
+	struct httpd_logged request = {request_begin(c), head, len,
+				       c->answered};
 	int err = httpd_answer(c->visit, reply, keep);
+
+	httpd_log_line(c->visit, &request, reply->status,
+		       httpd_body_sent(c->visit, reply, err), err);
+	if (c->pieces) /* another request may follow in them */
+		c->pieces->begin_ns = net_now_ns(c->shard->stack);
+	return err;
+}
+
+/*
+ * Sends an answer; keep is httpd_answer()'s. head: the bytes of the request's
+ * head that are there. Returns whether all was taken.
+ */
+static bool answer_client(struct client *c, const struct httpd_reply *reply,
+			  const struct http_request *keep, const char *head,
+			  size_t len)
+{
+	int err = !httpd.log ? httpd_answer(c->visit, reply, keep)
+			     : answer_logged(c, reply, keep, head, len);
 
 	c->gave_up |= err < 0;
 	return err == 0;
@@ -93,7 +124,9 @@ take_request(struct client *c, const struct http_request *request,
 	counters_add(&c->shard->counters.requests, 1);
 	c->chunks = (struct http_chunks){0};
 	c->skipped = 0;
-	taken = answer_client(c, &reply, keep ? request : NULL);
+	/* Nobody reads beyond the end of a head that is right. */
+	taken = answer_client(c, &reply, keep ? request : NULL, head,
+			      HTTP_HEAD_MAX);
 	site_put(here, site);
 	return taken && keep;
 }
@@ -103,11 +136,27 @@ static bool refuse_request(struct client *c, int status, const char *head,
 			   size_t len)
 {
 	counters_add(&c->shard->counters.refused, 1);
+	c->answered++;
 	answer_client(
 		c,
 		&(struct httpd_reply){.status = status,
 				      .body = !http_asks_for_head(head, len)},
-		NULL);
+		NULL, head, len);
+	return false;
+}
+
+/*
+ * Logs a request that gets no answer. err: that of httpd_log_line(). Returns
+ * false, since the connection ends.
+ */
+static bool abandon_request(struct client *c, int err, const char *head,
+			    size_t len)
+{
+	if (httpd.log && http_log_has_request(head, len))
+		httpd_log_line(c->visit,
+			       &(struct httpd_logged){request_begin(c), head,
+						      len, c->answered + 1},
+			       HTTP_LOG_NO_ANSWER, 0, err);
 	return false;
 }
 
@@ -196,7 +245,8 @@ static bool take_piece(struct client *c, const char *data, size_t len,
 	if (part > len)
 		part = len;
 	if (!make_room(c, c->pieces->len + part))
-		return false;
+		return abandon_request(c, -ENOMEM, c->pieces->bytes,
+				       c->pieces->len);
 	p = c->pieces;
 	memcpy(p->bytes + p->len, data, part);
 	p->len += part;
@@ -215,8 +265,9 @@ static bool put_aside(struct client *c, const struct http_head *head,
 		      const char *data, size_t len)
 {
 	if (!make_room(c, len))
-		return false;
+		return abandon_request(c, -ENOMEM, data, len);
 	c->pieces->head = *head;
+	c->pieces->begin_ns = net_now_ns(c->shard->stack);
 	c->pieces->n = 1;
 	c->pieces->len = len; /* less than a head, says http_read_head() */
 	memcpy(c->pieces->bytes, data, len);
@@ -328,8 +379,13 @@ static void serve_requests(struct client *c, struct visit *visit)
 		net_view_release(c->conn, &view);
 	}
 	set_half_open(visit, false);
-	if ((n == -ETIMEDOUT || visit->displaced) && c->pieces)
+	if (!c->pieces)
+		return;
+	if (n == -ETIMEDOUT || visit->displaced)
 		refuse_request(c, 408, c->pieces->bytes, c->pieces->len);
+	else if (n <= 0)
+		abandon_request(c, n ? (int)n : -1, c->pieces->bytes,
+				c->pieces->len);
 }
 
 static struct visit *visit_begin(struct httpd_shard *shard,
@@ -361,6 +417,7 @@ static void visit_end(struct visit *visit)
 	*visit->pprev = visit->next;
 	if (visit->next)
 		visit->next->pprev = visit->pprev;
+	free(visit->tls);
 	free(visit);
 	counters_set(&shard->counters.open, shard->counters.open - 1);
 	shutdown_progress(&shard->shutdown);

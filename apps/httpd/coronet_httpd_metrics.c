@@ -54,6 +54,10 @@ static void write_metrics(struct net_metrics *page, void *arg)
 		  "Clients that reset the connection, or acknowledged nothing "
 		  "for --send-timeout, during a response.",
 		  sum.gave_up);
+	if (httpd.log)
+		write_one(page, "coronet_httpd_access_log_dropped_lines_total",
+			  NET_COUNTER, "Lines of --access-log that were lost.",
+			  httpd_log_lost());
 }
 
 int httpd_metrics_add(const struct httpd_shard *shards)

@@ -3,11 +3,11 @@
  *
  * coronet_httpd.c has the options, the listeners, the statistics and the
  * shutdown; coronet_httpd_client.c serves one client's connection,
- * coronet_httpd_answer.c writes the responses, coronet_httpd_tls.c has HTTPS,
- * coronet_httpd_metrics.c the metrics. The state of a shard is in its struct
- * httpd_shard, which its thread alone uses, except the counters, which others
- * read. The state of the program is in struct httpd: it is constant once the
- * shards run, except the loader (site.h).
+ * coronet_httpd_answer.c writes the responses, coronet_httpd_log.c logs them,
+ * coronet_httpd_tls.c has HTTPS, coronet_httpd_metrics.c the metrics. The state
+ * of a shard is in its struct httpd_shard, which its thread alone uses, except
+ * the counters, which others read. The state of the program is in struct httpd:
+ * it is constant once the shards run, except the loader (site.h).
  */
 #pragma once
 
@@ -23,6 +23,7 @@
 #include "apps/httpd/conditions.h"
 #include "apps/httpd/coronet_httpd_tls.h"
 #include "apps/httpd/files.h"
+#include "apps/httpd/http_log.h"
 #include "apps/httpd/site.h"
 
 /* The shared state of a connection; on the heap, since others point to it. */
@@ -31,12 +32,14 @@ struct visit {
 	struct net_conn *conn;
 	struct coro *co;
 	struct shutdown_closing closing;
-	struct pending pending;	 /* while its request is partial */
-	struct coro_timer timer; /* while file bytes are lent to it */
-	uint32_t acked;		 /* by its client, at the last check */
-	bool idle;		 /* waits for a request */
-	bool fresh;		 /* waits for its first request */
-	bool displaced;		 /* its request was displaced */
+	struct pending pending;	  /* while its request is partial */
+	struct coro_timer timer;  /* while file bytes are lent to it */
+	uint32_t acked;		  /* by its client, at the last check */
+	uint64_t unsent;	  /* bytes of a response that failed */
+	struct http_log_tls *tls; /* owned; NULL: not logged */
+	bool idle;		  /* waits for a request */
+	bool fresh;		  /* waits for its first request */
+	bool displaced;		  /* its request was displaced */
 	bool has_tls;
 	struct visit *next, **pprev;
 };
@@ -77,6 +80,9 @@ struct httpd {
 	struct pending_limit half_open; /* of all shards */
 	const char *types;		/* --mime-types; NULL: none are read */
 	int64_t rescan_ns;		/* 0: files are read once */
+	const char *access_log;		/* NULL: none */
+	enum http_log_form log_form;
+	struct line_log *log; /* NULL: none */
 	struct site_loader loader;
 	char boundary[25]; /* between the parts of an answer in ranges */
 	struct shutdown_plan shutdown;
@@ -113,8 +119,33 @@ void httpd_choose(struct httpd_reply *reply, const struct files *files,
 int httpd_answer(struct visit *visit, const struct httpd_reply *reply,
 		 const struct http_request *keep);
 
+/* The bytes of a response's body that were sent, if httpd_answer() has returned
+ * err. */
+uint64_t httpd_body_sent(const struct visit *visit,
+			 const struct httpd_reply *reply, int err);
+
 /* Prepares a visit's timer, for httpd_answer(). */
 void httpd_answer_init(struct visit *visit);
+
+/* Opens the log of --access-log. Returns 0, or -EINVAL after a line on standard
+ * error. */
+int httpd_log_open(void);
+/* Lines of it that are lost so far. Any thread. */
+uint64_t httpd_log_lost(void);
+
+/* A request for the access log: the bytes that there are of its head. */
+struct httpd_logged {
+	int64_t begin_ns;
+	const char *head;
+	size_t len;
+	unsigned number; /* of the connection's requests */
+};
+
+/* Logs a request; there must be a log. err: why its response was not sent as a
+ * whole, a negative errno or -1 if the client has closed; 0: it was. */
+void httpd_log_line(const struct visit *visit,
+		    const struct httpd_logged *request, int status,
+		    uint64_t bytes, int err);
 
 /* The status that answers[i] counts. */
 int httpd_status(unsigned i);

@@ -4,9 +4,11 @@
  */
 #include "apps/httpd/coronet_httpd_priv.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "apps/common/coronet_shards.h"
@@ -129,14 +131,34 @@ bool httpd_tls_renew(struct httpd_shard *shards)
 
 /* ---- serving ---- */
 
+/* Notes for the access log what was agreed on; without memory it has not. */
+__attribute__((noinline)) static void note_handshake(struct visit *visit)
+{
+	struct net_tls_info info;
+
+	static_assert(sizeof(info.version) == sizeof(visit->tls->version) &&
+			      sizeof(info.cipher) == sizeof(visit->tls->cipher),
+		      "the names fit");
+	if (net_tls_info(visit->conn, &info) < 0)
+		return;
+	visit->tls = malloc(sizeof(*visit->tls));
+	if (!visit->tls)
+		return;
+	memcpy(visit->tls->version, info.version, sizeof(info.version));
+	memcpy(visit->tls->cipher, info.cipher, sizeof(info.cipher));
+}
+
 bool httpd_tls_accept(struct visit *visit)
 {
 	struct net_addr peer = net_peer_addr(visit->conn);
 	char text[NET_ADDR_TEXT_MAX];
 	int err = net_tls_accept(visit->conn, visit->shard->tls);
 
-	if (err == 0)
+	if (err == 0) {
+		if (httpd.log && httpd.log_form == HTTP_LOG_JSON)
+			note_handshake(visit);
 		return true;
+	}
 	net_log_seldom("httpd: TLS handshake with %s failed: %s",
 		       net_addr_format(&peer, text, sizeof(text)),
 		       err == -EPROTO ? net_tls_error(NULL) : strerror(-err));

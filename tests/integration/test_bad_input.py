@@ -147,9 +147,10 @@ WRONG_VALUES = [
     (("coronet-proxy",), "--hello-timeout", [*SECONDS_VALUES, "0"]),
     (("coronet-proxy",), "--resolve-interval", [*SECONDS_VALUES, "0"]),
     (("coronet-proxy",), "--max-rate-per-source", [*NUMBERS, "0", "1000001"]),
-    (("coronet-proxy",), "--access-log", [
+    (("coronet-proxy", *HTTPD), "--access-log", [
         "", "/nonexistent/access", "/", "udp:", "udp:10.9.0.1", "udp:x:1", "unix:",
         "unix:/etc/passwd", "unix:/etc/passwd/log", f"unix:/{'a' * 120}"]),
+    (("coronet-proxy", *HTTPD), "--access-log-format", ["", "xml", "JSON"]),
     *((("coronet-proxy",), option, [
         "", "banana", "10.9.0.0/33", "10.9.0.1/16", "10.9.0.0/", "10.9.0.0/16,", "fd00::1/64"])
       for option in ("--allow", "--deny", "--proxy-from")),

@@ -48,7 +48,7 @@ def valid(env):
                 ("coronet-proxy", ["--config", config], []),
                 ("coronet-proxy", ["--listen", "tls:0.0.0.0:443", "--listen", "udp:0.0.0.0:53", *tls,
                                    "--to", "10.9.0.2:80"], LINK),
-                ("coronet-httpd", [*tls, "--root", env.scratch / "site", *others], LINK),
+                ("coronet-httpd", [*tls, "--root", env.scratch / "site", *access, *others], LINK),
                 ("coronet-dns", ["--zone", f"a.test={env.scratch / 'zone'}", *others], LINK),
                 ("coronet-load", ["--target", "10.9.0.2:80"], LINK)):
             done = run(env, app, *words, link=link)
