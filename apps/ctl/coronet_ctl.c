@@ -242,44 +242,6 @@ static int run_ask(struct ctl *ctl, const struct command *command)
 	return 0;
 }
 
-/* Adds or deletes an address of the stack. */
-static int run_addr(struct ctl *ctl, const struct command *command)
-{
-	bool has_link = ctl->n_words == 4;
-	char params[120];
-
-	if (ctl->n_words == 3 ||
-	    (has_link && strcmp(ctl->words[2], "dev") != 0)) {
-		fprintf(stderr,
-			"coronet-ctl: %s: '%s': expected dev and the number of "
-			"a link\n",
-			command->name, ctl->words[2]);
-		return 2;
-	}
-	snprintf(params, sizeof(params), "%s%s%s", ctl->words[1],
-		 has_link ? "," : "", has_link ? ctl->words[3] : "");
-	return ctl_print_answer(
-		ctl, ctl_ask(&ctl->client, command->request, params), NULL);
-}
-
-/* Adds or deletes a route; its words may be one argument, as of --route. */
-static int run_route(struct ctl *ctl, const struct command *command)
-{
-	char params[256] = "";
-	size_t len = 0;
-
-	for (unsigned i = 1; i < ctl->n_words && len < sizeof(params); i++)
-		len += (size_t)snprintf(params + len, sizeof(params) - len,
-					"%s%s", i > 1 ? " " : "",
-					ctl->words[i]);
-	if (len >= sizeof(params)) {
-		fprintf(stderr, "coronet-ctl: %s: too long\n", command->name);
-		return 2;
-	}
-	return ctl_print_answer(
-		ctl, ctl_ask(&ctl->client, command->request, params), NULL);
-}
-
 #define LIST(name_, key_, columns_, help_)                                     \
 	{                                                                      \
 		.name = name_, .arguments = "", .help = help_,                 \
@@ -329,28 +291,28 @@ static const struct command commands[] = {
 	 .least = 1,
 	 .most = 3,
 	 .help = "add an address to link N (default 1)",
-	 .run = run_addr,
+	 .run = ctl_run_addr,
 	 .request = "/coronet/addr.add"},
 	{.name = "addr del",
 	 .arguments = "ADDRESS/BITS [dev N]",
 	 .least = 1,
 	 .most = 3,
 	 .help = "remove an address; its connections stay",
-	 .run = run_addr,
+	 .run = ctl_run_addr,
 	 .request = "/coronet/addr.del"},
 	{.name = "route add",
 	 .arguments = "PREFIX via GATEWAY ...",
 	 .least = 1,
 	 .most = 7,
 	 .help = "add a route, as --route does",
-	 .run = run_route,
+	 .run = ctl_run_route,
 	 .request = "/coronet/route.add"},
 	{.name = "route del",
 	 .arguments = "PREFIX via GATEWAY ...",
 	 .least = 1,
 	 .most = 7,
 	 .help = "remove a route",
-	 .run = run_route,
+	 .run = ctl_run_route,
 	 .request = "/coronet/route.del"},
 	{.name = "links",
 	 .arguments = "",

@@ -49,6 +49,10 @@ int ctl_fail(const struct ctl *ctl);
  */
 int ctl_print_answer(const struct ctl *ctl, cJSON *answer, const char *key);
 
+/* ---- ctl_addr.c ---- */
+int ctl_run_addr(struct ctl *ctl, const struct command *command);
+int ctl_run_route(struct ctl *ctl, const struct command *command);
+
 /* ---- ctl_capture.c ---- */
 int ctl_run_capture(struct ctl *ctl, const struct command *command);
 int ctl_run_capture_stop(struct ctl *ctl, const struct command *command);
