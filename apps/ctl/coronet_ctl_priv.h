@@ -63,4 +63,7 @@ int ctl_run_trace(struct ctl *ctl, const struct command *command);
 /* ---- ctl_proxy.c ---- */
 int ctl_run_backends(struct ctl *ctl, const struct command *command);
 int ctl_run_backend(struct ctl *ctl, const struct command *command);
+int ctl_run_backend_add(struct ctl *ctl, const struct command *command);
+int ctl_run_backend_remove(struct ctl *ctl, const struct command *command);
+int ctl_run_backend_weight(struct ctl *ctl, const struct command *command);
 int ctl_run_reload(struct ctl *ctl, const struct command *command);

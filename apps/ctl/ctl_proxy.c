@@ -64,17 +64,23 @@ int ctl_run_backends(struct ctl *ctl, const struct command *command)
 }
 
 /* No backend has a comma in its name: the configuration refuses it. */
+static int check_name(const struct ctl *ctl)
+{
+	if (*ctl->words[1] && !strchr(ctl->words[1], ','))
+		return 0;
+	fprintf(stderr,
+		"coronet-ctl: backend '%s': expected a name as coronet-ctl "
+		"backends lists them\n",
+		ctl->words[1]);
+	return 2;
+}
+
 static int check_words(const struct ctl *ctl)
 {
 	static const char *const states[] = {"drain", "ready", "down"};
 
-	if (!*ctl->words[1] || strchr(ctl->words[1], ',')) {
-		fprintf(stderr,
-			"coronet-ctl: backend '%s': expected a name as "
-			"coronet-ctl backends lists them\n",
-			ctl->words[1]);
+	if (check_name(ctl))
 		return 2;
-	}
 	for (size_t i = 0; ctl->n_words == 3 && i < 3; i++)
 		if (strcmp(ctl->words[2], states[i]) == 0)
 			return 0;
@@ -87,18 +93,24 @@ static int check_words(const struct ctl *ctl)
 	return 2;
 }
 
-int ctl_run_backend(struct ctl *ctl, const struct command *command)
+/* Says if a shard still has the list of before. */
+static void print_pending(const cJSON *answer)
+{
+	if (cJSON_IsFalse(cJSON_GetObjectItem(answer, "applied")))
+		printf("a shard has not applied it yet: a coroutine may keep "
+		       "it (see the watchdog's lines in the log)\n");
+}
+
+/* Sends a request about one backend, whose row is the answer. */
+static int ask_row(struct ctl *ctl, const char *command)
 {
 	char request[1024];
-	int status = check_words(ctl);
 	cJSON *row;
 
-	if (status)
-		return status;
 	snprintf(request, sizeof(request), "%s%s%s", ctl->words[1],
 		 ctl->n_words > 2 ? "," : "",
 		 ctl->n_words > 2 ? ctl->words[2] : "");
-	row = ctl_ask(&ctl->client, "/proxy/backend", request);
+	row = ctl_ask(&ctl->client, command, request);
 	if (!row)
 		return ctl_fail(ctl);
 	if (ctl->json) {
@@ -106,8 +118,49 @@ int ctl_run_backend(struct ctl *ctl, const struct command *command)
 	} else {
 		ctl_print_head(stdout, columns);
 		ctl_print_row(stdout, columns, row);
+		print_pending(row);
 	}
 	cJSON_Delete(row);
+	return 0;
+}
+
+int ctl_run_backend(struct ctl *ctl, const struct command *command)
+{
+	int status = check_words(ctl);
+
+	return status ? status : ask_row(ctl, command->request);
+}
+
+int ctl_run_backend_add(struct ctl *ctl, const struct command *command)
+{
+	return ask_row(ctl, command->request);
+}
+
+int ctl_run_backend_weight(struct ctl *ctl, const struct command *command)
+{
+	int status = check_name(ctl);
+
+	return status ? status : ask_row(ctl, command->request);
+}
+
+int ctl_run_backend_remove(struct ctl *ctl, const struct command *command)
+{
+	int status = check_name(ctl);
+	cJSON *answer;
+
+	if (status)
+		return status;
+	answer = ctl_ask(&ctl->client, command->request, ctl->words[1]);
+	if (!answer)
+		return ctl_fail(ctl);
+	if (ctl->json) {
+		ctl_print_json(answer);
+	} else {
+		printf("removed %s; %.0f sessions go on\n", ctl->words[1],
+		       get_json_number(answer, "sessions"));
+		print_pending(answer);
+	}
+	cJSON_Delete(answer);
 	return 0;
 }
 

@@ -167,7 +167,7 @@ static int parse_tls_name(const struct opt *opt, const char *value, void *base,
 #define AT(member) OPT_AT(struct backend_spec, member)
 
 static const struct opt keys[] = {
-	{"weight", OPT_NUMBER, AT(weight), .min = 1, .max = BACKEND_WEIGHT,
+	{"weight", OPT_NUMBER, AT(weight), .max = BACKEND_WEIGHT,
 	 .initial = "1"},
 	{"maxconn", OPT_NUMBER, AT(maxconn), .max = 2000000},
 	{"backup", OPT_FLAG, AT(backup), .arg = NULL},

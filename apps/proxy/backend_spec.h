@@ -46,7 +46,7 @@ struct backend_spec {
 	bool by_name;		 /* `host` is a name to be resolved */
 	struct opt_endpoint end; /* unless by_name, the port alone */
 	uint16_t port;
-	unsigned weight;  /* 1 to BACKEND_WEIGHT */
+	unsigned weight;  /* 0 to BACKEND_WEIGHT; 0: no new sessions */
 	unsigned maxconn; /* sessions at a time; 0: no bound */
 	bool backup;	  /* used if no other is available */
 	enum backend_state state;

@@ -54,7 +54,7 @@ void balance_fill(uint8_t *slots, const char *const *names,
 		  const unsigned *weights, unsigned n)
 {
 	uint32_t at[BALANCE_MAX], step[BALANCE_MAX];
-	unsigned filled = 0, heaviest = 1, gained[BALANCE_MAX] = {0};
+	unsigned filled = 0, heaviest = 0, gained[BALANCE_MAX] = {0};
 
 	memset(slots, NOBODY, BALANCE_SLOTS);
 	for (unsigned i = 0; i < n; i++) {
@@ -65,7 +65,7 @@ void balance_fill(uint8_t *slots, const char *const *names,
 		if (weights[i] > heaviest)
 			heaviest = weights[i];
 	}
-	while (filled < BALANCE_SLOTS && n) {
+	while (filled < BALANCE_SLOTS && heaviest) {
 		for (unsigned i = 0; i < n && filled < BALANCE_SLOTS; i++) {
 			gained[i] += weights[i];
 			if (gained[i] < heaviest)

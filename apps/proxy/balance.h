@@ -75,8 +75,9 @@ bool balance_is_up(const struct balance *b, unsigned index);
 unsigned balance_up(const struct balance *b);
 
 /*
- * Fills a table of BALANCE_SLOTS with the indices of n backends, or 0xff if
- * there are none: each gets slots in proportion to its weight (1 or more).
+ * Fills a table of BALANCE_SLOTS with the indices of n backends: each gets
+ * slots in proportion to its weight. If all weights are 0, or there is no
+ * backend, every slot is 0xff.
  */
 void balance_fill(uint8_t *slots, const char *const *names,
 		  const unsigned *weights, unsigned n);

@@ -225,17 +225,15 @@ static int refuse_alone(const struct proxy_config *config,
 	return 0;
 }
 
-static int refuse_own(const struct proxy_config *config,
-		      struct opt_error *error)
+int config_refuse_own(const struct proxy_opts *opts, struct opt_error *error)
 {
-	for (unsigned i = 0; i < config->opts.n_backends; i++) {
+	for (unsigned i = 0; i < opts->n_backends; i++) {
 		struct net_addr addr;
 
-		config_read_sockaddr(
-			(const void *)&config->opts.specs[i].end.addr, &addr);
-		if (!config->opts.specs[i].by_name && is_own(&addr))
-			return opt_refuse(error, "--to",
-					  config->opts.backend_texts[i],
+		config_read_sockaddr((const void *)&opts->specs[i].end.addr,
+				     &addr);
+		if (!opts->specs[i].by_name && is_own(&addr))
+			return opt_refuse(error, "--to", opts->backend_texts[i],
 					  "another host", "--to 10.9.0.2:80");
 	}
 	return 0;
@@ -273,7 +271,7 @@ static struct proxy_config *config_read(uint64_t *fixed,
 	if (err == 0)
 		err = refuse_alone(config, error);
 	if (err == 0)
-		err = refuse_own(config, error);
+		err = config_refuse_own(&config->opts, error);
 	if (err == 0)
 		err = proxy_tls_open(config, error);
 	*fixed = r.fixed;
@@ -378,6 +376,7 @@ static bool publish_proxy_config(struct proxy_config *config, struct pool *pool)
 	state.config = config;
 	state.pool = pool;
 	pthread_mutex_unlock(&state.lock);
+	pool_retire(old_pool, pool, net_clock_ns());
 	config_unref(old_config);
 	pool_unref(old_pool);
 	for (unsigned i = 0; i < proxy.n_shards && state.running; i++)
@@ -451,7 +450,7 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 	struct pool *pool = build_pool(config, state.pool);
 	int routed = pool ? net_routes_change(&state.config->net, &config->net)
 			  : -ENOMEM;
-	unsigned added, gone;
+	unsigned added, gone, undone;
 	bool taken;
 
 	if (routed < 0) {
@@ -463,9 +462,11 @@ static void take_config(struct proxy_config *config, uint64_t fixed)
 	}
 	added = pool_count_missing(pool, state.pool);
 	gone = pool_count_missing(state.pool, pool);
+	undone = change_log_undone(&state.config->opts, state.pool, pool);
 	taken = publish_proxy_config(config, pool);
-	reload_report(true, "%u backends, %u of them new, %u gone%s%s%s",
+	reload_report(true, "%u backends, %u of them new, %u gone%s%s%s%s",
 		      state.pool->n, added, gone,
+		      undone ? "; changes by coronet-ctl are undone" : "",
 		      routed ? "; routes have changed" : "",
 		      taken ? "" : "; a shard has not applied it yet",
 		      fixed == state.fixed
@@ -528,25 +529,61 @@ bool config_dialable(const struct net_addr *addr)
 	return addr->family && has_family(addr->family) && !is_own(addr);
 }
 
-/* Moves the backend in the pool that is current by now. */
+int config_change_pool(config_pool_fn *change, void *arg, int64_t wait_ns,
+		       struct pool_change *out)
+{
+	struct timespec until;
+	struct pool *pool = NULL;
+	int err;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += wait_ns / OPT_NS_PER_S;
+	err = pthread_mutex_clocklock(&state.publishing, CLOCK_MONOTONIC,
+				      &until);
+	if (err)
+		return -EBUSY;
+	err = state.running ? change(state.config, state.pool, arg, &pool)
+			    : -ESHUTDOWN;
+	if (err == 0) {
+		out->pool = pool_ref(pool);
+		out->taken =
+			publish_proxy_config(config_ref(state.config), pool);
+	}
+	pthread_mutex_unlock(&state.publishing);
+	return err;
+}
+
+/* A backend that has another address. */
+struct move {
+	const struct backend *backend;
+	const struct net_addr *addr;
+};
+
+/* The pool that is current by now may lack the backend. */
+static int move_backend(struct proxy_config *config, const struct pool *old,
+			void *arg, struct pool **out)
+{
+	const struct move *move = arg;
+	int i = pool_find(old, move->backend);
+
+	if (i < 0)
+		return i;
+	*out = pool_readdress(old, (unsigned)i, move->addr);
+	return *out ? 0 : -ENOMEM;
+}
+
 void config_move_backend(const struct backend *backend,
 			 const struct net_addr *addr)
 {
+	struct move move = {backend, addr};
 	char text[NET_ADDR_TEXT_MAX];
-	struct pool *pool = NULL;
-	int i = -ENOENT;
+	struct pool_change done;
 
-	pthread_mutex_lock(&state.publishing);
-	if (state.running)
-		i = pool_find(state.pool, backend);
-	if (i >= 0)
-		pool = pool_readdress(state.pool, (unsigned)i, addr);
-	if (pool) {
-		publish_proxy_config(config_ref(state.config), pool);
-		net_log("coronet-proxy: backend %s is at %s", backend->name,
-			net_addr_format(addr, text, sizeof(text)));
-	}
-	pthread_mutex_unlock(&state.publishing);
+	if (config_change_pool(move_backend, &move, OPT_DAY_NS, &done) < 0)
+		return;
+	pool_unref(done.pool);
+	net_log("coronet-proxy: backend %s is at %s", backend->name,
+		net_addr_format(addr, text, sizeof(text)));
 }
 
 /* ---- life ---- */

@@ -1,7 +1,7 @@
 /*
  * coronet-ctl's requests to coronet-proxy: its backends, the state that an
- * operator sets for one, and reloads. They run on the control thread, which
- * reads only atomics of a shard.
+ * operator sets for one, changes of their list, and reloads. They run on the
+ * control thread, which reads only atomics of a shard.
  *
  * A reload is answered at once with its number, since reading files may take
  * long and other requests wait for the control thread. To learn the result, a
@@ -34,7 +34,7 @@ __attribute__((format(printf, 1, 2))) static char *
 error_text(const char *format, ...)
 {
 	cJSON *answer = cJSON_CreateObject();
-	char text[256];
+	char text[sizeof(((struct opt_error *)0)->text)];
 	va_list ap;
 
 	va_start(ap, format);
@@ -157,6 +157,76 @@ static char *steer_backend(const char *params, void *arg)
 	return show_backend(name);
 }
 
+/* ---- the list of backends ---- */
+
+/* Adds whether all shards use the list by now, and lets it go. */
+static char *finish_change(cJSON *to, struct pool_change *done)
+{
+	cJSON_AddBoolToObject(to, "applied", done->taken);
+	pool_unref(done->pool);
+	return to_text(to);
+}
+
+/* Returns the row of a backend as it was changed. */
+static char *changed_row(const char *name, struct pool_change *done)
+{
+	int i = pool_find_name(done->pool, name);
+
+	return finish_change(backend_json(done->pool, (unsigned)i), done);
+}
+
+/* The parameters are a backend in the form of --to. */
+static char *add_backend(const char *params, void *arg)
+{
+	char name[BACKEND_NAME_MAX];
+	struct opt_error error;
+	struct pool_change done;
+
+	if (change_add(params ? params : "", name, &done, &error) < 0)
+		return error_text("%s", error.text);
+	return changed_row(name, &done);
+}
+
+static char *remove_backend(const char *params, void *arg)
+{
+	struct opt_error error;
+	unsigned sessions;
+	cJSON *to;
+	struct pool_change done;
+
+	if (change_remove(params ? params : "", &sessions, &done, &error) < 0)
+		return error_text("%s", error.text);
+	to = cJSON_CreateObject();
+	cJSON_AddStringToObject(to, "removed", params);
+	add_number(to, "sessions", sessions);
+	return finish_change(to, &done);
+}
+
+/* The parameters are "NAME,WEIGHT". */
+static char *weigh_backend(const char *params, void *arg)
+{
+	const char *comma = params ? strchr(params, ',') : NULL;
+	char name[BACKEND_NAME_MAX];
+	size_t len = comma ? (size_t)(comma - params) : 0;
+	struct opt_error error;
+	uint64_t weight;
+	struct pool_change done;
+
+	if (len == 0)
+		return error_text("expected NAME and a weight, as in web1,5");
+	if (len >= sizeof(name))
+		len = sizeof(name) - 1; /* longer than any */
+	memcpy(name, params, len);
+	name[len] = '\0';
+	if (opt_parse_number(comma + 1, 0, BACKEND_WEIGHT, &weight) < 0)
+		return error_text("backend %s: weight '%s': expected a whole "
+				  "number from 0 to %u",
+				  name, comma + 1, BACKEND_WEIGHT);
+	if (change_weight(name, (unsigned)weight, &done, &error) < 0)
+		return error_text("%s", error.text);
+	return changed_row(name, &done);
+}
+
 /* ---- reloads ---- */
 
 static struct {
@@ -244,6 +314,21 @@ int proxy_control_add(void)
 			"Shows a backend, or sets its state. Parameters: NAME, "
 			"or NAME and drain, ready or down",
 			steer_backend, NULL);
+	if (err == 0)
+		err = net_control_add("/proxy/backend.add",
+				      "Adds a backend. Parameter: a backend in "
+				      "the form of --to",
+				      add_backend, NULL);
+	if (err == 0)
+		err = net_control_add("/proxy/backend.remove",
+				      "Removes a backend; its sessions go on. "
+				      "Parameter: NAME",
+				      remove_backend, NULL);
+	if (err == 0)
+		err = net_control_add("/proxy/backend.weight",
+				      "Sets a backend's weight; 0: no new "
+				      "sessions. Parameters: NAME,WEIGHT",
+				      weigh_backend, NULL);
 	if (err == 0)
 		err = net_control_add("/proxy/reload",
 				      "Reads the configuration again; the "

@@ -20,6 +20,7 @@
 struct check {
 	struct check *next, **pprev; /* of the shard's */
 	struct proxy_shard *shard;
+	struct coro *co;	 /* NULL until it runs */
 	struct backend *backend; /* a reference */
 	struct net_addr addr;
 	struct proxy_config *config; /* a reference; or NULL */
@@ -242,12 +243,13 @@ static void end_check(struct check *check)
 	free(check);
 }
 
-/* Connects at intervals, from the start on. */
+/* Connects at intervals, from the start on, until it is cancelled. */
 static void *watch_backend(void *arg)
 {
 	struct check *check = arg;
 	struct proxy_shard *shard = check->shard;
 
+	check->co = coro_self();
 	while (prepare_check(check)) {
 		int64_t interval_ns = shard->config->opts.health_interval_ns;
 		int64_t timeout_ns = shard->config->opts.connect_timeout_ns;
@@ -258,7 +260,7 @@ static void *watch_backend(void *arg)
 		/* A backend without an address yet is not judged. */
 		if (check->addr.family)
 			err = check_backend(check, timeout_ns);
-		if (net_stack_stopping(shard->stack))
+		if (net_stack_stopping(shard->stack) || coro_cancelled())
 			break;
 		if (check->addr.family)
 			report_check(check, err);
@@ -290,11 +292,20 @@ static int start_one(struct proxy_shard *shard, struct backend *backend)
 	return err;
 }
 
+/* A backend that has gone is not kept until its next check is due. */
+static void cancel_gone(const struct proxy_shard *shard)
+{
+	for (struct check *check = shard->checks; check; check = check->next)
+		if (check->co && pool_find(shard->pool, check->backend) < 0)
+			coro_cancel(check->co);
+}
+
 /* Starts this shard's checks: a backend stays with the same shard. */
 int health_start(struct proxy_shard *shard)
 {
 	int err = 0;
 
+	cancel_gone(shard);
 	for (unsigned i = 0; i < shard->pool->n && err == 0; i++) {
 		const struct pool_entry *entry = &shard->pool->entries[i];
 		const char *name = entry->backend->name;

@@ -426,5 +426,10 @@ int names_open(void)
 void names_renew(void)
 {
 	atomic_store(&names.renew, true);
+	names_look();
+}
+
+void names_look(void)
+{
 	sem_post(&names.changed);
 }

@@ -5,6 +5,7 @@
  *   coronet_proxy_config.c  the configuration, and reloads of it
  *   coronet_proxy_names.c   lookups of backends' names
  *   coronet_proxy_health.c  health checks of the backends
+ *   coronet_proxy_change.c  changes of the backends by coronet-ctl
  *   coronet_proxy_control.c commands for coronet-ctl
  *   coronet_proxy_metrics.c metrics for Prometheus
  *   coronet_proxy_begin.c   a session until bytes flow in both directions
@@ -310,6 +311,31 @@ bool config_dialable(const struct net_addr *addr);
 /* Converts an address, without its port; family 0: of another family. */
 void config_read_sockaddr(const struct sockaddr *from, struct net_addr *out);
 
+/* Refuses backends whose address is the stack's: 0, or -EINVAL with a line. */
+int config_refuse_own(const struct proxy_opts *opts, struct opt_error *error);
+
+/*
+ * Makes a pool that replaces `old`: 0 with a reference in *out, or -errno. No
+ * other change is made meanwhile.
+ */
+typedef int config_pool_fn(struct proxy_config *config, const struct pool *old,
+			   void *arg, struct pool **out);
+
+/* The result of a change. */
+struct pool_change {
+	struct pool *pool; /* a reference to the pool as it was changed */
+	bool taken; /* all shards use it; one that a handler keeps will later */
+};
+
+/*
+ * Calls `change` and publishes its pool. Called by a thread that may block.
+ * Returns 0, the error of `change`, -EBUSY (another change, or a
+ * reload, has not ended within wait_ns) or -ESHUTDOWN (the program does not
+ * serve).
+ */
+int config_change_pool(config_pool_fn *change, void *arg, int64_t wait_ns,
+		       struct pool_change *out);
+
 /*
  * Publishes a pool in which the backend has another address, and logs that.
  * Called by a thread that may block.
@@ -323,6 +349,30 @@ void config_move_backend(const struct backend *backend,
  */
 int proxy_start_thread(void *(*fn)(void *arg), void *arg);
 
+/* ---- coronet_proxy_change.c ---- */
+
+/*
+ * Change the list of backends on all shards: add one as --to does, remove one,
+ * or set the weight of one (0: no new sessions). They return 0, or -errno with
+ * a line in error->text; then nothing has changed. out->pool is the caller's,
+ * for pool_unref(). name gets the name of the backend that was added, sessions
+ * the number of those that go on. Called by a thread that may block.
+ */
+int change_add(const char *text, char name[BACKEND_NAME_MAX],
+	       struct pool_change *out, struct opt_error *error);
+int change_remove(const char *name, unsigned *sessions, struct pool_change *out,
+		  struct opt_error *error);
+int change_weight(const char *name, unsigned weight, struct pool_change *out,
+		  struct opt_error *error);
+
+/*
+ * Logs which of these changes a reload undoes. before: the options that they
+ * have changed; old: the pool with the changes; new: the one that follows.
+ * Returns how many.
+ */
+unsigned change_log_undone(const struct proxy_opts *before,
+			   const struct pool *old, const struct pool *new);
+
 /* ---- coronet_proxy_names.c ---- */
 
 /* Starts the thread that resolves names. Returns 0 or -errno. */
@@ -330,6 +380,9 @@ int names_open(void);
 
 /* Makes that thread resolve every name now. Any thread. */
 void names_renew(void);
+
+/* Makes it resolve those that it has not resolved yet. Any thread. */
+void names_look(void);
 
 /* ---- coronet_proxy_config.c ---- */
 

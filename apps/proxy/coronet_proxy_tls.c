@@ -104,8 +104,9 @@ static int open_server(struct proxy_config *config, struct opt_error *error)
 			opts.error);
 }
 
+/* to: a backend that needs the context; NULL: none does. */
 static int open_client(struct proxy_config *config, enum backend_tls which,
-		       struct opt_error *error)
+		       const char *to, struct opt_error *error)
 {
 	bool verifies = which == BACKEND_TLS_VERIFY;
 	struct net_tls_opts opts = {
@@ -115,7 +116,6 @@ static int open_client(struct proxy_config *config, enum backend_tls which,
 		.max_sessions = MAX_SESSIONS,
 		.max_handshakes = UINT_MAX, /* sessions bound them */
 	};
-	const char *to = tls_backend(&config->opts, which);
 
 	if (!to || net_tls_client(&opts, &config->tls_clients[which]) == 0)
 		return 0;
@@ -129,11 +129,21 @@ int proxy_tls_open(struct proxy_config *config, struct opt_error *error)
 
 	if (err == 0 && tls_listener(config))
 		err = open_server(config, error);
-	if (err == 0)
-		err = open_client(config, BACKEND_TLS_VERIFY, error);
-	if (err == 0)
-		err = open_client(config, BACKEND_TLS_INSECURE, error);
+	for (int which = BACKEND_TLS_VERIFY;
+	     err == 0 && which < BACKEND_TLS_KINDS; which++)
+		err = open_client(
+			config, (enum backend_tls)which,
+			tls_backend(&config->opts, (enum backend_tls)which),
+			error);
 	return err;
+}
+
+int proxy_tls_prepare(struct proxy_config *config,
+		      const struct backend_spec *spec, struct opt_error *error)
+{
+	if (spec->tls == BACKEND_TLS_OFF || config->tls_clients[spec->tls])
+		return 0;
+	return open_client(config, spec->tls, spec->name, error);
 }
 
 void proxy_tls_close(struct proxy_config *config)
@@ -254,6 +264,16 @@ int proxy_tls_open(struct proxy_config *config, struct opt_error *error)
 	return opt_fail(error, "%s%s: this program was built without OpenSSL",
 			listener ? "--listen tls:" : "--to ",
 			listener ? listener : backend);
+}
+
+int proxy_tls_prepare(struct proxy_config *config,
+		      const struct backend_spec *spec, struct opt_error *error)
+{
+	if (spec->tls == BACKEND_TLS_OFF)
+		return 0;
+	return opt_fail(error,
+			"--to %s: this program was built without OpenSSL",
+			spec->name);
 }
 
 void proxy_tls_close(struct proxy_config *config)

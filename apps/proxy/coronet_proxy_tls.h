@@ -20,6 +20,13 @@ struct session;
  * -EINVAL with error->text set.
  */
 int proxy_tls_open(struct proxy_config *config, struct opt_error *error);
+/*
+ * Makes the context for a backend that joins while the program runs, unless the
+ * configuration has it. Blocks; one call at a time, before a shard knows of
+ * that backend. Returns 0, or -EINVAL with error->text set.
+ */
+int proxy_tls_prepare(struct proxy_config *config,
+		      const struct backend_spec *spec, struct opt_error *error);
 /* Frees the configuration's contexts. Handshakes under way go on. */
 void proxy_tls_close(struct proxy_config *config);
 

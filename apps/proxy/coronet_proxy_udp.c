@@ -368,10 +368,23 @@ static uint64_t bit_of(const struct pool *pool, const struct backend *backend)
 	return i < 0 ? 0 : UINT64_C(1) << i;
 }
 
+/*
+ * A client that sends all the time would keep its session with a backend that
+ * was removed, which nobody checks any more: it ends after --udp-timeout.
+ */
+static bool is_left_behind(const struct udp_session *s)
+{
+	const struct proxy_shard *shard = s->listener->carrier->shard;
+	int64_t gone_ns = s->backend->gone_ns;
+
+	return gone_ns && net_now_ns(shard->stack) - gone_ns >=
+				  shard->config->steer.udp_timeout_ns;
+}
+
 /* A backend that refuses or fails its checks is left for another one. */
 static bool has_to_move(const struct udp_session *s)
 {
-	return s->is_refused || !s->backend->up;
+	return s->is_refused || !s->backend->up || is_left_behind(s);
 }
 
 static struct udp_session *session_of(struct udp_listener *listener,

@@ -188,6 +188,13 @@ unsigned pool_count_missing(const struct pool *a, const struct pool *b)
 	return n;
 }
 
+void pool_retire(const struct pool *a, const struct pool *b, int64_t now_ns)
+{
+	for (unsigned i = 0; i < a->n; i++)
+		if (pool_find(b, a->entries[i].backend) < 0)
+			a->entries[i].backend->gone_ns = now_ns;
+}
+
 int pool_find_name(const struct pool *pool, const char *name)
 {
 	for (unsigned i = 0; i < pool->n; i++)
@@ -226,7 +233,7 @@ uint64_t pool_for_name(const struct pool *pool, const char *name)
 
 static bool is_alive(const struct pool_entry *entry)
 {
-	return entry->addr.family && entry->backend->up &&
+	return entry->addr.family && entry->backend->up && entry->spec.weight &&
 	       entry->backend->state == BACKEND_READY;
 }
 

@@ -8,7 +8,8 @@
  * backend at the same address share it, so that a reload keeps its state; it
  * exists until its last session has ended.
  *
- * A session gets one of the backends that are ready, up and not ejected;
+ * A session gets one of the backends that are ready, up and not ejected, and
+ * whose weight is not 0;
  * without any, one of the backup servers; without these, one of those ejected,
  * since a backend that failed a while ago is better than none. The choice is
  * round robin, the fewest sessions, or a hash of the client's address
@@ -65,6 +66,7 @@ struct backend {
 	_Atomic unsigned failures; /* consecutive failed connects */
 	_Atomic int64_t ejected_until_ns;
 	_Atomic int64_t since_ns; /* start of the slow start; 0: none */
+	_Atomic int64_t gone_ns;  /* when it left the pool; 0: it has not */
 	_Alignas(64) _Atomic unsigned active; /* sessions now */
 	_Atomic uint64_t served, failed;      /* connections made, and not */
 	_Atomic uint64_t ejections;
@@ -139,6 +141,9 @@ int pool_find_name(const struct pool *pool, const char *name);
 
 /* How many of a's backends b does not have. */
 unsigned pool_count_missing(const struct pool *a, const struct pool *b);
+
+/* Notes the time in those of a's backends that b, which replaces a, lacks. */
+void pool_retire(const struct pool *a, const struct pool *b, int64_t now_ns);
 
 /*
  * The backends for a server name (in lower case; NULL or empty: none given), a

@@ -176,6 +176,31 @@ static void test_hash_is_in_proportion_and_steady(void **state)
 	assert_int_equal(visit_backend(77), visit_backend(77));
 }
 
+static void test_weight_0_gets_no_sessions_and_keeps_those_it_has(void **state)
+{
+	static const enum balance_kind kinds[] = {BALANCE_RR, BALANCE_LEAST,
+						  BALANCE_HASH};
+	unsigned counts[BALANCE_MAX];
+
+	for (int k = 0; k < 3; k++) {
+		struct pool_rules rules = usual;
+
+		rules.kind = kinds[k];
+		make_pool(&rules, "a=10.9.0.1:1");
+		assert_int_equal(take_any(), 0);
+		reload_pool(&rules, "a=10.9.0.1:1,weight=0 b=10.9.0.2:1");
+		assert_int_equal(backend_at(0)->active, 1);
+		assert_int_equal(pool_usable(pool, now_ns), 1);
+		count_choices(1000, counts);
+		assert_int_equal(counts[0], 0);
+		backend_release(backend_at(0));
+		reload_pool(&rules, "a=10.9.0.1:1,weight=0");
+		assert_int_equal(take_any(), -ENOENT);
+		pool_unref(pool);
+	}
+	pool = NULL;
+}
+
 static void test_slow_start_grows_to_the_full_weight(void **state)
 {
 	static const enum balance_kind kinds[] = {BALANCE_RR, BALANCE_HASH};
@@ -384,6 +409,21 @@ static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 	assert_int_equal(backend_at(0)->active, 0);
 }
 
+static void test_backend_that_leaves_notes_the_time(void **state)
+{
+	struct pool *next;
+	struct backend *b;
+
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
+	b = backend_ref(backend_at(1));
+	next = build_pool(&usual, "a=10.9.0.1:1", pool);
+	pool_retire(pool, next, now_ns);
+	assert_int_equal(b->gone_ns, now_ns);
+	assert_int_equal(backend_at(0)->gone_ns, 0);
+	backend_unref(b);
+	pool_unref(next);
+}
+
 static void test_a_reload_sets_states_that_the_file_changes(void **state)
 {
 	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,state=drain");
@@ -535,6 +575,7 @@ int main(void)
 		CASE(test_turns_are_in_proportion_and_apart),
 		CASE(test_least_counts_sessions_per_weight),
 		CASE(test_hash_is_in_proportion_and_steady),
+		CASE(test_weight_0_gets_no_sessions_and_keeps_those_it_has),
 		CASE(test_slow_start_grows_to_the_full_weight),
 		CASE(test_backend_is_ejected_after_failures_and_returns),
 		CASE(test_last_backend_is_used_although_ejected),
@@ -544,6 +585,7 @@ int main(void)
 		CASE(test_draining_backend_gets_no_new_sessions),
 		CASE(test_names_choose_backends),
 		CASE(test_reload_keeps_backends_that_stay_or_have_sessions),
+		CASE(test_backend_that_leaves_notes_the_time),
 		CASE(test_a_reload_sets_states_that_the_file_changes),
 		CASE(test_backend_without_checks_is_up),
 		CASE(test_backend_is_used_once_its_name_resolves),

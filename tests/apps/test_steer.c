@@ -225,7 +225,7 @@ static void test_invalid_backends_are_refused(void **state)
 		"a=1.2.3:80",
 		"10.9.0.2:80,",
 		"10.9.0.2:80,weight",
-		"10.9.0.2:80,weight=0",
+		"10.9.0.2:80,weight=-1",
 		"10.9.0.2:80,weight=257",
 		"10.9.0.2:80,maxconn=-1",
 		"10.9.0.2:80,backup=yes",
@@ -261,12 +261,12 @@ static void test_wrong_key_of_a_backend_is_named(void **state)
 	static struct proxy_opts proxy;
 
 	proxy_opts_init(&proxy);
-	assert_int_equal(opt_try(&proxy_opts, "to", "10.9.0.2:80,weight=0", "",
+	assert_int_equal(opt_try(&proxy_opts, "to", "10.9.0.2:80,weight=x", "",
 				 &proxy, &error),
 			 -EINVAL);
 	assert_string_equal(error.text,
-			    "--to '10.9.0.2:80,weight=0': expected weight= "
-			    "with a whole number from 1 to 256, for example "
+			    "--to '10.9.0.2:80,weight=x': expected weight= "
+			    "with a whole number from 0 to 256, for example "
 			    "--to 10.9.0.2:80");
 }
 

@@ -93,7 +93,7 @@ def wrong_reload_changes_nothing(env, kind):
         with kind.serve(env, "--config", config.path) as proxy:
             for lines, names in [
                     ([f"to = two={two.at}", "to = banana"], ["line 2", "banana"]),
-                    ([f"to = two={two.at},weight=0"], ["line 1", "weight= with a whole number"]),
+                    ([f"to = two={two.at},weight=257"], ["line 1", "weight= with a whole number"]),
                     ([good, good], ["line 2", "each backend once"]),
                     ([f"to = two={two.at}", "nosuch = 1"], ["line 2", "nosuch"]),
                     ([f"to = two={two.at}", "deny = 10.9.1.1/8"], ["line 2", "10.9.1.1/8"]),
