@@ -20,14 +20,13 @@ struct source_rate *source_rate_new(unsigned bytes4, unsigned bytes6)
 	return rate;
 }
 
-/* Mixes all bits of the source into all of the hash, one to one. */
-static uint64_t hash_source(const struct source_rate *rate, uint8_t family,
-			    const void *ip)
+uint64_t source_hash(uint64_t secret, uint8_t family, const void *ip,
+		     unsigned bytes)
 {
 	uint64_t h = 0;
 
-	memcpy(&h, ip, family == 4 ? rate->bytes4 : rate->bytes6);
-	h ^= rate->secret * family;
+	memcpy(&h, ip, bytes);
+	h ^= secret * family;
 	h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
 	h = (h ^ h >> 27) * 0x94d049bb133111ebu;
 	return h ^ h >> 31;
@@ -58,8 +57,9 @@ static struct source_bucket *find_bucket(struct source_rate *rate,
 uint32_t source_rate_over(struct source_rate *rate, uint8_t family,
 			  const void *ip, unsigned per_s, int64_t now_ns)
 {
+	unsigned bytes = family == 4 ? rate->bytes4 : rate->bytes6;
 	struct source_bucket *bucket =
-		find_bucket(rate, hash_source(rate, family, ip));
+		find_bucket(rate, source_hash(rate->secret, family, ip, bytes));
 	int64_t each_ns = NS_PER_S / per_s, full_ns = bucket->full_ns, next_ns;
 
 	do {

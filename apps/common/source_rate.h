@@ -28,6 +28,13 @@ struct source_rate {
 };
 
 /*
+ * Hashes the first `bytes` bytes (1 to 8) of an address: all bits of these go
+ * into all bits of the hash, one to one within a family.
+ */
+uint64_t source_hash(uint64_t secret, uint8_t family, const void *ip,
+		     unsigned bytes);
+
+/*
  * bytes4, bytes6: the prefix of a source, 1 to 4 and 1 to 8 bytes of an
  * address. Returns a table, to be freed by free(3); NULL: no memory, or no
  * random bytes for its secret.

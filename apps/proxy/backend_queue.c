@@ -51,6 +51,20 @@ bool queue_enter(struct queue_shard *shard, struct queue_waiter *waiter,
 	return true;
 }
 
+uint64_t queue_wanted(const struct queue_shard *shard,
+		      const struct queue_waiter *waiter, uint64_t allowed)
+{
+	const struct queue_waiter *ahead = shard->first;
+	uint64_t wanted = 0;
+
+	for (int i = 0; ahead && ahead != waiter; i++, ahead = ahead->next) {
+		wanted |= ahead->allowed & allowed;
+		if (wanted == allowed || i == QUEUE_LOOKS)
+			return allowed;
+	}
+	return wanted;
+}
+
 void queue_look(struct queue_shard *shard)
 {
 	shard->waits = true;
@@ -62,7 +76,7 @@ int queue_wait(int64_t deadline_ns)
 }
 
 /* Wakes one waiter; a chain of these wakes each one at most once. */
-void queue_pass(struct queue_waiter *waiter)
+void queue_pass(const struct queue_waiter *waiter)
 {
 	struct queue_waiter *other = waiter->next;
 

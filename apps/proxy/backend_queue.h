@@ -6,7 +6,8 @@
  * session of each shard's list is woken. A session that was woken wakes the
  * next one when it leaves the list; if there is no room for it, it wakes the
  * next one that may use other backends. So as many sessions continue as there
- * is room for, and none overtakes another of its shard.
+ * is room for, and none takes room that one ahead of it, on its shard, waits
+ * for.
  */
 #pragma once
 
@@ -15,6 +16,8 @@
 #include <stdint.h>
 
 #include <coronet/coro.h>
+
+#define QUEUE_LOOKS 1024 /* waiters that are compared with another one */
 
 struct backend_queue;
 
@@ -68,17 +71,18 @@ int queue_wait(int64_t deadline_ns);
  * Called when there was no room for the waiter: wakes the next one that may use
  * other backends.
  */
-void queue_pass(struct queue_waiter *waiter);
+void queue_pass(const struct queue_waiter *waiter);
 
 /* Removes a waiter from the list, and wakes the next one. */
 void queue_leave(struct queue_shard *shard, struct queue_waiter *waiter);
 
-/* Would a session that wants these backends overtake a waiter? */
-static inline bool queue_is_before(const struct queue_shard *shard,
-				   uint64_t allowed)
-{
-	return shard->first && shard->first->allowed & allowed;
-}
+/*
+ * Which of these backends do waiters ahead of this one want? waiter NULL: a
+ * session that is not in the list, behind all. Others it may have at once. With
+ * more than QUEUE_LOOKS waiters ahead, these want all of them.
+ */
+uint64_t queue_wanted(const struct queue_shard *shard,
+		      const struct queue_waiter *waiter, uint64_t allowed);
 
 /* Called when room has appeared or the backends have changed. Any thread. */
 void queue_kick(struct backend_queue *queue);

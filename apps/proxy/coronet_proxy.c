@@ -513,7 +513,9 @@ int main(int argc, char **argv)
 		return net_exit_status(err);
 	}
 	proxy.rate = source_rate_new(4, 8);
-	err = proxy.rate ? make_shards(net_stack_shards(stack)) : -ENOMEM;
+	proxy.sticky = sticky_new();
+	err = proxy.rate && proxy.sticky ? make_shards(net_stack_shards(stack))
+					 : -ENOMEM;
 	if (err == 0)
 		err = run_proxy(stack);
 	net_stack_close(stack);

@@ -356,18 +356,50 @@ static void take_pool(struct session *s, struct attempt *a)
 	a->tried = 0;
 }
 
-static int try_take(struct session *s, struct attempt *a)
+/* Finds what the session may have of the current pool. */
+static struct pool_wish make_wish(struct session *s, struct attempt *a)
 {
 	struct pool_wish wish = {
 		.hash = balance_hash(s->addrs.src, 16),
 		.now_ns = net_now_ns(s->shard->stack),
 	};
+	int kept;
 
 	take_pool(s, a);
 	wish.tried = a->tried;
 	wish.allowed = pool_for_name(a->pool, s->server_name);
+	s->sticky = proxy_sticky_find(s->shard, a->pool, &s->addrs, &wish);
+	kept = pool_kept(a->pool, &wish);
+	if (kept >= 0)
+		wish.allowed = UINT64_C(1) << kept;
 	s->waiter.allowed = wish.allowed;
-	return pool_take(a->pool, &s->shard->cursor, &wish);
+	return wish;
+}
+
+/*
+ * Takes a backend that no session ahead of this one waits for. waiter NULL: the
+ * session is not in the queue.
+ */
+static int try_take(struct session *s, struct attempt *a,
+		    const struct queue_waiter *waiter)
+{
+	struct queue_shard *queue = &s->shard->queue;
+	struct pool_wish wish = make_wish(s, a);
+	uint64_t wanted = queue_wanted(queue, waiter, wish.allowed);
+	int i;
+
+	wish.allowed &= ~wanted;
+	if (waiter)
+		queue_look(queue);
+	i = pool_take(a->pool, &s->shard->cursor, &wish);
+	if (i == -ENOENT && wanted)
+		i = -EAGAIN; /* it may have those that others wait for */
+	if (waiter && i == -EAGAIN)
+		queue_pass(waiter);
+	if (i >= 0)
+		proxy_sticky_put(s->shard, a->pool, s->sticky, &wish,
+				 (unsigned)i);
+	return i;
 }
 
 /* Has the client gone with a RST? One that has sent a FIN may still wait. */
@@ -398,15 +430,6 @@ static int wait_turn(struct session *s, int64_t until_ns)
 	return err == -ETIMEDOUT && net_now_ns(stack) < until_ns ? 0 : err;
 }
 
-/* Does another session of the shard go first? */
-static bool has_to_wait(const struct session *s)
-{
-	const struct queue_shard *queue = &s->shard->queue;
-
-	return queue->first != &s->waiter &&
-	       queue_is_before(queue, s->waiter.allowed);
-}
-
 /* Waits for a backend with room. Returns its index, or a negative errno. */
 static int wait_in_queue(struct session *s, struct attempt *a)
 {
@@ -423,13 +446,9 @@ static int wait_in_queue(struct session *s, struct attempt *a)
 	}
 	counters_add(&shard->counters.queued, 1);
 	do {
-		if (!has_to_wait(s)) {
-			queue_look(&shard->queue);
-			i = try_take(s, a);
-			if (i != -EAGAIN)
-				break;
-			queue_pass(&s->waiter);
-		}
+		i = try_take(s, a, &s->waiter);
+		if (i != -EAGAIN)
+			break;
 		err = wait_turn(s, until_ns);
 	} while (err == 0);
 	queue_leave(&shard->queue, &s->waiter);
@@ -447,12 +466,8 @@ static int wait_in_queue(struct session *s, struct attempt *a)
  * negative errno. */
 static int choose_backend(struct session *s, struct attempt *a)
 {
-	int i = -EAGAIN;
+	int i = try_take(s, a, NULL);
 
-	take_pool(s, a);
-	s->waiter.allowed = pool_for_name(a->pool, s->server_name);
-	if (!queue_is_before(&s->shard->queue, s->waiter.allowed))
-		i = try_take(s, a);
 	if (i == -EAGAIN)
 		i = wait_in_queue(s, a);
 	if (i == -ENOENT)

@@ -72,6 +72,34 @@ static void write_udp(struct net_metrics *page,
 		  (double)total->udp_dropped);
 }
 
+static void write_sticky(struct net_metrics *page,
+			 const struct proxy_counters *total)
+{
+	write_one(page, "coronet_proxy_sticky_hits_total", NET_COUNTER,
+		  "Sessions that got the backend of their client's last one.",
+		  (double)total->sticky_hits);
+	write_one(page, "coronet_proxy_sticky_displaced_total", NET_COUNTER,
+		  "Clients whose backend was forgotten for others.",
+		  (double)total->sticky_displaced);
+}
+
+/* Of the whole table: only where there is a configuration. */
+static void write_sticky_entries(struct net_metrics *page,
+				 const struct proxy_config *config,
+				 const struct pool *pool)
+{
+	uint32_t numbers[BALANCE_MAX];
+
+	if (config->steer.sticky_ns == 0)
+		return;
+	for (unsigned i = 0; i < pool->n; i++)
+		numbers[i] = pool->entries[i].backend->number;
+	write_one(page, "coronet_proxy_sticky_entries", NET_GAUGE,
+		  "Clients whose backend is known.",
+		  sticky_count(proxy.sticky, numbers, pool->n, net_clock_ns(),
+			       config->steer.sticky_ns));
+}
+
 static void write_program(struct net_metrics *page)
 {
 	const struct proxy_counters total = proxy_total();
@@ -90,6 +118,7 @@ static void write_program(struct net_metrics *page)
 	write_one(page, "coronet_proxy_queued_total", NET_COUNTER,
 		  "Sessions that have waited for a backend with room.",
 		  (double)total.queued);
+	write_sticky(page, &total);
 	write_udp(page, &total);
 	if (proxy.log)
 		write_one(page, "coronet_proxy_access_log_dropped_lines_total",
@@ -264,11 +293,14 @@ static void write_histograms(struct net_metrics *page, const struct pool *pool)
 
 static void write_metrics(struct net_metrics *page, void *arg)
 {
-	struct pool *pool = proxy_pool_ref();
+	struct proxy_config *config;
+	struct pool *pool;
 
 	write_program(page);
-	if (!pool)
+	if (!config_current(&config, &pool))
 		return;
+	write_sticky_entries(page, config, pool);
+	config_unref(config);
 	write_singles(page, pool);
 	write_failures(page, pool);
 	write_states(page, pool);

@@ -64,6 +64,8 @@ struct proxy_counters {
 	uint64_t no_retry;   /* retries that the budget did not allow */
 	uint64_t queued;     /* sessions that waited for a backend */
 	uint64_t queue_full, queue_timeout;
+	uint64_t sticky_hits;	    /* sessions with their client's backend */
+	uint64_t sticky_displaced;  /* clients' backends forgotten for others */
 	uint64_t denied, over_rate; /* clients */
 	uint64_t bad_header;	    /* PROXY headers wrong, late or too long */
 	uint64_t bad_hello;	    /* ClientHellos late, or for no backend */
@@ -121,6 +123,7 @@ struct proxy {
 	struct pending_limit half_open; /* of all shards' half-open ones */
 	struct backend_queue queue;
 	struct source_rate *rate;
+	struct sticky *sticky;
 	struct line_log *log;	/* NULL: none */
 	uint64_t instance;	/* random; a part of the unique IDs */
 	_Atomic int64_t say_ns; /* when exhaustion may be logged again */
@@ -150,6 +153,7 @@ struct session {
 	char *server_name;	 /* of TLS; or NULL */
 	struct proxy_tls *tls;	 /* of the client; or NULL */
 	struct backend *backend; /* counted there; a reference; or NULL */
+	uint64_t sticky;	 /* its client in proxy.sticky; 0: none */
 	int64_t begin_ns, queue_ns, connect_ns;
 	int64_t connected_ns; /* when its backend was connected */
 	uint64_t bytes_to, bytes_from, id;
@@ -183,10 +187,24 @@ void session_watch(struct session *s, int64_t limit_ns, enum access_end end);
 
 /*
  * Counts the rest of a session's bytes, of TCP or UDP, and its end at the
- * backend, whose reference it takes.
+ * backend, whose reference it takes. sticky: its client in proxy.sticky, or 0.
  */
-void session_leave_backend(struct backend *backend, uint64_t bytes_to,
-			   uint64_t bytes_from);
+void session_leave_backend(struct backend *backend, uint64_t sticky,
+			   uint64_t bytes_to, uint64_t bytes_from);
+
+/*
+ * With --sticky, sets wish->kept to the client's backend. Returns the client,
+ * or 0. addrs: those of the client; wish->allowed must be set.
+ */
+uint64_t proxy_sticky_find(const struct proxy_shard *shard,
+			   const struct pool *pool,
+			   const struct proxy_addrs *addrs,
+			   struct pool_wish *wish);
+
+/* Notes that the client (0: none) gets a session with a backend of the pool. */
+void proxy_sticky_put(struct proxy_shard *shard, const struct pool *pool,
+		      uint64_t client, const struct pool_wish *wish,
+		      unsigned index);
 
 /* Resets a client that half_open displaces: a pending_list's displace(). */
 void session_displace(struct pending *item);

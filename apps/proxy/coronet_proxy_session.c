@@ -23,6 +23,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- the backend that a client keeps ---- */
+
+uint64_t proxy_sticky_find(const struct proxy_shard *shard,
+			   const struct pool *pool,
+			   const struct proxy_addrs *addrs,
+			   struct pool_wish *wish)
+{
+	int64_t life_ns = shard->config->steer.sticky_ns;
+	uint64_t client;
+
+	if (life_ns == 0)
+		return 0;
+	client = sticky_client(proxy.sticky, addrs->family, addrs->src,
+			       pool_group(pool, wish->allowed));
+	wish->kept = sticky_find(proxy.sticky, client, wish->now_ns, life_ns);
+	return client;
+}
+
+void proxy_sticky_put(struct proxy_shard *shard, const struct pool *pool,
+		      uint64_t client, const struct pool_wish *wish,
+		      unsigned index)
+{
+	uint32_t number = pool->entries[index].backend->number;
+
+	if (client == 0)
+		return;
+	if (number == wish->kept)
+		counters_add(&shard->counters.sticky_hits, 1);
+	if (sticky_put(proxy.sticky, client, number, wish->now_ns,
+		       shard->config->steer.sticky_ns))
+		counters_add(&shard->counters.sticky_displaced, 1);
+}
+
 /* ---- life ---- */
 
 void session_fail(struct session *s, enum access_end end)
@@ -66,9 +99,12 @@ __attribute__((noinline)) static void log_session(const struct session *s)
 	access_log_add(proxy.log, s->shard->index, &record);
 }
 
-void session_leave_backend(struct backend *backend, uint64_t bytes_to,
-			   uint64_t bytes_from)
+void session_leave_backend(struct backend *backend, uint64_t sticky,
+			   uint64_t bytes_to, uint64_t bytes_from)
 {
+	if (sticky)
+		sticky_use(proxy.sticky, sticky, backend->number,
+			   net_now_ns(net_stack_here()));
 	backend_carried(&backend->bytes_to, bytes_to, bytes_to, true);
 	backend_carried(&backend->bytes_from, bytes_from, bytes_from, true);
 	backend_release(backend);
@@ -89,7 +125,8 @@ static void session_end(struct session *s)
 	if (s->server)
 		shutdown_close_conn(&s->closing, s->server, timeout_ns);
 	if (s->backend)
-		session_leave_backend(s->backend, s->bytes_to, s->bytes_from);
+		session_leave_backend(s->backend, s->sticky, s->bytes_to,
+				      s->bytes_from);
 	s->backend = NULL;
 	if (s->client)
 		shutdown_close_conn(&s->closing, s->client, timeout_ns);

@@ -40,6 +40,7 @@ struct udp_session {
 	struct net_udp *server;
 	struct net_udp_watch watch;
 	struct backend *backend; /* counted there; a reference */
+	uint64_t sticky;	 /* its client in proxy.sticky; 0: none */
 	int64_t begin_ns;
 	uint64_t bytes_to, bytes_from;
 	uint32_t n_to, n_from; /* datagrams */
@@ -110,7 +111,8 @@ static void free_session(struct proxy_shard *shard, struct udp_session *s)
 	if (proxy.log)
 		log_session(shard, s);
 	net_udp_close(s->server);
-	session_leave_backend(s->backend, s->bytes_to, s->bytes_from);
+	session_leave_backend(s->backend, s->sticky, s->bytes_to,
+			      s->bytes_from);
 	free(s);
 }
 
@@ -248,36 +250,58 @@ static void on_server(struct net_udp *udp, struct net_udp_watch *watch)
 
 /* ---- a new session ---- */
 
+/* The client's address alone: all that admission and --sticky look at. */
+static struct proxy_addrs addrs_of(const struct net_datagram *got)
+{
+	struct proxy_addrs addrs = {.family = got->peer.family};
+
+	memcpy(addrs.src, got->peer.ip, sizeof(addrs.src));
+	return addrs;
+}
+
 /* Whether a client may begin a session; counted if not. */
 static bool admits_client(struct proxy_shard *shard,
 			  const struct net_datagram *got)
 {
-	struct proxy_addrs addrs = {.family = got->peer.family};
+	const struct proxy_addrs addrs = addrs_of(got);
 	enum access_end end;
 
-	memcpy(addrs.src, got->peer.ip, sizeof(addrs.src));
 	return proxy_admits(shard, &addrs, &end);
 }
 
 /*
  * Chooses a backend, one in `tried` only if there is no other, and counts the
- * session there. Returns its index or a negative errno.
+ * session there. Returns its index or a negative errno. With UDP nobody waits
+ * for a backend: if the one that a client keeps is full, it gets another one
+ * for this session.
  */
 static int choose_backend(struct proxy_shard *shard,
-			  const struct net_datagram *got, uint64_t tried)
+			  const struct net_datagram *got, uint64_t tried,
+			  uint64_t *sticky)
 {
+	const struct proxy_addrs addrs = addrs_of(got);
 	struct pool_wish wish = {
 		.hash = balance_hash(got->peer.ip, 16),
 		.allowed = pool_for_name(shard->pool, NULL),
 		.tried = tried,
 		.now_ns = net_now_ns(shard->stack),
 	};
-	int i = pool_take(shard->pool, &shard->cursor, &wish);
+	int i;
 
-	if (i >= 0 || tried == 0)
-		return i;
-	wish.tried = 0;
-	return pool_take(shard->pool, &shard->cursor, &wish);
+	*sticky = proxy_sticky_find(shard, shard->pool, &addrs, &wish);
+	i = pool_take(shard->pool, &shard->cursor, &wish);
+	if (i == -EAGAIN && wish.kept) {
+		*sticky = wish.kept = 0;
+		i = pool_take(shard->pool, &shard->cursor, &wish);
+	}
+	if (i < 0 && tried) {
+		wish.tried = 0;
+		i = pool_take(shard->pool, &shard->cursor, &wish);
+	}
+	if (i >= 0)
+		proxy_sticky_put(shard, shard->pool, *sticky, &wish,
+				 (unsigned)i);
+	return i;
 }
 
 /* Opens a socket that is connected to the backend. */
@@ -331,11 +355,12 @@ static struct udp_session *begin_session(struct udp_listener *listener,
 	struct udp_carrier *carrier = listener->carrier;
 	struct proxy_shard *shard = carrier->shard;
 	struct udp_session *s;
+	uint64_t sticky;
 	int i;
 
 	if (carrier->is_drained || !admits_client(shard, got))
 		return NULL;
-	i = choose_backend(shard, got, tried);
+	i = choose_backend(shard, got, tried, &sticky);
 	if (i < 0) {
 		counters_add(&shard->counters.no_backend, 1);
 		return NULL;
@@ -353,6 +378,7 @@ static struct udp_session *begin_session(struct udp_listener *listener,
 		counters_add(&shard->counters.no_backend, 1);
 		return NULL;
 	}
+	s->sticky = sticky;
 	counters_add(&shard->counters.udp_begun, 1);
 	counters_set(&shard->counters.udp_sessions, carrier->table.n);
 	return s;

@@ -7,6 +7,8 @@
 
 #define WHOLE 256u /* a weight's parts: slow starts give less of them */
 
+static _Atomic uint32_t last_number; /* that a backend got */
+
 /* ---- life ---- */
 
 struct backend *backend_ref(struct backend *backend)
@@ -19,6 +21,17 @@ void backend_unref(struct backend *backend)
 {
 	if (backend && atomic_fetch_sub(&backend->refs, 1) == 1)
 		free(backend);
+}
+
+/* Makes its clients forget it. */
+static void renew_number(struct backend *backend)
+{
+	uint32_t number;
+
+	do {
+		number = (atomic_fetch_add(&last_number, 1) + 1) % STICKY_IDS;
+	} while (number == 0);
+	backend->number = number;
 }
 
 static struct backend *backend_new(const struct backend_spec *spec,
@@ -37,6 +50,7 @@ static struct backend *backend_new(const struct backend_spec *spec,
 	backend->state = (int)spec->state;
 	backend->up = true;
 	backend->since_ns = since_ns;
+	renew_number(backend);
 	return backend;
 }
 
@@ -117,6 +131,8 @@ static void update_backends(const struct pool *pool, const struct pool *old,
 		if (!pool->rules.checks ||
 		    entry->spec.check == BACKEND_CHECK_NONE)
 			entry->backend->up = true;
+		if (entry->spec.weight == 0)
+			renew_number(entry->backend);
 		if (same && same->spec.state != entry->spec.state)
 			backend_set_state(entry->backend, entry->spec.state,
 					  now_ns);
@@ -436,11 +452,40 @@ static bool take_slot(const struct pool_entry *entry)
 	return true;
 }
 
+int pool_kept(const struct pool *pool, const struct pool_wish *wish)
+{
+	for (unsigned i = 0; wish->kept && i < pool->n; i++) {
+		const struct pool_entry *entry = &pool->entries[i];
+
+		if (entry->backend->number == wish->kept)
+			return wish->allowed & ~wish->tried &
+						       UINT64_C(1) << i &&
+					       is_alive(entry) &&
+					       !is_ejected(entry->backend,
+							   wish->now_ns)
+				       ? (int)i
+				       : -ENOENT;
+	}
+	return -ENOENT;
+}
+
+uint64_t pool_group(const struct pool *pool, uint64_t allowed)
+{
+	for (unsigned i = 0; pool->by_name && i < pool->n; i++)
+		if (allowed >> i & 1 && pool->entries[i].spec.sni[0])
+			return balance_hash(pool->entries[i].spec.sni,
+					    strlen(pool->entries[i].spec.sni));
+	return 0;
+}
+
 int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 	      const struct pool_wish *wish)
 {
 	uint64_t among = find_candidates(pool, wish);
+	int kept = pool_kept(pool, wish);
 
+	if (kept >= 0)
+		return take_slot(&pool->entries[kept]) ? kept : -EAGAIN;
 	if (among == 0)
 		return -ENOENT;
 	/* Each turn removes a backend that has no room: at most 64. */
@@ -484,6 +529,7 @@ bool pool_failed(const struct pool *pool, unsigned index, int64_t now_ns)
 	backend->failures = 0;
 	backend->ejected_until_ns = now_ns + pool->rules.eject_ns;
 	backend->since_ns = now_ns + pool->rules.eject_ns;
+	renew_number(backend);
 	atomic_fetch_add_explicit(&backend->ejections, 1, memory_order_relaxed);
 	return true;
 }
@@ -505,6 +551,8 @@ bool pool_report(const struct pool *pool, unsigned index, bool well,
 		backend->ejected_until_ns = 0;
 		backend->since_ns = now_ns;
 	}
+	if (!well)
+		renew_number(backend);
 	backend->up = well;
 	return true;
 }
@@ -578,6 +626,8 @@ void backend_set_state(struct backend *backend, enum backend_state state,
 {
 	if (state == BACKEND_READY && backend->state != BACKEND_READY)
 		backend->since_ns = now_ns;
+	if (state != BACKEND_READY)
+		renew_number(backend);
 	backend->state = (int)state;
 }
 

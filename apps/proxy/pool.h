@@ -29,6 +29,7 @@
 
 #include "apps/proxy/backend_spec.h"
 #include "apps/proxy/balance.h"
+#include "apps/proxy/sticky.h"
 
 #define POOL_ALL UINT64_MAX /* a bit for each backend */
 
@@ -67,6 +68,8 @@ struct backend {
 	_Atomic int64_t ejected_until_ns;
 	_Atomic int64_t since_ns; /* start of the slow start; 0: none */
 	_Atomic int64_t gone_ns;  /* when it left the pool; 0: it has not */
+	_Atomic uint32_t number;  /* for sticky.h: a new one when it goes down,
+				     is drained or gets weight 0 */
 	_Alignas(64) _Atomic unsigned active; /* sessions now */
 	_Atomic uint64_t served, failed;      /* connections made, and not */
 	_Atomic uint64_t ejections;
@@ -114,6 +117,7 @@ struct pool_wish {
 	uint64_t allowed; /* backends, a bit each */
 	uint64_t tried;	  /* allowed backends that have failed it already */
 	int64_t now_ns;
+	uint32_t kept; /* the number of its client's backend; 0: none */
 };
 
 /*
@@ -153,8 +157,21 @@ void pool_retire(const struct pool *a, const struct pool *b, int64_t now_ns);
 uint64_t pool_for_name(const struct pool *pool, const char *name);
 
 /*
- * Chooses a backend and counts one more session for it. Returns its index,
- * -EAGAIN (all suitable ones are at their maxconn) or -ENOENT (there is none).
+ * Returns the index of the backend that the client keeps, or -ENOENT: none that
+ * it may have now. It is no other while it is up, even if it is full.
+ */
+int pool_kept(const struct pool *pool, const struct pool_wish *wish);
+
+/*
+ * A number for those backends of the pool that serve the same server names,
+ * some of which are `allowed`: for the clients' backends of each such group.
+ */
+uint64_t pool_group(const struct pool *pool, uint64_t allowed);
+
+/*
+ * Chooses a backend, the one that the client keeps if there is one, and counts
+ * one more session for it. Returns its index, -EAGAIN (all suitable ones are at
+ * their maxconn) or -ENOENT (there is none).
  */
 int pool_take(const struct pool *pool, struct pool_cursor *cursor,
 	      const struct pool_wish *wish);

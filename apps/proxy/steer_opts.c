@@ -57,6 +57,10 @@ static const struct opt rows[] = {
 	 OPT_DAY_NS,
 	 .help = "Time over which a recovered backend regains its full share "
 		 "(default {default}: at once)"},
+	{"sticky", OPT_SECONDS, AT(sticky_ns), "SECONDS", "0", 0, OPT_DAY_NS,
+	 .help = "Keep a client, which is an IPv4 address or IPv6 /64, at its "
+		 "backend while that is up, until it has had no session for "
+		 "this long (default {default}: off)"},
 	{"client-timeout", OPT_SECONDS, AT(client_timeout_ns), "SECONDS", "0",
 	 0, OPT_DAY_NS,
 	 .help = "Reset sessions whose client sends and acknowledges nothing "

@@ -22,6 +22,7 @@ struct steer_opts {
 	unsigned eject_after;	/* consecutive failed connects; 0: never */
 	int64_t eject_ns;
 	int64_t slow_start_ns;
+	int64_t sticky_ns;			      /* 0: off */
 	int64_t client_timeout_ns, server_timeout_ns; /* 0: none */
 	int64_t half_closed_timeout_ns;		      /* 0: none */
 	unsigned keepalive_s;			      /* 0: off */

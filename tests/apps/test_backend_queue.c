@@ -54,12 +54,12 @@ static int wait_for(struct queue_shard *shard, struct queue_waiter *waiter,
 	int err = 0;
 
 	waiter->allowed = UINT64_C(1) << kind;
-	if (!queue_is_before(shard, waiter->allowed) &&
+	if (!queue_wanted(shard, NULL, waiter->allowed) &&
 	    take_session(&backends[kind]))
 		return 0;
 	if (!queue_enter(shard, waiter, max))
 		return -EBUSY;
-	if (shard->first != waiter && queue_is_before(shard, waiter->allowed))
+	if (queue_wanted(shard, waiter, waiter->allowed))
 		err = queue_wait(until_ns);
 	while (err == 0) {
 		queue_look(shard);
@@ -293,6 +293,28 @@ static void test_shards_share_the_slots_and_admit_every_session(void **state)
 	assert_int_equal(queue.n, 0);
 }
 
+static void test_waiters_ahead_keep_only_what_they_wait_for(void **state)
+{
+	static struct queue_waiter waiters[QUEUE_LOOKS + 2];
+
+	assert_int_equal(queue_wanted(&shard, NULL, 7), 0);
+	for (unsigned i = 0; i < QUEUE_LOOKS + 2; i++) {
+		assert_true(queue_enter(&shard, &waiters[i], UINT32_MAX));
+		waiters[i].allowed = i == 1 ? 2 : 1;
+	}
+	assert_int_equal(queue_wanted(&shard, &waiters[0], 7), 0);
+	assert_int_equal(queue_wanted(&shard, &waiters[1], 7), 1);
+	assert_int_equal(queue_wanted(&shard, &waiters[2], 7), 3);
+	assert_int_equal(queue_wanted(&shard, &waiters[2], 2), 2);
+	assert_int_equal(queue_wanted(&shard, &waiters[2], 4), 0);
+	/* So many that not all are looked at. */
+	assert_int_equal(queue_wanted(&shard, &waiters[QUEUE_LOOKS], 7), 3);
+	assert_int_equal(queue_wanted(&shard, NULL, 7), 7);
+	queue.n = 0;
+	shard.first = NULL;
+	shard.last = &shard.first;
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -303,6 +325,7 @@ int main(void)
 		CASE(test_session_times_out_in_the_queue),
 		CASE(test_new_session_does_not_overtake),
 		CASE(test_session_for_another_backend_does_not_wait),
+		CASE(test_waiters_ahead_keep_only_what_they_wait_for),
 		cmocka_unit_test(
 			test_shards_share_the_slots_and_admit_every_session),
 	};

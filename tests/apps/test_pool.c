@@ -84,7 +84,10 @@ static struct backend *backend_at(int i)
 
 static int take_of(uint64_t hash, uint64_t allowed, uint64_t tried)
 {
-	const struct pool_wish wish = {hash, allowed, tried, now_ns};
+	const struct pool_wish wish = {.hash = hash,
+				       .allowed = allowed,
+				       .tried = tried,
+				       .now_ns = now_ns};
 
 	return pool_take(pool, &cursor, &wish);
 }
@@ -383,6 +386,78 @@ static void test_names_choose_backends(void **state)
 	assert_int_equal(take_of(0, 0, 0), -ENOENT);
 }
 
+static int take_kept(uint32_t number, uint64_t tried)
+{
+	const struct pool_wish wish = {.allowed = POOL_ALL,
+				       .tried = tried,
+				       .now_ns = now_ns,
+				       .kept = number};
+
+	return pool_take(pool, &cursor, &wish);
+}
+
+static void test_client_keeps_a_backend_while_that_is_up(void **state)
+{
+	uint32_t number;
+
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1,maxconn=2 c=10.9.0.3:1");
+	number = backend_at(1)->number;
+	assert_int_equal(take_kept(number, 0), 1);
+	reload_pool(&usual, "d=10.9.0.4:1 c=10.9.0.3:1,weight=9 "
+			    "b=10.9.0.2:1,maxconn=2,weight=3");
+	assert_int_equal(take_kept(number, 0), 2);
+	assert_int_equal(take_kept(number, 0), -EAGAIN); /* it waits */
+	backend_release(backend_at(2));
+	assert_int_not_equal(take_kept(number, 4), 2); /* which has failed */
+	assert_int_equal(take_kept(number, 0), 2);
+	backend_release(backend_at(2));
+	reload_pool(&usual, "d=10.9.0.4:1");
+	assert_int_equal(take_kept(number, 0), 0);
+}
+
+/* Each end of use gives the backend's clients to others, also if it returns. */
+static void test_clients_are_free_once_a_backend_was_out_of_use(void **state)
+{
+	static const char *const weights[] = {"a=10.9.0.1:1,weight=0",
+					      "a=10.9.0.1:1"};
+	uint32_t number;
+
+	make_pool(&usual, "a=10.9.0.1:1");
+	number = backend_at(0)->number;
+	take_down(0);
+	assert_int_not_equal(backend_at(0)->number, number);
+	pool_report(pool, 0, true, now_ns);
+	assert_true(pool_report(pool, 0, true, now_ns));
+	number = backend_at(0)->number;
+	backend_set_state(backend_at(0), BACKEND_DRAIN, now_ns);
+	assert_int_not_equal(backend_at(0)->number, number);
+	number = backend_at(0)->number;
+	backend_set_state(backend_at(0), BACKEND_READY, now_ns);
+	assert_int_equal(backend_at(0)->number, number);
+	eject_backend(0);
+	assert_int_not_equal(backend_at(0)->number, number);
+	number = backend_at(0)->number;
+	for (int i = 0; i < 2; i++)
+		reload_pool(&usual, weights[i]);
+	assert_int_not_equal(backend_at(0)->number, number);
+	number = backend_at(0)->number;
+	reload_pool(&usual, "a=10.9.0.1:1,weight=3");
+	assert_int_equal(backend_at(0)->number, number);
+}
+
+static void test_groups_differ_by_their_server_names(void **state)
+{
+	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
+	assert_int_equal(pool_group(pool, POOL_ALL), 0);
+	pool_unref(pool);
+	make_pool(&usual,
+		  "a=10.9.0.1:1,sni=a.example b=10.9.0.2:1 "
+		  "c=10.9.0.3:1,sni=c.example d=10.9.0.4:1,sni=a.example");
+	assert_int_equal(pool_group(pool, 2), 0);
+	assert_int_not_equal(pool_group(pool, 1), pool_group(pool, 4));
+	assert_int_equal(pool_group(pool, 1), pool_group(pool, 8));
+}
+
 static void test_reload_keeps_backends_that_stay_or_have_sessions(void **state)
 {
 	struct backend *a, *b;
@@ -584,6 +659,9 @@ int main(void)
 		CASE(test_maxconn_holds_for_all_shards),
 		CASE(test_draining_backend_gets_no_new_sessions),
 		CASE(test_names_choose_backends),
+		CASE(test_client_keeps_a_backend_while_that_is_up),
+		CASE(test_clients_are_free_once_a_backend_was_out_of_use),
+		CASE(test_groups_differ_by_their_server_names),
 		CASE(test_reload_keeps_backends_that_stay_or_have_sessions),
 		CASE(test_backend_that_leaves_notes_the_time),
 		CASE(test_a_reload_sets_states_that_the_file_changes),

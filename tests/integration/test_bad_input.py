@@ -140,6 +140,7 @@ WRONG_VALUES = [
     (("coronet-proxy",), "--eject-after", [*NUMBERS, "1000001"]),
     (("coronet-proxy",), "--eject-time", [*SECONDS_VALUES, "0"]),
     (("coronet-proxy",), "--slow-start", SECONDS_VALUES),
+    (("coronet-proxy",), "--sticky", SECONDS_VALUES),
     (("coronet-proxy",), "--client-timeout", SECONDS_VALUES),
     (("coronet-proxy",), "--server-timeout", SECONDS_VALUES),
     (("coronet-proxy",), "--half-closed-timeout", SECONDS_VALUES),
