@@ -54,22 +54,39 @@ static struct source_bucket *find_bucket(struct source_rate *rate,
 	return oldest;
 }
 
+int64_t rate_bucket_take(_Atomic int64_t *full_ns, unsigned per_s,
+			 unsigned burst, int64_t now_ns)
+{
+	int64_t each_ns = NS_PER_S / per_s, whole_ns = each_ns * burst;
+	int64_t was_ns = *full_ns, next_ns;
+
+	/* Bounded by the threads that change it at the same time. */
+	for (;;) {
+		next_ns = was_ns > now_ns ? was_ns : now_ns;
+		if (next_ns - now_ns > whole_ns) {
+			/* The limit has changed: it is just empty. */
+			next_ns = now_ns + whole_ns;
+			if (atomic_compare_exchange_weak(full_ns, &was_ns,
+							 next_ns))
+				was_ns = next_ns;
+			continue;
+		}
+		next_ns += each_ns;
+		if (next_ns - now_ns > whole_ns)
+			return next_ns - now_ns - whole_ns;
+		if (atomic_compare_exchange_weak(full_ns, &was_ns, next_ns))
+			return 0;
+	}
+}
+
 uint32_t source_rate_over(struct source_rate *rate, uint8_t family,
 			  const void *ip, unsigned per_s, int64_t now_ns)
 {
 	unsigned bytes = family == 4 ? rate->bytes4 : rate->bytes6;
 	struct source_bucket *bucket =
 		find_bucket(rate, source_hash(rate->secret, family, ip, bytes));
-	int64_t each_ns = NS_PER_S / per_s, full_ns = bucket->full_ns, next_ns;
 
-	do {
-		next_ns = (full_ns > now_ns ? full_ns : now_ns) + each_ns;
-		/* It is empty: it holds what a second allows. */
-		if (next_ns - now_ns > each_ns * per_s)
-			return (atomic_fetch_add(&bucket->n_over, 1) &
-				INT32_MAX) +
-			       1;
-	} while (!atomic_compare_exchange_weak(&bucket->full_ns, &full_ns,
-					       next_ns));
-	return 0;
+	if (rate_bucket_take(&bucket->full_ns, per_s, per_s, now_ns) == 0)
+		return 0;
+	return (atomic_fetch_add(&bucket->n_over, 1) & INT32_MAX) + 1;
 }

@@ -1,5 +1,5 @@
 /*
- * Limits the events per second of each source: connections, answers.
+ * Limits events per second: all of them, or those of each source.
  *
  * A source is a prefix of an address. Each has a token bucket that fills evenly
  * in a second (GCRA, ITU-T I.371: it stores the time at which it will be full
@@ -26,6 +26,15 @@ struct source_rate {
 		_Atomic int64_t full_ns; /* when its bucket is full again */
 	} buckets[SOURCE_RATE_SETS][SOURCE_RATE_WAYS];
 };
+
+/*
+ * Counts an event in a token bucket of `burst` tokens, which fills by per_s a
+ * second (GCRA). *full_ns: 0 at first. A change of the limit counts at once.
+ * per_s: 1 to 10^9; burst: 1 to 10^6. Returns 0, or the ns until the next event
+ * may come, which was not counted. Any thread.
+ */
+int64_t rate_bucket_take(_Atomic int64_t *full_ns, unsigned per_s,
+			 unsigned burst, int64_t now_ns);
 
 /*
  * Hashes the first `bytes` bytes (1 to 8) of an address: all bits of these go

@@ -22,6 +22,7 @@ static const char *const end_names[ACCESS_ENDS] = {
 	[ACCESS_QUEUE_TIMEOUT] = "queue-timeout",
 	[ACCESS_DENIED] = "denied",
 	[ACCESS_RATE] = "rate",
+	[ACCESS_LISTENER_RATE] = "listener-rate",
 	[ACCESS_BAD_HEADER] = "bad-header",
 	[ACCESS_HEADER_TIMEOUT] = "header-timeout",
 	[ACCESS_BAD_HELLO] = "bad-hello",

@@ -29,8 +29,9 @@ enum access_end {
 	ACCESS_QUEUE_FULL,
 	ACCESS_QUEUE_TIMEOUT,
 	ACCESS_DENIED,
-	ACCESS_RATE,
-	ACCESS_BAD_HEADER, /* PROXY */
+	ACCESS_RATE,	      /* of its source */
+	ACCESS_LISTENER_RATE, /* of all clients of its listener */
+	ACCESS_BAD_HEADER,    /* PROXY */
 	ACCESS_HEADER_TIMEOUT,
 	ACCESS_BAD_HELLO, /* TLS */
 	ACCESS_TLS_FAILED,

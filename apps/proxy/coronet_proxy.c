@@ -16,6 +16,9 @@
 #define LOG_INTERVAL_NS                                                        \
 	10000000000 /* minimum interval between repeated log lines */
 
+/* While a client waits for its listener's rate. */
+#define RATE_NAP_NS INT64_C(50000000)
+
 struct proxy proxy;
 
 /* ---- listeners ---- */
@@ -58,6 +61,62 @@ static bool lets_in(struct proxy_shard *shard, struct net_conn *conn)
 	return false;
 }
 
+int64_t proxy_over_rate(const struct proxy_shard *shard, int number)
+{
+	const struct proxy_rate *rate;
+
+	if (number < 0)
+		return 0;
+	rate = &shard->config->rates[number];
+	if (rate->per_s == 0)
+		return 0;
+	return rate_bucket_take(&proxy.listener_rates[number].full_ns,
+				rate->per_s, rate->burst,
+				net_now_ns(shard->stack));
+}
+
+/*
+ * Waits until the listener's rate allows an accepted client: 0, -ECONNRESET
+ * (the client has gone) or -ECANCELED (the program drains or ends). Looks at
+ * intervals, since the rate may change and other shards may be faster.
+ */
+static int wait_for_rate(struct proxy_listener *listener,
+			 const struct net_conn *conn, int64_t wait_ns)
+{
+	struct proxy_shard *shard = listener->shard;
+
+	counters_add(&shard->counters.rate_waits, 1);
+	do {
+		if (coro_sleep_ns(wait_ns < RATE_NAP_NS ? wait_ns
+							: RATE_NAP_NS) < 0 ||
+		    shutdown_begun(&shard->shutdown))
+			return -ECANCELED;
+		if (net_ready(conn, 0) & NET_FAILED)
+			return -ECONNRESET;
+		wait_ns = proxy_over_rate(shard, listener->number);
+	} while (wait_ns > 0);
+	return 0;
+}
+
+/* Applies the listener's rate. Returns 0, or the client is to be reset. */
+static int obey_rate(struct proxy_listener *listener,
+		     const struct net_conn *conn, bool wait)
+{
+	struct proxy_shard *shard = listener->shard;
+	int64_t wait_ns = proxy_over_rate(shard, listener->number);
+	struct proxy_addrs addrs;
+
+	if (wait_ns == 0)
+		return 0;
+	if (wait)
+		return wait_for_rate(listener, conn, wait_ns);
+	counters_add(&shard->counters.over_listener, 1);
+	proxy_addrs_of(conn, &addrs);
+	if (proxy.log)
+		log_refused(shard, &addrs, ACCESS_LISTENER_RATE);
+	return -EBUSY;
+}
+
 /* One coroutine for each listening address, until its listener is closed. */
 static void *accept_clients(void *arg)
 {
@@ -76,6 +135,10 @@ static void *accept_clients(void *arg)
 			return NULL;
 		if (!lets_in(shard, conn))
 			continue;
+		if (obey_rate(listener, conn, wait) < 0) {
+			net_abort(conn);
+			continue;
+		}
 		/* Another shard may have been faster. */
 		while (err == 0 && !session_limit_take(&proxy.limit))
 			err = wait ? session_limit_wait(&listener->waiter)
@@ -99,7 +162,7 @@ void proxy_session_ended(struct proxy_shard *shard)
 }
 
 static int open_listener(struct proxy_shard *shard, const struct net_addr *addr,
-			 bool tls)
+			 bool tls, int number)
 {
 	struct proxy_listener *listener = &shard->listeners[shard->n_listeners];
 	char text[NET_ADDR_TEXT_MAX];
@@ -109,6 +172,7 @@ static int open_listener(struct proxy_shard *shard, const struct net_addr *addr,
 
 	listener->shard = shard;
 	listener->tls = tls;
+	listener->number = number;
 	session_limit_add(&shard->limit, &listener->waiter);
 	if (err == 0)
 		err = net_listener_limit(listener->net, &limits);
@@ -125,13 +189,17 @@ static int open_listener(struct proxy_shard *shard, const struct net_addr *addr,
 	return 0;
 }
 
-/* Finds address number i to listen on, and its kind: false beyond the last. */
+/*
+ * Finds address number i to listen on, its kind and the number of its rate:
+ * false beyond the last.
+ */
 static bool listen_addr(unsigned i, struct net_addr *out,
-			enum proxy_listen *kind)
+			enum proxy_listen *kind, int *number)
 {
 	const struct proxy_opts *opts = &proxy.first->opts;
 
 	*kind = PROXY_LISTEN_TCP;
+	*number = -1;
 	if (opts->port && i-- == 0) {
 		*out = net_addr_any(opts->port);
 		return true;
@@ -139,6 +207,7 @@ static bool listen_addr(unsigned i, struct net_addr *out,
 	if (i >= opts->n_listens)
 		return false;
 	*kind = opts->listen_kinds[i];
+	*number = (int)i;
 	net_addr_parse(opts->listen_texts[i], -1, out);
 	return true;
 }
@@ -147,13 +216,14 @@ static int open_listeners(struct proxy_shard *shard)
 {
 	enum proxy_listen kind;
 	struct net_addr addr;
-	int err = 0;
+	int err = 0, number;
 
-	for (unsigned i = 0; err == 0 && listen_addr(i, &addr, &kind); i++)
+	for (unsigned i = 0; err == 0 && listen_addr(i, &addr, &kind, &number);
+	     i++)
 		err = kind == PROXY_LISTEN_UDP
-			      ? udp_listen(shard, &addr)
+			      ? udp_listen(shard, &addr, number)
 			      : open_listener(shard, &addr,
-					      kind == PROXY_LISTEN_TLS);
+					      kind == PROXY_LISTEN_TLS, number);
 	return err;
 }
 
@@ -163,8 +233,9 @@ static void *log_listening(void *arg)
 	char text[NET_ADDR_TEXT_MAX];
 	enum proxy_listen kind;
 	struct net_addr addr;
+	int number;
 
-	for (unsigned i = 0; listen_addr(i, &addr, &kind); i++)
+	for (unsigned i = 0; listen_addr(i, &addr, &kind, &number); i++)
 		printf("%s %s%s", i ? "," : "listening on",
 		       proxy_listen_prefix(kind),
 		       net_addr_format(&addr, text, sizeof(text)));
@@ -217,18 +288,22 @@ static void log_steering(const struct proxy_counters *now)
 	uint64_t lost = proxy.log ? line_log_lost(proxy.log) : 0;
 
 	if (!now->queued && !now->queue_full && !now->no_retry &&
-	    !now->denied && !now->over_rate && !now->bad_hello && !lost)
+	    !now->denied && !now->over_rate && !now->over_listener &&
+	    !now->rate_waits && !now->bad_hello && !lost)
 		return;
 	net_log("proxy: %u wait for a backend; in all %llu queued, %llu queue "
 		"timeouts, %llu queue full, %llu retries refused, %llu denied, "
-		"%llu over a source's rate, %llu bad hellos, %llu lines of the "
-		"access log lost",
+		"%llu over a source's rate, %llu over a listener's, %llu that "
+		"waited for it, %llu bad hellos, %llu lines of the access log "
+		"lost",
 		proxy.queue.n, (unsigned long long)now->queued,
 		(unsigned long long)now->queue_timeout,
 		(unsigned long long)now->queue_full,
 		(unsigned long long)now->no_retry,
 		(unsigned long long)now->denied,
 		(unsigned long long)now->over_rate,
+		(unsigned long long)now->over_listener,
+		(unsigned long long)now->rate_waits,
 		(unsigned long long)now->bad_hello, (unsigned long long)lost);
 }
 

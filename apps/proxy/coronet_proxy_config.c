@@ -103,6 +103,13 @@ static bool is_fixed(const struct opt_set *set, const char *name)
 	return opt && opt->fixed;
 }
 
+/* Of --listen, the keys may change. */
+static size_t fixed_len(const char *name, const char *value)
+{
+	return strcmp(name, "listen") == 0 ? proxy_listen_fixed(value)
+					   : strlen(value);
+}
+
 /* Common options that a reload changes. */
 static bool is_route(const char *name)
 {
@@ -161,7 +168,7 @@ static int read_option(void *arg, const char *name, const char *value,
 		r->fixed = r->fixed * 31 + balance_hash(name, strlen(name));
 		if (value)
 			r->fixed = r->fixed * 31 +
-				   balance_hash(value, strlen(value));
+				   balance_hash(value, fixed_len(name, value));
 	}
 	return err == -ENOENT ? 0 : err;
 }
@@ -239,6 +246,23 @@ int config_refuse_own(const struct proxy_opts *opts, struct opt_error *error)
 	return 0;
 }
 
+/*
+ * Finds the rates of the listeners that run. One that is no longer in the files
+ * runs until the next start, and keeps its first rate.
+ */
+static void match_rates(struct proxy_config *config)
+{
+	const struct proxy_opts *first =
+		proxy.first ? &proxy.first->opts : &config->opts;
+
+	for (unsigned i = 0; i < first->n_listens; i++) {
+		int k = proxy_opts_find_listen(first, &config->opts, i);
+
+		config->rates[i] = k < 0 ? first->listen_rates[i]
+					 : config->opts.listen_rates[k];
+	}
+}
+
 /* Reads all options: a new configuration, or NULL with a line in error. */
 static struct proxy_config *config_read(uint64_t *fixed,
 					struct opt_error *error)
@@ -275,6 +299,7 @@ static struct proxy_config *config_read(uint64_t *fixed,
 	if (err == 0)
 		err = proxy_tls_open(config, error);
 	*fixed = r.fixed;
+	match_rates(config);
 	if (err == 0)
 		return config;
 	config_unref(config);

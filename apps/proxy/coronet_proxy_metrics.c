@@ -35,6 +35,7 @@ static void write_refusals(struct net_metrics *page,
 		{"reason=\"over_limit\"", total->over_limit},
 		{"reason=\"denied\"", total->denied},
 		{"reason=\"source_rate\"", total->over_rate},
+		{"reason=\"listener_rate\"", total->over_listener},
 		{"reason=\"bad_header\"", total->bad_header},
 		{"reason=\"bad_hello\"", total->bad_hello},
 		{"reason=\"displaced\"", total->displaced},
@@ -110,6 +111,9 @@ static void write_program(struct net_metrics *page)
 		  "Clients that were accepted for a session.",
 		  (double)total.accepted);
 	write_refusals(page, &total);
+	write_one(page, "coronet_proxy_rate_waits_total", NET_COUNTER,
+		  "Clients that have waited for their listener's rate.",
+		  (double)total.rate_waits);
 	write_one(page, "coronet_proxy_retries_total", NET_COUNTER,
 		  "Connection attempts of sessions after their first.",
 		  (double)total.retries);

@@ -52,6 +52,7 @@ struct proxy_listener {
 	struct proxy_shard *shard;
 	struct net_listener *net;
 	struct limit_waiter waiter; /* at the limit of clients */
+	int number;		    /* of its rate */
 	bool tls;
 };
 
@@ -67,11 +68,13 @@ struct proxy_counters {
 	uint64_t sticky_hits;	    /* sessions with their client's backend */
 	uint64_t sticky_displaced;  /* clients' backends forgotten for others */
 	uint64_t denied, over_rate; /* clients */
-	uint64_t bad_header;	    /* PROXY headers wrong, late or too long */
-	uint64_t bad_hello;	    /* ClientHellos late, or for no backend */
-	uint64_t idle;	    /* sessions that moved no byte for too long */
-	uint64_t broken;    /* sessions that ended by a reset of one side */
-	uint64_t displaced; /* half-open clients that others displaced */
+	uint64_t over_listener; /* new clients beyond their listener's rate */
+	uint64_t rate_waits;	/* those that have waited for it */
+	uint64_t bad_header;	/* PROXY headers wrong, late or too long */
+	uint64_t bad_hello;	/* ClientHellos late, or for no backend */
+	uint64_t idle;		/* sessions that moved no byte for too long */
+	uint64_t broken;	/* sessions that ended by a reset of one side */
+	uint64_t displaced;	/* half-open clients that others displaced */
 	uint64_t bytes_to, bytes_from; /* backends */
 	uint64_t udp_sessions;	       /* now */
 	uint64_t udp_begun, udp_displaced;
@@ -84,6 +87,7 @@ struct proxy_config {
 	_Atomic unsigned refs;
 	struct proxy_opts opts;
 	struct steer_opts steer;
+	struct proxy_rate rates[PROXY_MAX_LISTENS]; /* of those that run */
 #if PROXY_TLS
 	struct tls_opts tls;
 	struct net_tls *tls_server; /* of clients; NULL: none */
@@ -123,6 +127,9 @@ struct proxy {
 	struct pending_limit half_open; /* of all shards' half-open ones */
 	struct backend_queue queue;
 	struct source_rate *rate;
+	struct {
+		_Alignas(64) _Atomic int64_t full_ns; /* rate_bucket_take() */
+	} listener_rates[PROXY_MAX_LISTENS];
 	struct sticky *sticky;
 	struct line_log *log;	/* NULL: none */
 	uint64_t instance;	/* random; a part of the unique IDs */
@@ -234,6 +241,12 @@ void proxy_addrs_of(const struct net_conn *conn, struct proxy_addrs *out);
 
 /* ---- coronet_proxy.c ---- */
 
+/*
+ * Counts a new client of a listener (number -1: it has no rate). Returns 0, or
+ * the ns until the listener's rate, which all shards share, may allow it.
+ */
+int64_t proxy_over_rate(const struct proxy_shard *shard, int number);
+
 /* Called when a session of the shard has ended. */
 void proxy_session_ended(struct proxy_shard *shard);
 
@@ -260,10 +273,12 @@ void health_fini(struct proxy_shard *shard);
 /* ---- coronet_proxy_udp.c ---- */
 
 /*
- * Opens a UDP listener of the shard, before it runs. Returns 0 or -errno; an
+ * Opens a UDP listener of the shard, before it runs. number: of its rate.
+ * Returns 0 or -errno; an
  * address that cannot be used is reported on stderr.
  */
-int udp_listen(struct proxy_shard *shard, const struct net_addr *addr);
+int udp_listen(struct proxy_shard *shard, const struct net_addr *addr,
+	       int number);
 
 /* From now on no UDP session begins, and idle ones end within a second. */
 void udp_drain(struct proxy_shard *shard);

@@ -32,6 +32,7 @@ struct udp_listener {
 	struct udp_carrier *carrier;
 	struct net_udp *udp;
 	struct net_udp_watch watch;
+	int number; /* of its rate */
 };
 
 struct udp_session {
@@ -347,10 +348,24 @@ static struct udp_session *make_session(struct udp_listener *listener,
 	return s;
 }
 
-/* Begins a session of the datagram's client, or counts why there is none. */
+/* Whether the listener's rate allows one more session; counted if not. */
+static bool obeys_rate(const struct udp_listener *listener)
+{
+	struct proxy_shard *shard = listener->carrier->shard;
+
+	if (proxy_over_rate(shard, listener->number) == 0)
+		return true;
+	counters_add(&shard->counters.over_listener, 1);
+	return false;
+}
+
+/*
+ * Begins a session of the datagram's client, or counts why there is none.
+ * moves: it had one with a backend that has failed.
+ */
 static struct udp_session *begin_session(struct udp_listener *listener,
 					 const struct net_datagram *got,
-					 uint64_t tried)
+					 bool moves, uint64_t tried)
 {
 	struct udp_carrier *carrier = listener->carrier;
 	struct proxy_shard *shard = carrier->shard;
@@ -358,7 +373,8 @@ static struct udp_session *begin_session(struct udp_listener *listener,
 	uint64_t sticky;
 	int i;
 
-	if (carrier->is_drained || !admits_client(shard, got))
+	if (carrier->is_drained || !admits_client(shard, got) ||
+	    (!moves && !obeys_rate(listener)))
 		return NULL;
 	i = choose_backend(shard, got, tried, &sticky);
 	if (i < 0) {
@@ -427,7 +443,7 @@ static struct udp_session *session_of(struct udp_listener *listener,
 		tried = bit_of(carrier->shard->pool, s->backend);
 		finish_session(carrier, s, ACCESS_SERVER_RESET);
 	}
-	return begin_session(listener, got, tried);
+	return begin_session(listener, got, s != NULL, tried);
 }
 
 static void send_to_server(struct udp_listener *listener,
@@ -481,7 +497,7 @@ static void on_client(struct net_udp *udp, struct net_udp_watch *watch)
 /* ---- listeners ---- */
 
 static int open_listener(struct udp_carrier *carrier,
-			 const struct net_addr *addr)
+			 const struct net_addr *addr, int number)
 {
 	struct udp_listener *listener =
 		&carrier->listeners[carrier->n_listeners];
@@ -497,6 +513,7 @@ static int open_listener(struct udp_carrier *carrier,
 	}
 	carrier->n_listeners++;
 	listener->carrier = carrier;
+	listener->number = number;
 	listener->watch.fn = on_client;
 	net_udp_set_watch(listener->udp, &listener->watch);
 	return 0;
@@ -516,11 +533,12 @@ static int open_carrier(struct proxy_shard *shard)
 	return udp_table_init(&carrier->table, carrier->max);
 }
 
-int udp_listen(struct proxy_shard *shard, const struct net_addr *addr)
+int udp_listen(struct proxy_shard *shard, const struct net_addr *addr,
+	       int number)
 {
 	int err = shard->udp ? 0 : open_carrier(shard);
 
-	return err ? err : open_listener(shard->udp, addr);
+	return err ? err : open_listener(shard->udp, addr, number);
 }
 
 void udp_drain(struct proxy_shard *shard)

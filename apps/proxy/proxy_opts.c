@@ -30,30 +30,92 @@ static enum proxy_listen take_prefix(const char **text)
 	return kind;
 }
 
+static const struct opt listen_keys[] = {
+	{"rate", OPT_NUMBER, OPT_AT(struct proxy_rate, per_s), .min = 1,
+	 .max = 1000000},
+	{"burst", OPT_NUMBER, OPT_AT(struct proxy_rate, burst), .min = 1,
+	 .max = 1000000},
+};
+
+size_t proxy_listen_fixed(const char *text)
+{
+	return strcspn(text, ",");
+}
+
+/* Reads the address and port into `at`, and the keys that follow. */
+static int parse_listen(const char *text, struct opt_endpoint *end, char *at,
+			size_t at_len, struct proxy_rate *rate,
+			struct opt_error *error)
+{
+	size_t fixed = proxy_listen_fixed(text);
+	char copy[128], *next = copy;
+	int err = 0;
+
+	*rate = (struct proxy_rate){0};
+	if (fixed >= at_len || strlen(text) >= sizeof(copy))
+		return -EINVAL;
+	strcpy(copy, text);
+	strcpy(at, strsep(&next, ","));
+	if (opt_parse_endpoint(at, end) < 0)
+		return -EINVAL;
+	while (err == 0 && next)
+		err = opt_set_key(listen_keys, OPT_COUNT(listen_keys),
+				  strsep(&next, ","), rate, error);
+	if (err == 0 && rate->burst && !rate->per_s)
+		err = opt_expect(error, "rate= together with burst=");
+	if (rate->burst == 0)
+		rate->burst = rate->per_s;
+	return err;
+}
+
+static bool is_same_listen(const struct proxy_opts *opts, unsigned i,
+			   const struct opt_endpoint *end,
+			   enum proxy_listen kind)
+{
+	return (kind == PROXY_LISTEN_UDP) ==
+		       (opts->listen_kinds[i] == PROXY_LISTEN_UDP) &&
+	       memcmp(&opts->listens[i].addr, &end->addr, sizeof(end->addr)) ==
+		       0;
+}
+
+int proxy_opts_find_listen(const struct proxy_opts *opts,
+			   const struct proxy_opts *other, unsigned index)
+{
+	for (unsigned i = 0; i < other->n_listens; i++)
+		if (is_same_listen(other, i, &opts->listens[index],
+				   opts->listen_kinds[index]))
+			return (int)i;
+	return -1;
+}
+
 static int add_listen(const struct opt *opt, const char *text, void *base,
 		      struct opt_error *error)
 {
 	struct proxy_opts *opts = base;
+	unsigned n = opts->n_listens;
+	char at[sizeof(opts->listen_texts[0])];
 	struct opt_endpoint end;
+	struct proxy_rate rate;
 	enum proxy_listen kind = take_prefix(&text);
-	bool udp = kind == PROXY_LISTEN_UDP;
 
 	if (kind && opts->plain)
 		return opt_expect(error, "coronet-proxy for %s",
-				  udp ? "UDP" : "TLS");
-	if (opt_parse_endpoint(text, &end) < 0)
+				  kind == PROXY_LISTEN_UDP ? "UDP" : "TLS");
+	if (opts->plain && text[proxy_listen_fixed(text)])
+		return opt_expect(error, "coronet-proxy for rate=");
+	if (parse_listen(text, &end, at, sizeof(at), &rate, error) < 0)
 		return -EINVAL;
-	for (unsigned i = 0; i < opts->n_listens; i++)
-		if (udp == (opts->listen_kinds[i] == PROXY_LISTEN_UDP) &&
-		    memcmp(&opts->listens[i].addr, &end.addr,
-			   sizeof(end.addr)) == 0)
+	for (unsigned i = 0; i < n; i++)
+		if (is_same_listen(opts, i, &end, kind))
 			return opt_expect(error, "each address and port once");
 	if (opts->n_listens == PROXY_MAX_LISTENS)
 		return opt_expect(error, "at most %d of them, or --port",
 				  PROXY_MAX_LISTENS);
-	opts->listens[opts->n_listens] = end;
-	opts->listen_kinds[opts->n_listens] = kind;
-	opts->listen_texts[opts->n_listens++] = text;
+	opts->listens[n] = end;
+	opts->listen_kinds[n] = kind;
+	opts->listen_rates[n] = rate;
+	strcpy(opts->listen_texts[n], at);
+	opts->n_listens++;
 	return 0;
 }
 
@@ -95,12 +157,15 @@ static int add_backend(const struct opt *opt, const char *text, void *base,
 /* ---- the table ---- */
 
 static const struct opt rows[] = {
-	{"listen", OPT_CUSTOM, .arg = "[udp:|tls:]ADDRESS:PORT",
+	{"listen", OPT_CUSTOM,
+	 .arg = "[udp:|tls:]ADDRESS:PORT[,rate=N[,burst=N]]",
 	 .read = add_listen, .expected = "an address and a port",
 	 .example = "10.9.0.1:8080",
 	 .help = "Accept TCP clients at this address (repeatable). Only "
-		 "coronet-proxy takes udp:, for UDP clients, and tls:, for TCP "
-		 "clients that use TLS, which --tls-cert needs",
+		 "coronet-proxy takes udp:, for UDP clients, tls:, for TCP "
+		 "clients that use TLS, which --tls-cert needs, and rate=, the "
+		 "maximum number of new clients per second, after a burst of "
+		 "burst= (default: as many)",
 	 .fixed = true},
 	{"port", OPT_NUMBER, AT(port), "PORT", NULL, 1, 65535,
 	 .example = PORT_TEXT,
@@ -153,8 +218,9 @@ static const struct opt rows[] = {
 		 "TLS handshake is incomplete; beyond it the oldest is reset",
 	 .fixed = true},
 	{"over-limit", OPT_CHOICE, AT(over_limit), "wait|reset", "wait",
-	 .help = "What to do with clients beyond --max-clients. wait: leave "
-		 "them in the backlog until a session ends; reset: reset them",
+	 .help = "What to do with clients beyond --max-clients or the rate= of "
+		 "--listen. wait: leave them in the backlog until a session "
+		 "ends or the rate allows them; reset: reset them",
 	 .fixed = true},
 	{"drain-timeout", OPT_SECONDS, AT(drain_timeout_ns), "SECONDS", "30", 0,
 	 OPT_DAY_NS, .help = "Time that sessions may continue after SIGTERM",

@@ -21,11 +21,17 @@ enum proxy_listen { PROXY_LISTEN_TCP, PROXY_LISTEN_UDP, PROXY_LISTEN_TLS };
 
 enum proxy_over_limit { PROXY_OVER_WAIT, PROXY_OVER_RESET };
 
+/* New clients of a listener; per_s 0: any number. */
+struct proxy_rate {
+	unsigned per_s, burst;
+};
+
 struct proxy_opts {
 	struct opt_endpoint listens[PROXY_MAX_LISTENS];
-	const char *listen_texts[PROXY_MAX_LISTENS];
-	/* whose prefix the text lacks */
+	/* the address and port, without prefix and keys */
+	char listen_texts[PROXY_MAX_LISTENS][INET6_ADDRSTRLEN + 10];
 	enum proxy_listen listen_kinds[PROXY_MAX_LISTENS];
+	struct proxy_rate listen_rates[PROXY_MAX_LISTENS];
 	unsigned n_listens;
 	uint16_t port; /* of every address; 0: only those of --listen */
 	struct opt_endpoint backends[BALANCE_MAX]; /* unless by name */
@@ -49,6 +55,13 @@ struct proxy_opts {
 };
 
 void proxy_opts_init(struct proxy_opts *opts);
+
+/* Returns the bytes of a --listen before its keys. */
+size_t proxy_listen_fixed(const char *text);
+
+/* Returns the index of the same listener in other options, or -1. */
+int proxy_opts_find_listen(const struct proxy_opts *opts,
+			   const struct proxy_opts *other, unsigned index);
 
 /* Returns whether clients are accepted at this port of every address. */
 bool proxy_opts_takes_all(const struct proxy_opts *opts, uint16_t port);

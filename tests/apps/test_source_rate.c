@@ -1,4 +1,5 @@
 /* The limit of events per second of a source: connections, answers. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +25,7 @@ static void make_rate(unsigned bytes4, unsigned bytes6)
 static int tear_down(void **state)
 {
 	free(rate);
+	rate = NULL;
 	return 0;
 }
 
@@ -129,6 +131,73 @@ static void test_flood_of_sources_does_not_free_a_limited_one(void **state)
 
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
 
+static void test_bucket_has_its_burst_and_fills_evenly(void **state)
+{
+	_Atomic int64_t full_ns = 0;
+	int64_t now_ns = 1000 * S;
+
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(rate_bucket_take(&full_ns, 2, 5, now_ns), 0);
+	assert_int_equal(rate_bucket_take(&full_ns, 2, 5, now_ns), S / 2);
+	now_ns += S / 4;
+	assert_int_equal(rate_bucket_take(&full_ns, 2, 5, now_ns), S / 4);
+	now_ns += S / 4;
+	assert_int_equal(rate_bucket_take(&full_ns, 2, 5, now_ns), 0);
+	assert_int_equal(rate_bucket_take(&full_ns, 2, 5, now_ns), S / 2);
+	/* After a long time it has the burst and no more. */
+	now_ns += 1000 * S;
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(rate_bucket_take(&full_ns, 2, 5, now_ns), 0);
+	assert_true(rate_bucket_take(&full_ns, 2, 5, now_ns) > 0);
+}
+
+/* A million tokens that were used at one a second do not last for 11 days. */
+static void test_change_of_the_limit_counts_at_once(void **state)
+{
+	_Atomic int64_t full_ns = 0;
+	int64_t now_ns = 1000 * S;
+
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(rate_bucket_take(&full_ns, 1, 1000000, now_ns),
+				 0);
+	assert_int_equal(rate_bucket_take(&full_ns, 10, 1, now_ns), S / 10);
+	now_ns += S / 10;
+	assert_int_equal(rate_bucket_take(&full_ns, 10, 1, now_ns), 0);
+	assert_true(rate_bucket_take(&full_ns, 10, 1, now_ns) > 0);
+	assert_int_equal(rate_bucket_take(&full_ns, 10, 3, now_ns), 0);
+}
+
+static _Atomic int64_t shared_full_ns;
+static pthread_barrier_t together;
+
+static void *take_shared(void *arg)
+{
+	uintptr_t n = 0;
+
+	pthread_barrier_wait(&together);
+	for (int i = 0; i < 800000; i++)
+		n += rate_bucket_take(&shared_full_ns, 1000, 1000000, S) == 0;
+	return (void *)n;
+}
+
+static void test_threads_share_one_bucket_exactly(void **state)
+{
+	pthread_t threads[4];
+	uintptr_t sum = 0;
+
+	pthread_barrier_init(&together, NULL, 4);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&threads[i], NULL, take_shared, NULL);
+	for (int i = 0; i < 4; i++) {
+		void *n;
+
+		pthread_join(threads[i], &n);
+		sum += (uintptr_t)n;
+	}
+	pthread_barrier_destroy(&together);
+	assert_int_equal(sum, 1000000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +207,9 @@ int main(void)
 		TEST(test_events_beyond_the_rate_are_numbered),
 		TEST(test_flood_of_sources_delays_a_busy_source_briefly),
 		TEST(test_flood_of_sources_does_not_free_a_limited_one),
+		TEST(test_bucket_has_its_burst_and_fills_evenly),
+		TEST(test_change_of_the_limit_counts_at_once),
+		TEST(test_threads_share_one_bucket_exactly),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -270,6 +270,47 @@ static void test_wrong_key_of_a_backend_is_named(void **state)
 			    "--to 10.9.0.2:80");
 }
 
+static void test_listeners_have_rates(void **state)
+{
+	static struct proxy_opts proxy, other;
+	struct opt_error error;
+
+	proxy_opts_init(&proxy);
+	proxy_opts_init(&other);
+	assert_int_equal(opt_try(&proxy_opts, "listen", "udp:10.9.0.1:80", "",
+				 &proxy, &error),
+			 0);
+	assert_int_equal(opt_try(&proxy_opts, "listen",
+				 "[fd00::1]:80,rate=5,burst=9", "", &proxy,
+				 &error),
+			 0);
+	assert_int_equal(opt_try(&proxy_opts, "listen",
+				 "tls:10.9.0.1:80,rate=7", "", &proxy, &error),
+			 0);
+	assert_int_equal(proxy.listen_rates[0].per_s, 0);
+	assert_string_equal(proxy.listen_texts[1], "[fd00::1]:80");
+	assert_int_equal(proxy.listen_rates[1].per_s, 5);
+	assert_int_equal(proxy.listen_rates[1].burst, 9);
+	assert_string_equal(proxy.listen_texts[2], "10.9.0.1:80");
+	assert_int_equal(proxy.listen_rates[2].burst, 7);
+	/* The same listener in other options, whatever its keys. */
+	assert_int_equal(opt_try(&proxy_opts, "listen", "10.9.0.1:80,rate=3",
+				 "", &other, &error),
+			 0);
+	assert_int_equal(proxy_opts_find_listen(&proxy, &other, 0), -1);
+	assert_int_equal(proxy_opts_find_listen(&proxy, &other, 1), -1);
+	assert_int_equal(proxy_opts_find_listen(&proxy, &other, 2), 0);
+	/* One that is refused leaves no trace. */
+	assert_int_equal(opt_try(&proxy_opts, "listen", "10.9.0.2:80,rate=0",
+				 "", &proxy, &error),
+			 -EINVAL);
+	assert_string_equal(
+		error.text,
+		"--listen '10.9.0.2:80,rate=0': expected rate= with a whole "
+		"number from 1 to 1000000, for example --listen 10.9.0.1:8080");
+	assert_int_equal(proxy.n_listens, 3);
+}
+
 /* A reload uses the option's own parser, and errors do not end the program. */
 static void test_a_refused_option_can_be_caught(void **state)
 {
@@ -318,6 +359,7 @@ int main(void)
 		cmocka_unit_test(test_a_backend_with_all_its_keys),
 		cmocka_unit_test(test_invalid_backends_are_refused),
 		cmocka_unit_test(test_wrong_key_of_a_backend_is_named),
+		cmocka_unit_test(test_listeners_have_rates),
 		cmocka_unit_test(test_a_refused_option_can_be_caught),
 	};
 
