@@ -33,7 +33,7 @@ ALLOWED = {
     "net_stack_close": ("tls", "the public call; net_serve_tls() closes the stack, as net_serve() does"),
     "net_stack_stats": ("control", "the public call that reads a shard's counters"),
     "net_udp_local_addr": ("udp", "the public call, for a message about a misused socket"),
-    "net_stack_stopping": ("api", "the public call that asks whether the stack stops"),
+    "net_stack_stopping": ("api control", "the public call that asks whether the stack stops"),
     "net_clock_ns": ("control", "the public call that reads the clock"),
     "net_addr_parse": ("program", "a public call, for the options of addresses"),
     "net_addr_parse_prefix": ("program", "the same"),

@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include <coronet/net_control.h>
+
 #define HANDSHAKE_NS INT64_C(1000000000) /* how long one may take */
 #define LINGER_NS    INT64_C(2000000000) /* for a FIN to be acknowledged */
 #define LOOK_NS	     5000000
@@ -22,9 +24,9 @@
 static struct {
 	pthread_mutex_t lock; /* for what the signal handler does not need */
 	struct shutdown *_Atomic first;
-	_Atomic unsigned working; /* shards that have something left */
-	_Atomic bool announced;
-	atomic_int signalled, posted; /* the first signal; all shards know */
+	_Atomic unsigned working;      /* shards that have something left */
+	_Atomic bool announced, shown; /* in the log; at /health */
+	atomic_int signalled, posted;  /* the first signal; all shards know */
 } program = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void shutdown_progress(struct shutdown *s)
@@ -126,9 +128,21 @@ static void *drain_conns(void *arg)
 	return NULL;
 }
 
+/* Reports to load balancers that clients should go elsewhere. */
+static const char *check_draining(void *arg)
+{
+	return program.signalled ? "draining" : NULL;
+}
+
 int shutdown_start(struct shutdown *s, const struct shutdown_plan *plan,
 		   struct net_stack *stack, void *shard)
 {
+	int err = atomic_exchange(&program.shown, true)
+			  ? 0
+			  : net_health_add(check_draining, NULL);
+
+	if (err < 0)
+		return err;
 	*s = (struct shutdown){.plan = plan, .stack = stack, .shard = shard};
 	return net_spawn(stack, "drain", drain_conns, s);
 }

@@ -4,7 +4,8 @@
  * The first SIGTERM or SIGINT closes every shard's listeners. Sessions continue
  * until no shard has any left or the time is up; only then the stacks stop,
  * which resets the remaining sessions. The second signal ends the process at
- * once, with status 1. The twins on epoll use epoll_threads.h.
+ * once, with status 1. From the first one on, /health answers "draining". The
+ * twins on epoll use epoll_threads.h.
  *
  * Code of a shard runs on its thread; messages between shards are posted.
  * Nothing here is on the path of data.

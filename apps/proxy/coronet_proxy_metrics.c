@@ -313,7 +313,23 @@ static void write_metrics(struct net_metrics *page, void *arg)
 	pool_unref(pool);
 }
 
+/* A proxy without a backend serves nobody. */
+static const char *check_backends(void *arg)
+{
+	struct pool *pool = proxy_pool_ref();
+	const char *why = NULL;
+
+	if (!pool)
+		return "starting or stopping";
+	if (pool_usable(pool, net_clock_ns()) == 0)
+		why = "no backend is up";
+	pool_unref(pool);
+	return why;
+}
+
 int proxy_metrics_add(void)
 {
-	return net_metrics_add(write_metrics, NULL);
+	int err = net_metrics_add(write_metrics, NULL);
+
+	return err ? err : net_health_add(check_backends, NULL);
 }

@@ -288,7 +288,10 @@ void udp_fini(struct proxy_shard *shard);
 
 /* ---- coronet_proxy_control.c, coronet_proxy_metrics.c ---- */
 
-/* Add commands and metrics while the stack is open. Return 0 or -errno. */
+/*
+ * Add commands, and metrics and a condition of health, while the stack is open.
+ * Return 0 or -errno.
+ */
 int proxy_control_add(void);
 int proxy_metrics_add(void);
 

@@ -33,6 +33,11 @@ void net_ask_shut(void)
 	atomic_store(&asking.n_shards, 0);
 }
 
+bool net_ask_is_shut(void)
+{
+	return atomic_load(&asking.shut);
+}
+
 unsigned net_ask_shards(void)
 {
 	return atomic_load(&asking.n_shards);

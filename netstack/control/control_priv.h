@@ -46,6 +46,8 @@ void net_ask_put(struct net_ask *ask);
 int net_ask_run(struct net_ask *ask, unsigned shard);
 /* Returns how many shards take requests; 0: none yet. */
 unsigned net_ask_shards(void);
+/* Returns whether the program has stopped to take them. */
+bool net_ask_is_shut(void);
 /* A change to the tables of every shard; what changes follows it. */
 struct net_change {
 	bool add; /* otherwise it removes */
@@ -163,6 +165,15 @@ const char *net_state_name(enum net_tcp_state state);
 struct net_metrics;
 /* Adds the links' state to the page; on the control thread. */
 void net_links_metrics(struct net_metrics *page);
+
+/* ---- health.c ---- */
+/*
+ * Returns whether the program serves: it runs, its own conditions hold, and
+ * every shard answers. Otherwise writes one line, without newline, that says
+ * why not.
+ */
+bool net_health(char *why, size_t len);
+void net_health_forget(void);
 
 /* ---- metrics.c, http.c ---- */
 /* The page for Prometheus, owned by the caller; NULL: no memory. */

@@ -52,6 +52,17 @@ static char *format_metrics(size_t *len, bool head)
 	return text;
 }
 
+static char *format_health(size_t *len, bool head)
+{
+	char line[256] = "";
+	bool well = net_health(line, sizeof(line) - 1);
+
+	strcat(line, "\n");
+	return format_answer(len, head,
+			     well ? "200 OK" : "503 Service Unavailable", TEXT,
+			     well ? "ok\n" : line);
+}
+
 /* Returns the path without query; NULL: the line is no request. */
 static char *parse_line(char *line, char **method)
 {
@@ -84,13 +95,16 @@ static char *answer_line(char *line, size_t *len)
 				      "expected GET or HEAD\n");
 	if (strcmp(path, "/metrics") == 0)
 		return format_metrics(len, head);
+	if (strcmp(path, "/health") == 0 || strcmp(path, "/healthz") == 0)
+		return format_health(len, head);
 	if (strcmp(path, "/") == 0)
 		return format_answer(
 			len, head, "200 OK", TEXT,
 			"coronet " CORONET_VERSION
-			": metrics for Prometheus are at /metrics\n");
+			": metrics for Prometheus are at /metrics, whether the "
+			"program serves is at /health\n");
 	return format_answer(len, head, "404 Not Found", TEXT,
-			     "there is only /metrics\n");
+			     "there are only /metrics and /health\n");
 }
 
 char *net_http_answer(const char *request, size_t request_len, size_t *len)

@@ -655,4 +655,5 @@ void net_control_close(void)
 	net_traces_forget();
 	net_commands_forget();
 	net_metrics_forget();
+	net_health_forget();
 }

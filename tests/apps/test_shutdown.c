@@ -10,9 +10,11 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
+#include <coronet/net_control.h>
 
 #include "apps/common/coronet_shutdown.h"
 #include "tests/apps/in_child.h"
@@ -100,6 +102,16 @@ void net_abort(struct net_conn *conn)
 {
 }
 
+static net_health_fn health;
+static unsigned healths; /* that were added */
+
+int net_health_add(net_health_fn fn, void *arg)
+{
+	health = fn;
+	healths++;
+	return 0;
+}
+
 int net_close_wait(struct net_conn *conn, int64_t deadline_ns)
 {
 	return 0;
@@ -181,10 +193,12 @@ static int run_to_the_end(void *arg)
 	int bad;
 
 	start_shards();
+	bad = healths != 1 || health(NULL) != NULL;
 	kill(getpid(), SIGTERM);
 	for (unsigned i = 0; i < SHARDS; i++)
 		pthread_join(shards[i].thread, NULL);
-	bad = stopped != SHARDS || early || foreign;
+	bad |= stopped != SHARDS || early || foreign || !health(NULL) ||
+	       strcmp(health(NULL), "draining") != 0;
 	for (unsigned i = 0; i < SHARDS; i++)
 		bad |= shards[i].begins != 1;
 	return bad;

@@ -24,10 +24,16 @@ static struct question {
 
 static void *answer_body(void *arg)
 {
+	size_t len;
+
 	net_control_client = question.client;
-	question.answer = strcmp(question.request, "page") == 0
-				  ? net_metrics_page()
-				  : net_control_answer(question.request);
+	if (strcmp(question.request, "page") == 0)
+		question.answer = net_metrics_page();
+	else if (question.request[0] != '/' && question.request[0])
+		question.answer = net_http_answer(
+			question.request, strlen(question.request), &len);
+	else
+		question.answer = net_control_answer(question.request);
 	atomic_store(&question.done, true);
 	return NULL;
 }

@@ -9,8 +9,9 @@
 #include <cjson/cJSON.h>
 
 /*
- * Returns the answer to a client's request "/COMMAND[,PARAMETERS]", or the
- * metrics page for "page"; the caller frees it. Calls each(n), unless NULL,
+ * Returns the answer to a client's request "/COMMAND[,PARAMETERS]", the metrics
+ * page for "page", or the response to a request of HTTP; the caller frees it.
+ * Calls each(n), unless NULL,
  * before the nth round.
  */
 char *asked_text(uint64_t client, const char *request,

@@ -1,7 +1,7 @@
 /*
- * coronet: commands and metrics that a program adds to its control socket
- * (--control) and to its page for Prometheus (--metrics). docs/operate.md lists
- * those that every program has.
+ * coronet: commands, metrics and conditions of health that a program adds to
+ * its control socket (--control) and to its pages for Prometheus and for load
+ * balancers (--metrics). docs/operate.md lists those that every program has.
  *
  * Functions that are added here are called on the control thread or, for a page
  * at one of the stack's own addresses, on a thread of net_offload(): one call
@@ -10,9 +10,9 @@
  * the next request waits for them. All of them are removed when the stack
  * closes.
  *
- * net_control_add() and net_metrics_add() may be called from any thread while
- * the program is open. The other calls are made by a net_metrics_fn, during its
- * call.
+ * net_control_add(), net_metrics_add() and net_health_add() may be called from
+ * any thread while the program is open. The other calls are made by a
+ * net_metrics_fn, during its call.
  */
 #pragma once
 
@@ -82,6 +82,21 @@ void net_metric_value(struct net_metrics *page, const char *labels,
 void net_metric_histogram(struct net_metrics *page, const char *labels,
 			  const double *bounds, const uint64_t *counts,
 			  unsigned n, double sum);
+
+/*
+ * Returns NULL if the program serves as far as this condition goes; otherwise
+ * one line without newline, such as "draining", that stays valid. arg: as given
+ * to net_health_add().
+ */
+typedef const char *(*net_health_fn)(void *arg);
+
+/*
+ * Adds a condition to /health, which is answered 200 only if the stack runs,
+ * each shard answers and each condition holds, and 503 with the first line
+ * otherwise. arg is borrowed until the stack closes. Returns 0, -EINVAL (fn is
+ * NULL) or -ENOSPC (the program has added 32).
+ */
+int net_health_add(net_health_fn fn, void *arg);
 
 #pragma GCC visibility pop
 
