@@ -98,12 +98,10 @@ def client_keeps_its_backend(env, kind):
 
 
 def entry_ends_with_its_backend(env, kind):
-    """A drained, weightless or failed backend loses its clients, also if it comes back."""
+    """A drained, weightless or removed backend loses its clients, also if it comes back."""
     control = Control(env)
     with Names(kind, "a", "b") as names, serving(
-            env, kind, *names.to("a", "b"), *control.options, "--health-interval", "0.1",
-            "--rise", "1", "--fall", "1"):
-        client = CLIENTS[0]
+            env, kind, *names.to("a", "b"), *control.options, *NO_CHECKS):
         ends = [(lambda name: control("backend", name, "drain"),
                  lambda name: control("backend", name, "ready")),
                 (lambda name: control("backend", name, "down"),
@@ -113,23 +111,29 @@ def entry_ends_with_its_backend(env, kind):
                 (lambda name: control("backend", "remove", name),
                  lambda name: control("backend", "add", names.spec(name)))]
         for end, begin in ends:
-            before = name_of(kind, client)
+            before = name_of(kind, CLIENTS[0])
             end(before)
-            after = name_of(kind, client)
+            after = name_of(kind, CLIENTS[0])
             check(after != before, f"{before} has been ended")
             begin(before)
             for _ in range(4):
-                check(name_of(kind, client) == after, "it went back")
-        before = name_of(kind, client)
-        peer = names.peers[before]
+                check(name_of(kind, CLIENTS[0]) == after, "it went back")
+
+
+def entry_ends_when_checks_fail(env, kind):
+    """A backend whose checks fail loses its clients, also if they return when it is up again."""
+    control = Control(env)
+    with Names(kind, "a") as names, serving(
+            env, kind, *names.to("a"), *control.options, "--health-interval", "2", "--rise", "1",
+            "--fall", "1"):
+        check(name_of(kind, CLIENTS[0]) == "a", "not a")
+        check(metric(page(), "coronet_proxy_sticky_entries") == 1, "no entry")
+        peer = names.peers["a"]
         peer.__exit__()
-        eventually(lambda: control.backend(before)["health"] == "down", WAIT_MAX_S, "it is up")
-        after = name_of(kind, client)
-        check(after != before, "a dead backend")
-        with Peer(kind, send_name(before.encode()), port=peer.port):
-            eventually(lambda: control.backend(before)["health"] != "down", WAIT_MAX_S, "down")
-            for _ in range(4):
-                check(name_of(kind, client) == after, "it went back")
+        eventually(lambda: control.backend("a")["health"] == "down", WAIT_MAX_S, "it is up")
+        with Peer(kind, send_name(b"a"), port=peer.port):
+            eventually(lambda: control.backend("a")["health"] == "up", WAIT_MAX_S, "down")
+            check(metric(page(), "coronet_proxy_sticky_entries") == 0, "the entry stays")
 
 
 def failed_connect_moves_the_client(env, kind):
@@ -318,8 +322,8 @@ def reload_turns_it_on_and_off(env, kind):
             check({backend_name(kind) for _ in range(8)} == {b"a", b"b"}, "on")
 
 
-CASES = [client_keeps_its_backend, entry_ends_with_its_backend, failed_connect_moves_the_client,
-         entry_ends_in_time, full_backend_is_waited_for, header_names_the_client,
+CASES = [client_keeps_its_backend, entry_ends_with_its_backend, entry_ends_when_checks_fail,
+         failed_connect_moves_the_client, entry_ends_in_time, full_backend_is_waited_for, header_names_the_client,
          flood_has_a_bound, udp_and_tcp_share_clients, tls_clients_are_kept,
          reload_turns_it_on_and_off]
 
