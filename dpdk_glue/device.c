@@ -18,6 +18,7 @@
 #include "dpdk_glue/link_watch.h"
 #include "dpdk_glue/memif.h"
 #include "dpdk_glue/tap.h"
+#include "dpdk_glue/thread.h"
 #include "dpdk_glue/virtio.h"
 
 #define POOL_DEFAULT 12288 /* frames, of all shards together */
@@ -469,6 +470,15 @@ static void explain_sharing(const struct glue_device *device)
 		      device->link->name, device->no_rss);
 }
 
+static void stop_and_close(void *arg)
+{
+	const struct glue_device *device = arg;
+
+	rte_eth_dev_stop(device->id);
+	glue_bond_close_taps(device->id);
+	rte_eth_dev_close(device->id);
+}
+
 /*
  * Ends a port, started or not. Drivers free the frames of its rings only here,
  * so its pools must still exist.
@@ -484,9 +494,7 @@ static void close_port(struct glue_device *device)
 		glue_memif_close(device);
 	} else if (!device->gone) {
 		glue_capture_start(&log); /* libxdp logs that it seeks bpffs */
-		rte_eth_dev_stop(device->id);
-		glue_bond_close_taps(device->id);
-		rte_eth_dev_close(device->id);
+		glue_run_with_caps(stop_and_close, device);
 		glue_capture_end(&log);
 	}
 }

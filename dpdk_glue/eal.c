@@ -235,11 +235,8 @@ static int plug_device(const struct glue_link *link, unsigned index,
 		       unsigned queues, char *device, char *err, size_t err_len)
 {
 	bool serves = link->kind == GLUE_LINK_MEMIF && link->server;
-	char args[ARG_LEN], reason[256], inner[GLUE_PATH_MAX];
-	struct glue_captured log;
+	char args[ARG_LEN], inner[GLUE_PATH_MAX];
 	uint16_t taken;
-	mode_t mask = 0;
-	int rc;
 
 	if (serves && glue_relay_inner_path(link->name, inner) < 0)
 		return glue_fail(err, err_len, -ENAMETOOLONG,
@@ -263,26 +260,8 @@ static int plug_device(const struct glue_link *link, unsigned index,
 		glue_tap_prepare();
 	if (link->kind == GLUE_LINK_AF_XDP)
 		prepare_xdp();
-	glue_capture_start(&log);
-	if (serves) /* DPDK's socket is ours alone until it is hidden */
-		mask = umask(0177);
-	rc = rte_eal_hotplug_add("vdev", device, args);
-	if (serves)
-		umask(mask);
-	glue_capture_end(&log);
-	glue_capture_line(&log, reason, sizeof(reason));
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "link %s:%s: %s",
-				 glue_link_kind_name(link->kind), link->name,
-				 reason);
-	if (!serves)
-		return 0;
-	rc = glue_memif_serve(index, link->name, inner,
-			      link->mode ? link->mode : 0600, queues);
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "link memif:%s: %s",
-				 link->name, strerror(-rc));
-	return 0;
+	return glue_vdev_make(link, index, queues, inner, device, args, err,
+			      err_len);
 }
 
 /* A bond's members come first, and are numbered apart from other links. */
@@ -504,6 +483,7 @@ int glue_eal_start(const struct glue_eal_conf *conf, char *err, size_t err_len)
 	memcpy(eal.links, conf->links, conf->n_links * sizeof(*conf->links));
 	eal.n_links = conf->n_links;
 	eal.mtu = conf->mtu;
+	glue_vdev_own(conf->uid, conf->gid);
 	choose_huge(conf);
 	if (conf->prefix && conf->huge_off)
 		return glue_fail(

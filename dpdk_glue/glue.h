@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #define GLUE_BURST	  32  /* frames in one RX or TX burst */
 #define GLUE_MAX_LINKS	  8   /* links in a process */
@@ -141,6 +142,10 @@ struct glue_eal_conf {
 	unsigned mem_mib;   /* memory for mbufs and rings, without hugepages */
 	char *const *extra; /* EAL arguments after "--", borrowed */
 	unsigned n_extra;
+	/* The user to whom sockets of memif and vhost belong; 0: root's, or
+	 * that of the process */
+	uid_t uid;
+	gid_t gid;
 	/* DPDK's own lines once it runs, from any thread; NULL: stderr */
 	void (*log)(unsigned level, const char *text, size_t len);
 };
@@ -177,6 +182,19 @@ void glue_thread_take_over(unsigned number);
 
 /* Frees what EAL holds. Ports must be closed before. */
 void glue_eal_stop(void);
+
+/* Returns whether a card needs root as long as it is open. */
+bool glue_link_needs_root(const struct glue_link *link);
+/*
+ * For a process that becomes another user than root, while EAL runs:
+ * glue_links_caps() returns the capabilities (a bit each) that the links need
+ * from then on. glue_caps_hold() is called before, and lets DPDK's interrupt
+ * thread keep capabilities; glue_caps_keep() after that, and removes all but
+ * these. Called outside DPDK's threads. They return 0 or -errno.
+ */
+uint64_t glue_links_caps(void);
+int glue_caps_hold(void);
+int glue_caps_keep(uint64_t caps);
 
 /* Returns whether EAL runs on hugepages. */
 bool glue_eal_huge(void);

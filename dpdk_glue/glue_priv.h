@@ -78,6 +78,17 @@ void glue_vdev_describe(const struct glue_link *link, unsigned index,
 			unsigned queues, const char *path, char *name,
 			char *args, size_t args_len);
 
+/* Has sockets of links belong to a user; 0: to that of the process. */
+void glue_vdev_own(uid_t uid, gid_t gid);
+/*
+ * Has DPDK make a link's virtual device of that name and devargs, and a memif
+ * server its relay. inner: path of DPDK's own socket. Returns 0 or -errno with
+ * one clear line in err.
+ */
+int glue_vdev_make(const struct glue_link *link, unsigned index,
+		   unsigned queues, const char *inner, const char *device,
+		   const char *args, char *err, size_t err_len);
+
 /* Queue pairs of a link: as requested, or as many as it allows. */
 unsigned glue_eal_link_queues(unsigned index);
 

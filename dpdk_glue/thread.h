@@ -16,6 +16,13 @@ int glue_thread_start(pthread_t *thread, const char *name,
 
 /*
  * Calls fn(arg) on DPDK's interrupt thread, which runs timers and handles peers
- * that disconnect, and waits for its end: none of these overlap with it.
+ * that disconnect, and waits for its end: none of these overlap with it. fn may
+ * call this, and then runs the inner function at once.
  */
 void glue_on_interrupt_thread(void (*fn)(void *arg), void *arg);
+
+/*
+ * Calls fn(arg) on a thread that has the capabilities of glue_caps_keep(), and
+ * waits for its end (caps.c).
+ */
+void glue_run_with_caps(void (*fn)(void *arg), void *arg);
