@@ -112,6 +112,7 @@ static int thread_make(void)
 		pthread_attr_setaffinity_np(&attr, sizeof(pool.cpus),
 					    &pool.cpus);
 	sigfillset(&all);
+	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	atomic_fetch_add(&pool.idle, 1);
 	err = pthread_create(&thread, &attr, thread_serve, NULL);

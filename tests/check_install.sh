@@ -53,15 +53,15 @@ build() {
 	runs "$what" "$root/program"
 }
 
-# The library needs OpenSSL unless it was built without TLS.
-tls=$(pkg-config --print-requires-private coronet | grep '^openssl' || true)
+# The library needs OpenSSL and libseccomp unless it was built without them.
+chosen=$(pkg-config --print-requires-private coronet | grep -E '^(openssl|libseccomp)' || true)
 
 # Debian's libpcap names libraries for static links that it does not depend on.
 can_link_dpdk() {
 	echo 'int main(void) { return 0; }' >"$root/empty.c"
 	# shellcheck disable=SC2046,SC2086 # words
 	"$1" "$root/empty.c" -o "$root/empty" \
-		$(pkg-config --static --libs libdpdk libsodium libcjson libcares $tls) >"$root/log" 2>&1
+		$(pkg-config --static --libs libdpdk libsodium libcjson libcares $chosen) >"$root/log" 2>&1
 }
 
 # shellcheck disable=SC2046,SC2086 # words
@@ -77,7 +77,7 @@ for compiler in gcc clang; do
 	build "$compiler, our archives" "$compiler" c apps/examples/echo.c \
 		$(pkg-config --cflags coronet) "-L$libdir" -l:libcoronet.a \
 		-l:libcoronet-coro.a -pthread -lrte_net_bond \
-		$(pkg-config --libs libdpdk libpcap libsodium libcjson libcares $tls)
+		$(pkg-config --libs libdpdk libpcap libsodium libcjson libcares $chosen)
 	if can_link_dpdk "$compiler"; then
 		build "$compiler, static" "$compiler" c apps/examples/echo.c \
 			$(pkg-config --static --cflags --libs coronet)

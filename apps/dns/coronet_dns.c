@@ -13,6 +13,7 @@
 
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
+#include "apps/common/readable.h"
 
 struct dns dns;
 
@@ -338,6 +339,8 @@ static int start_shards(struct net_stack *stack)
 	if (err < 0)
 		return err;
 	announce_zones(dns.zones);
+	for (unsigned i = 0; i < dns.n_sources; i++)
+		readable_or_warn(&dns.net, "--zone", dns.sources[i].path);
 	printf("listening on %s\n", text);
 	fflush(stdout);
 	return 0;

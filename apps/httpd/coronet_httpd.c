@@ -20,6 +20,7 @@
 #include "apps/common/coronet_line_log.h"
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
+#include "apps/common/readable.h"
 
 #define DEFAULT_TYPES "/etc/mime.types"
 /* From this size on, the bytes of a changed file go back to the system. */
@@ -369,10 +370,24 @@ static void announce(uint16_t port, const char *what)
 	       what);
 }
 
+static void warn_of_files(void)
+{
+	readable_or_warn(&httpd.net, "--root", httpd.root);
+#if HTTPD_TLS
+	for (unsigned i = 0; i < httpd.tls.pairs.n; i++) {
+		readable_or_warn(&httpd.net, "--tls-cert",
+				 httpd.tls.pairs.pairs[i].cert);
+		readable_or_warn(&httpd.net, "--tls-key",
+				 httpd.tls.pairs.pairs[i].key);
+	}
+#endif
+}
+
 static int start_shards(struct net_stack *stack)
 {
 	int err;
 
+	warn_of_files();
 	site_set_shards(&httpd.loader, net_stack_shards(stack));
 	err = shards_call(listen_here, shards, sizeof(*shards));
 	if (err < 0)

@@ -9,8 +9,8 @@ int httpd_log_open(void)
 {
 	if (httpd.net.check)
 		return 0;
-	return line_log_start(&http_log_kind, httpd.access_log, httpd.log_form,
-			      &httpd.log);
+	return line_log_start(&http_log_kind, &httpd.net, httpd.access_log,
+			      httpd.log_form, &httpd.log);
 }
 
 uint64_t httpd_log_lost(void)

@@ -528,7 +528,7 @@ static int open_log(void)
 
 	if (proxy.net.check)
 		return 0;
-	return line_log_start(&access_log_kind, steer->access_log,
+	return line_log_start(&access_log_kind, &proxy.net, steer->access_log,
 			      steer->access_form, &proxy.log);
 }
 
@@ -550,7 +550,7 @@ static int parse_args(int argc, char **argv)
 	steer_opts_fini(&inputs.steer);
 	if (err == 0)
 		err = config_open(&the_argp, argc, argv);
-	if (err == 0)
+	if (err == 0 && !proxy.net.check)
 		err = open_log();
 	return err;
 }
@@ -587,6 +587,7 @@ int main(int argc, char **argv)
 		close_all();
 		return net_exit_status(err);
 	}
+	config_try();
 	proxy.rate = source_rate_new(4, 8);
 	proxy.sticky = sticky_new();
 	err = proxy.rate && proxy.sticky ? make_shards(net_stack_shards(stack))

@@ -621,6 +621,7 @@ int proxy_start_thread(void *(*fn)(void *arg), void *arg)
 	int err;
 
 	sigfillset(&all);
+	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -661,6 +662,22 @@ int config_open(const struct argp *argp, int argc, char **argv)
 		snprintf(proxy.net.error, sizeof(proxy.net.error),
 			 "a thread cannot be made: %s", strerror(-err));
 	return err;
+}
+
+void config_try(void)
+{
+	struct proxy_config *config;
+	struct opt_error error;
+	uint64_t fixed;
+
+	if (!proxy.net.user)
+		return;
+	config = config_read(&fixed, &error);
+	if (!config)
+		net_log_at(NET_LOG_WARNING,
+			   "coronet-proxy: --user %s: a reload would fail: %s",
+			   proxy.net.user, error.text);
+	config_unref(config);
 }
 
 int config_join(struct proxy_shard *shard)

@@ -314,6 +314,12 @@ void reload_ends(void);
  */
 int config_open(const struct argp *argp, int argc, char **argv);
 
+/*
+ * Warns if the program has become another user (--user), and that user cannot
+ * read what a reload needs. It blocks: called before anything is served.
+ */
+void config_try(void);
+
 /* Gives the shard the present configuration, on its thread, before it runs. */
 int config_join(struct proxy_shard *shard);
 

@@ -284,6 +284,14 @@ int main(int argc, char **argv)
 			fprintf(stderr, "coronet-run: %s\n", run.net.error);
 		return OPT_EXIT_USAGE;
 	}
+	if (run.net.user || run.net.seccomp) {
+		fprintf(stderr,
+			"coronet-run: --%s: PROGRAM decides this itself; leave "
+			"the option out, and start coronet-run as another user "
+			"or as a service\n",
+			run.net.user ? "user" : "seccomp");
+		return OPT_EXIT_USAGE;
+	}
 	if (at >= argc) {
 		fprintf(stderr,
 			"coronet-run: PROGRAM is missing: expected it and its "

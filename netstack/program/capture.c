@@ -8,7 +8,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <coronet/net_user.h>
 
 #include "dpdk_glue/pcap.h"
 #include "netstack/options/opt.h"
@@ -92,6 +95,29 @@ int net_capture_start(const struct net_capture *what, char *err, size_t err_len)
 	};
 
 	return glue_pcap_start(&conf, err, err_len);
+}
+
+int net_capture_open(struct net_opts *opts)
+{
+	struct net_capture capture;
+	char *copy;
+	int err;
+
+	if (!opts->capture)
+		return 0;
+	copy = strdup(opts->capture);
+	if (!copy)
+		return -ENOMEM;
+	err = net_capture_parse(copy, &capture, opts->error,
+				sizeof(opts->error));
+	if (err == 0)
+		err = net_user_files_begin(opts);
+	if (err == 0)
+		err = net_capture_start(&capture, opts->error,
+					sizeof(opts->error));
+	net_user_files_end();
+	free(copy);
+	return err;
 }
 
 void net_capture_stop(void)

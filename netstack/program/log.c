@@ -400,6 +400,7 @@ static int start_writer(void)
 		return 0;
 	sem_init(&the_log.wake, 0, 0);
 	sigfillset(&all);
+	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -5,6 +5,7 @@
 #include "netstack/program/capture.h"
 #include "netstack/program/exception_rule.h"
 #include "netstack/program/log.h"
+#include "netstack/program/privileges.h"
 #include "netstack/program/program.h"
 
 #include <coronet/net_reload.h>
@@ -220,6 +221,18 @@ static int read_lease_dir(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
+static int read_user(const struct opt *opt, const char *text, void *base,
+		     struct opt_error *error)
+{
+	char expected[sizeof(error->text)];
+	struct net_user user;
+
+	if (net_user_parse(text, &user, expected, sizeof(expected)) < 0)
+		return opt_expect(error, "%s", expected);
+	((struct net_opts *)base)->user = text;
+	return 0;
+}
+
 static int read_metrics(const struct opt *opt, const char *text, void *base,
 			struct opt_error *error)
 {
@@ -407,6 +420,14 @@ static const struct opt rows[] = {
 	{"check", OPT_FLAG, AT(check),
 	 .help = "Check all options and the files they name, as far as no link "
 		 "is needed, and exit with status 0 or 2"},
+	{"user", OPT_CUSTOM, .arg = "NAME[:GROUP]", .read = read_user,
+	 .example = "www-data",
+	 .help = "Run as this user, not as root, once links, files and sockets "
+		 "are open, with the capabilities alone that a link still "
+		 "needs. GROUP: instead of the user's main group"},
+	{"seccomp", OPT_CHOICE, AT(seccomp), "off|log|kill", "off",
+	 .help = "Allow only the system calls that a running program needs; "
+		 "log: the kernel logs others; kill: they end the program"},
 	{"watchdog", OPT_NUMBER, AT(watchdog_ms), "MS", "1000", 0, 3600000,
 	 .help = "Log the name of a coroutine that blocks its shard for this "
 		 "long; 0: never"},

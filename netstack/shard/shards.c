@@ -12,6 +12,7 @@
  */
 #include "netstack/program/capture.h"
 #include "netstack/program/log.h"
+#include "netstack/program/privileges.h"
 #include "netstack/shard/shard.h"
 
 #include <errno.h>
@@ -283,6 +284,7 @@ static int start_thread(struct member *me)
 	sigdelset(&all, SIGILL);
 	sigdelset(&all, SIGABRT);
 	sigdelset(&all, SIGTRAP);
+	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
 	sigdelset(&all, SIGURG); /* the watchdog's */
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	err = pthread_create(&me->thread, NULL, shard_main, me);
@@ -339,27 +341,6 @@ static int check_shards(struct net_opts *opts)
 		return -EINVAL;
 	}
 	return 0;
-}
-
-/* Starts the capture of --capture, before anything is received. */
-static int start_capture(struct net_opts *opts)
-{
-	struct net_capture capture;
-	char *copy;
-	int err;
-
-	if (!opts->capture)
-		return 0;
-	copy = strdup(opts->capture);
-	if (!copy)
-		return -ENOMEM;
-	err = net_capture_parse(copy, &capture, opts->error,
-				sizeof(opts->error));
-	if (err == 0)
-		err = net_capture_start(&capture, opts->error,
-					sizeof(opts->error));
-	free(copy);
-	return err;
 }
 
 /*
@@ -427,9 +408,11 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 		if (err < 0)
 			goto close_shards;
 	}
-	err = start_capture(opts);
+	err = net_capture_open(opts);
 	if (err == 0)
 		err = net_control_ready(opts, program.n);
+	if (err == 0)
+		err = net_privileges_drop(opts);
 	if (err < 0)
 		goto close_shards;
 	atomic_store(&program.undrained, n);

@@ -4,6 +4,7 @@
 #include "netstack/api/api.h"
 #include "netstack/conn/end.h"
 #include "netstack/program/log.h"
+#include "netstack/program/privileges.h"
 #include "netstack/resolve/resolve.h"
 #include "netstack/shard/shard.h"
 
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include <coronet/coro_io.h>
+#include <coronet/net_user.h>
 
 #define DRAIN_NS INT64_C(1000000000)
 
@@ -78,6 +80,7 @@ static int start_dpdk(struct net_opts *opts)
 	};
 	int err;
 
+	net_privileges_ids(&conf.uid, &conf.gid);
 	for (unsigned i = 0; i < opts->n_links; i++) {
 		err = glue_link_parse(opts->links[i], &links[i], opts->error,
 				      sizeof(opts->error));
@@ -188,13 +191,18 @@ int net_program_open(struct net_opts *opts)
 {
 	int err = check_opts(opts);
 
+	if (err == 0)
+		err = net_privileges_check(opts);
 	if (err < 0)
 		return err;
 	/* Prepare before DPDK, which may pin threads that are made later. */
 	net_watchdog_prepare();
-	err = open_log(opts);
+	err = net_user_files_begin(opts);
+	if (err == 0)
+		err = open_log(opts);
 	if (err == 0)
 		err = net_control_open(opts);
+	net_user_files_end();
 	if (err == 0)
 		err = net_clients_open(opts->shards, opts->max_conns);
 	if (err == 0)

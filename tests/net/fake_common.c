@@ -15,6 +15,26 @@ uint16_t glue_flow_fold(const void *addr_a, const void *addr_b,
 	return 0;
 }
 
+uint64_t glue_links_caps(void)
+{
+	return 0;
+}
+
+int glue_caps_hold(void)
+{
+	return 0;
+}
+
+int glue_caps_keep(uint64_t caps)
+{
+	return 0;
+}
+
+bool glue_link_needs_root(const struct glue_link *link)
+{
+	return false;
+}
+
 _Thread_local unsigned fake_flow_shard;
 
 unsigned glue_flow_shard(uint16_t fold, uint16_t port_a, uint16_t port_b)

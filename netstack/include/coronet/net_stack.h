@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include <coronet/coro.h>
+#include <coronet/net_user.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -149,9 +150,9 @@ struct net_opts {
 	int lcores[NET_MAX_SHARDS];
 	unsigned n_lcores;
 	unsigned shards; /* 0: one per CPU of lcores, or one */
-	/* The most shards that the program supports; more are refused. The
-	 * default, 1, suits a program that opens, listens and runs by itself;
-	 * net_run() and net_stack_open_args() set NET_MAX_SHARDS. */
+	/* The most shards that the program supports. The default, 1, suits one
+	 * that opens, listens and runs by itself; net_run() and
+	 * net_stack_open_args() set NET_MAX_SHARDS. */
 	unsigned max_shards;
 	enum net_poll_mode poll;
 	double stats_s; /* seconds between lines of statistics; 0: none */
@@ -173,14 +174,13 @@ struct net_opts {
 	/* Limit of the process's resident memory, hugepages included; 0: a
 	 * quarter of the memory of the machine or its control group */
 	uint64_t memory_bytes;
-	/* The largest receive window of a connection in bytes, 256 KiB to
-	 * 1 GiB; 0: 6 MiB. A window begins at 256 KiB and doubles when more
-	 * than three eighths of it were read within a round trip, unless memory
-	 * is short. */
+	/* The largest receive window in bytes, 256 KiB to 1 GiB; 0: 6 MiB. One
+	 * begins at 256 KiB and doubles when more than three eighths were read
+	 * within a round trip, unless memory is short. */
 	uint64_t rmem_max;
-	/* The largest send buffer of a connection in bytes, 256 KiB to 64 MiB;
-	 * 0: 4 MiB. A buffer begins at 256 KiB and grows to two congestion
-	 * windows, with BBR three, unless memory is short. */
+	/* The largest send buffer in bytes, 256 KiB to 64 MiB; 0: 4 MiB. One
+	 * begins at 256 KiB and grows to two congestion windows, with BBR
+	 * three, unless memory is short. */
 	uint64_t wmem_max;
 	/* Congestion control of connections for which neither their listener
 	 * nor their owner sets one: a name of net_set_cc(); NULL: "cubic". */
@@ -191,14 +191,14 @@ struct net_opts {
 	/* Path of the control socket (docs/operate.md); NULL: below
 	 * $RUNTIME_DIRECTORY if that is set; "off": no socket. */
 	const char *control;
-	/* Where the page for Prometheus is served: at an address of the
-	 * kernel's network, or one of addrs; port 0: nowhere. */
+	/* The page for Prometheus, on the kernel or on addrs; port 0: none */
 	struct net_addr metrics;
 	const char *capture; /* at start: "FILE[,key=value...]"; or NULL */
-	/* "[COMPONENT=]LEVEL[,...]", the lines that are logged, and their
-	 * destination: "stderr", "journal" or a file (docs/operate.md); NULL:
-	 * notice, stderr. */
+	/* "[COMPONENT=]LEVEL[,...]", and "stderr", "journal" or a file
+	 * (docs/operate.md); NULL: notice, stderr. */
 	const char *log_level, *log_to;
+	const char *user; /* "NAME[:GROUP]", whom root becomes; or NULL */
+	enum net_seccomp seccomp; /* from then on (coronet/net_user.h) */
 	/* Open memory in place of links, and no socket, log or capture;
 	 * net_stack_run() returns at once. */
 	bool check;
