@@ -42,7 +42,7 @@ static struct {
 } privileges;
 
 __attribute__((format(printf, 3, 4))) static int
-fail(struct net_opts *opts, int err, const char *format, ...)
+report_failure(struct net_opts *opts, int err, const char *format, ...)
 {
 	va_list ap;
 
@@ -74,44 +74,55 @@ static bool find_group(const char *text, gid_t *gid)
 	return group || parse_id(text, gid);
 }
 
+/*
+ * Finds a user by name or number. *known: the table of users has it, and *out
+ * its main group. Returns false if there is no such user.
+ */
+static bool find_name(const char *text, struct net_user *out, bool *known)
+{
+	const struct passwd *found = getpwnam(text);
+
+	if (!found && !parse_id(text, &out->uid))
+		return false;
+	if (!found)
+		found = getpwuid(out->uid);
+	*known = found != NULL;
+	if (found) {
+		out->uid = found->pw_uid;
+		out->gid = found->pw_gid;
+		snprintf(out->name, sizeof(out->name), "%s", found->pw_name);
+	}
+	return true;
+}
+
 int net_user_parse(const char *text, struct net_user *out, char *err,
 		   size_t err_len)
 {
-	const char *colon = strchr(text, ':');
-	const struct passwd *found;
+	size_t len = strcspn(text, ":");
+	const char *group = text[len] ? text + len + 1 : NULL;
 	struct net_user user = {0};
+	bool known = false;
 	char name[256];
 
-	snprintf(name, sizeof(name), "%.*s",
-		 colon ? (int)(colon - text) : (int)sizeof(name) - 1, text);
-	found = getpwnam(name);
-	if (!found && parse_id(name, &user.uid))
-		found = getpwuid(user.uid);
-	else if (!found)
-		return snprintf(err, err_len,
-				"a user of this machine, by name or number, "
-				"and optionally a colon and a group"),
-		       -EINVAL;
-	if (found) {
-		user.uid = found->pw_uid;
-		user.gid = found->pw_gid;
-		snprintf(user.name, sizeof(user.name), "%s", found->pw_name);
-	}
-	if (colon && !find_group(colon + 1, &user.gid))
-		return snprintf(err, err_len,
-				"a group of this machine, by name or number, "
-				"after the colon"),
-		       -EINVAL;
-	if (!found && !colon)
-		return snprintf(err, err_len,
-				"a group after the number of a user that this "
-				"machine has no name for, as in %u:%u",
-				user.uid, user.uid),
-		       -EINVAL;
-	if (user.uid == 0 || user.gid == 0)
-		return snprintf(err, err_len,
-				"a user and a group other than root"),
-		       -EINVAL;
+	snprintf(name, sizeof(name), "%.*s", (int)len, text);
+	*err = '\0';
+	if (len >= sizeof(name) || !find_name(name, &user, &known))
+		snprintf(err, err_len,
+			 "a user of this machine, by name or number, and "
+			 "optionally a colon and a group");
+	else if (group && !find_group(group, &user.gid))
+		snprintf(err, err_len,
+			 "a group of this machine, by name or number, after "
+			 "the colon");
+	else if (!known && !group)
+		snprintf(err, err_len,
+			 "a group after the number of a user that this machine "
+			 "has no name for, as in %u:%u",
+			 user.uid, user.uid);
+	else if (user.uid == 0 || user.gid == 0)
+		snprintf(err, err_len, "a user and a group other than root");
+	if (*err)
+		return -EINVAL;
 	*out = user;
 	return 0;
 }
@@ -154,8 +165,9 @@ static int find_user(struct net_opts *opts, struct net_user *user)
 	if (!opts->user)
 		return 0;
 	if (net_user_parse(opts->user, user, expected, sizeof(expected)) < 0)
-		return fail(opts, -EINVAL, "--user '%.100s': expected %s",
-			    opts->user, expected);
+		return report_failure(opts, -EINVAL,
+				      "--user '%.100s': expected %s",
+				      opts->user, expected);
 	if (opts->check)
 		return 0;
 	if (getuid() == user->uid && geteuid() == user->uid &&
@@ -164,18 +176,20 @@ static int find_user(struct net_opts *opts, struct net_user *user)
 		return 0;
 	}
 	if (geteuid() != 0)
-		return fail(opts, -EPERM,
-			    "--user %.100s: only root can become another user, "
-			    "but this process runs as user %u; start it as "
-			    "root, or leave out --user",
-			    opts->user, geteuid());
+		return report_failure(
+			opts, -EPERM,
+			"--user %.100s: only root can become another user, "
+			"but this process runs as user %u; start it as "
+			"root, or leave out --user",
+			opts->user, geteuid());
 	if (!is_mapped("/proc/self/uid_map", user->uid) ||
 	    !is_mapped("/proc/self/gid_map", user->gid))
-		return fail(opts, -EPERM,
-			    "--user %.100s: this user namespace has no user %u "
-			    "or no group %u (/proc/self/uid_map, gid_map); "
-			    "leave out --user",
-			    opts->user, user->uid, user->gid);
+		return report_failure(
+			opts, -EPERM,
+			"--user %.100s: this user namespace has no user %u "
+			"or no group %u (/proc/self/uid_map, gid_map); "
+			"leave out --user",
+			opts->user, user->uid, user->gid);
 	return 0;
 }
 
@@ -185,21 +199,23 @@ static int check_links(struct net_opts *opts)
 	char err[200];
 
 	if (opts->dpdk_prefix)
-		return fail(opts, -EINVAL,
-			    "--user %.100s cannot be used with --dpdk-prefix, "
-			    "since other processes attach as the same user; "
-			    "leave out one of the two",
-			    opts->user);
+		return report_failure(
+			opts, -EINVAL,
+			"--user %.100s cannot be used with --dpdk-prefix, "
+			"since other processes attach as the same user; "
+			"leave out one of the two",
+			opts->user);
 	for (unsigned i = 0; i < opts->n_links; i++)
 		if (glue_link_parse(opts->links[i], &link, err, sizeof(err)) ==
 			    0 &&
 		    glue_link_needs_root(&link))
-			return fail(opts, -EINVAL,
-				    "--user %.100s: link %.100s: this card "
-				    "needs root as long as it is open: bind it "
-				    "to vfio-pci behind an IOMMU, or leave out "
-				    "--user",
-				    opts->user, opts->links[i]);
+			return report_failure(
+				opts, -EINVAL,
+				"--user %.100s: link %.100s: this card "
+				"needs root as long as it is open: bind it "
+				"to vfio-pci behind an IOMMU, or leave out "
+				"--user",
+				opts->user, opts->links[i]);
 	return 0; /* a wrong link is reported when it is opened */
 }
 
@@ -214,7 +230,7 @@ int net_privileges_check(struct net_opts *opts)
 		return err;
 	err = net_seccomp_check(opts->seccomp, why, sizeof(why));
 	if (err < 0)
-		return fail(opts, err, "--seccomp: %s", why);
+		return report_failure(opts, err, "--seccomp: %s", why);
 	return 0;
 }
 
@@ -246,8 +262,9 @@ int net_user_files_begin(struct net_opts *opts)
 	privileges.n_groups = getgroups(GROUPS_MAX, privileges.groups);
 	if (privileges.n_groups < 0 ||
 	    set_own_groups(groups, groups_of(&user, groups)) < 0)
-		return fail(opts, -EPERM, "--user %.100s: setgroups: %s",
-			    opts->user, strerror(errno));
+		return report_failure(opts, -EPERM,
+				      "--user %.100s: setgroups: %s",
+				      opts->user, strerror(errno));
 	setfsgid(user.gid);
 	setfsuid(user.uid);
 	privileges.files = true;
@@ -327,11 +344,12 @@ static int become_user(struct net_opts *opts)
 	if (err == 0 && (setuid(0) == 0 || geteuid() != user->uid))
 		err = -EPERM; /* it can come back: nothing was given up */
 	if (err < 0)
-		return fail(opts, err, "--user %.100s: %s%s", opts->user,
-			    strerror(-err),
-			    err == -EAGAIN ? " (the user has too many "
-					     "processes: ulimit -u)"
-					   : "");
+		return report_failure(opts, err, "--user %.100s: %s%s",
+				      opts->user, strerror(-err),
+				      err == -EAGAIN
+					      ? " (the user has too many "
+						"processes: ulimit -u)"
+					      : "");
 	return 0;
 }
 
@@ -376,10 +394,11 @@ int net_privileges_drop(struct net_opts *opts)
 	}
 	err = filter_calls(opts);
 	if (err < 0)
-		return fail(opts, err,
-			    "the filter of system calls (%s) cannot be set up: "
-			    "%s",
-			    gives_up ? "--user, --seccomp" : "--seccomp",
-			    strerror(-err));
+		return report_failure(
+			opts, err,
+			"the filter of system calls (%s) cannot be set up: "
+			"%s",
+			gives_up ? "--user, --seccomp" : "--seccomp",
+			strerror(-err));
 	return 0;
 }

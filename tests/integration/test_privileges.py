@@ -287,7 +287,7 @@ def on_memory(env):
             server.terminate()
 
 
-# ---- what goes on after that ----
+# ---- operation as the user ----
 
 
 def operations(env, *more):
@@ -381,7 +381,7 @@ def httpd_reload(env):
     if not switches():
         return
     os.chown(folder / key.name, 0, 0)
-    with tap(env, "coronet-httpd", "pr0", *sandbox(env), *words) as server:
+    with tap(env, "coronet-httpd", "pr0", "--user", USER, *words) as server:
         check(re.search(rf"--user {USER}: --tls-key '.*{key.name}' cannot be read again when it "
                         "has changed: Permission denied", server.output("stderr")), server.story())
         before = certificate(env)
@@ -583,7 +583,7 @@ def logged(env):
     check(status == 0 and "socket: " in program.output("stdout"), program.story())
 
 
-def no_way_back(env):
+def root_cannot_return(env):
     """A thread that is older than the stack is no longer root's either."""
     for name in ("setuid", "thread:setuid"):
         status, program = call(env, name, "--user", USER)
@@ -625,7 +625,7 @@ def cases(env):
     yield "proxy reload", bind(proxy_reload, env)
     yield "files of root", as_root(files_of_root)
     yield "memif client of root", as_root(client_of_root)
-    yield "no way back", as_root(no_way_back)
+    yield "root cannot return", as_root(root_cannot_return)
     for function in (refused, not_root, checked, killed, logged):
         yield function.__name__.replace("_", " "), bind(function, env)
 
