@@ -379,7 +379,11 @@ static void warn_of_files(void)
 				 httpd.tls.pairs.pairs[i].cert);
 		readable_or_warn(&httpd.net, "--tls-key",
 				 httpd.tls.pairs.pairs[i].key);
+		readable_or_warn(&httpd.net, "--tls-ocsp",
+				 httpd.tls.pairs.ocsp[i]);
 	}
+	readable_or_warn(&httpd.net, "--tls-ticket-keys",
+			 httpd.tls.ticket_keys);
 #endif
 }
 

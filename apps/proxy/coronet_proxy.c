@@ -5,6 +5,8 @@
 #include "apps/proxy/coronet_proxy_priv.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -466,6 +468,24 @@ static int make_shards(unsigned n)
 	session_limit_init(&proxy.limit, proxy.first->opts.max_clients);
 	proxy.half_open.max = proxy.first->opts.max_half_open;
 	return 0;
+}
+
+int proxy_start_thread(void *(*fn)(void *arg), void *arg)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, &attr, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -err;
 }
 
 /* ---- the command line ---- */

@@ -613,24 +613,6 @@ void config_move_backend(const struct backend *backend,
 
 /* ---- life ---- */
 
-int proxy_start_thread(void *(*fn)(void *arg), void *arg)
-{
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int err;
-
-	sigfillset(&all);
-	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, &attr, fn, arg);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
-	return -err;
-}
-
 int config_open(const struct argp *argp, int argc, char **argv)
 {
 	struct sigaction action = {.sa_handler = on_hangup,
