@@ -497,6 +497,7 @@ static int start_thread(struct line_log *log)
 	int err;
 
 	sigfillset(&all);
+	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&log->thread, NULL, run_writer, log);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

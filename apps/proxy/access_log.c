@@ -78,6 +78,13 @@ static const char *format_name(const char *text, char *out)
 	return out;
 }
 
+static const char *resumed_name(const struct access_record *r)
+{
+	if (!*r->tls.version)
+		return "-";
+	return r->tls.resumed ? "yes" : "no";
+}
+
 static size_t format_text(const struct access_record *r, int64_t wall_ns,
 			  char *line)
 {
@@ -94,8 +101,8 @@ static size_t format_text(const struct access_record *r, int64_t wall_ns,
 		line, ACCESS_LOG_LINE_MAX,
 		"%s client=%s listener=%s backend=%s connect_ms=%s "
 		"queue_ms=%.3f to=%llu from=%llu duration_ms=%.3f "
-		"retries=%u sni=%s tls=%s cipher=%s tls_client=%s id=%s "
-		"end=%s\n",
+		"retries=%u sni=%s tls=%s cipher=%s resumed=%s tls_client=%s "
+		"id=%s end=%s\n",
 		time,
 		or_none(format_addr(r->addrs.family, r->addrs.src,
 				    r->addrs.src_port, client, sizeof(client))),
@@ -107,10 +114,19 @@ static size_t format_text(const struct access_record *r, int64_t wall_ns,
 		(unsigned long long)r->bytes_from,
 		(double)(r->end_ns - r->begin_ns) / 1e6, r->retries,
 		or_none(r->server_name), or_none(r->tls.version),
-		or_none(r->tls.cipher),
+		or_none(r->tls.cipher), resumed_name(r),
 		or_none(format_name(r->tls.client, name)), or_none(r->id),
 		end_names[r->end]);
 	return (size_t)n;
+}
+
+/* Whether a session of TLS was resumed, or null without TLS. */
+static void add_resumed(cJSON *to, const struct access_record *r)
+{
+	if (*r->tls.version)
+		cJSON_AddBoolToObject(to, "resumed", r->tls.resumed);
+	else
+		cJSON_AddNullToObject(to, "resumed");
 }
 
 /* A text, or null if there is none. */
@@ -179,6 +195,7 @@ static size_t format_json(const struct access_record *r, int64_t wall_ns,
 	add_text(to, "sni", r->server_name);
 	add_text(to, "tls", r->tls.version);
 	add_text(to, "cipher", r->tls.cipher);
+	add_resumed(to, r);
 	add_text(to, "tls_client", r->tls.client);
 	add_text(to, "id", r->id);
 	add_text(to, "end", end_names[r->end]);

@@ -205,8 +205,11 @@ void net_tls_forget(struct net_conn *conn)
 {
 	struct net_tls_session *s = net_tls_of(conn);
 
-	if (s->ssl)
-		SSL_free(s->ssl); /* and its BIO */
+	/* OpenSSL takes a connection without close_notify for a failed one,
+	 * whose session must not be resumed. */
+	if (s->ssl && !s->err && s->is_established)
+		SSL_set_shutdown(s->ssl, SSL_SENT_SHUTDOWN);
+	SSL_free(s->ssl); /* and its BIO */
 	s->ssl = NULL;
 	net_tls_free(s->client);
 	s->client = NULL;

@@ -35,6 +35,7 @@ static struct access_record full_record(void)
 		.id = "1-2-3",
 		.tls = {.version = "TLSv1.3",
 			.cipher = "TLS_AES_128_GCM_SHA256",
+			.resumed = true,
 			.client = "100% J\303\266rg\n"},
 	};
 }
@@ -52,15 +53,15 @@ static void test_log_line_has_every_field(void **state)
 		"queue_ms=1.000 to=12 from=18446744073709551615 "
 		"duration_ms=2.500 retries=2 sni=www.example.com tls=TLSv1.3 "
 		"cipher=TLS_AES_128_GCM_SHA256 "
-		"tls_client=100%25%20J%C3%B6rg%0A "
+		"resumed=yes tls_client=100%25%20J%C3%B6rg%0A "
 		"id=1-2-3 end=client-reset\n");
 	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
 	access_log_format(&r, ACCESS_TEXT, 0, line);
-	assert_string_equal(line,
-			    "1970-01-01T00:00:00.000Z client=- listener=- "
-			    "backend=- connect_ms=- queue_ms=0.000 to=0 "
-			    "from=0 duration_ms=0.000 retries=0 sni=- tls=- "
-			    "cipher=- tls_client=- id=- end=denied\n");
+	assert_string_equal(
+		line, "1970-01-01T00:00:00.000Z client=- listener=- "
+		      "backend=- connect_ms=- queue_ms=0.000 to=0 "
+		      "from=0 duration_ms=0.000 retries=0 sni=- tls=- "
+		      "cipher=- resumed=- tls_client=- id=- end=denied\n");
 	for (int end = 0; end < ACCESS_ENDS; end++)
 		assert_non_null(access_end_name((enum access_end)end));
 }
@@ -84,7 +85,8 @@ static void test_json_line_has_every_field(void **state)
 		"\"duration_ms\":2.500,\"retries\":2,"
 		"\"sni\":\"a\\\"\\\\\\n\\u0001\",\"tls\":\"TLSv1.3\","
 		"\"cipher\":\"TLS_AES_128_GCM_SHA256\","
-		"\"tls_client\":\"100% J\303\266rg\\n\",\"id\":\"1-2-3\","
+		"\"resumed\":true,\"tls_client\":\"100% "
+		"J\303\266rg\\n\",\"id\":\"1-2-3\","
 		"\"end\":\"client-reset\"}\n");
 	r = (struct access_record){.connect_ns = -1, .end = ACCESS_DENIED};
 	n = access_log_format(&r, ACCESS_JSON, 0, line);
@@ -94,7 +96,8 @@ static void test_json_line_has_every_field(void **state)
 		      "\"listener\":null,\"backend\":null,\"connect_ms\":null,"
 		      "\"queue_ms\":0.000,\"to\":0,\"from\":0,"
 		      "\"duration_ms\":0.000,\"retries\":0,\"sni\":null,"
-		      "\"tls\":null,\"cipher\":null,\"tls_client\":null,"
+		      "\"tls\":null,\"cipher\":null,\"resumed\":null,"
+		      "\"tls_client\":null,"
 		      "\"id\":null,\"end\":\"denied\"}\n");
 }
 

@@ -345,6 +345,30 @@ def encrypts_again(env, kind):
                     check_echo(sock)
 
 
+def resumed(env, kind):
+    """Sessions are resumed with clients that keep them, and with backends."""
+    reused = []
+    right = server_context(*make_pair(env, "back", f"IP:{kind.near}"))
+
+    def note(sock):
+        reused.append(sock.session_reused)
+        echo_bytes(sock)
+
+    with Peer(kind, over_tls(right, note)) as good, \
+            log_lines(env, kind, *front(env), "--backend-ca", env.scratch / "ca.pem",
+                      to=["--to", f"one={good.at},tls=verify"]) as (proxy, lines):
+        context, session = client_context(env), None
+        for count in range(1, 5):
+            with context.wrap_socket(dial_proxy(kind, TLS_PORT), server_hostname=FRONT,
+                                     session=session) as sock:
+                check_echo(sock)
+                session = sock.session
+                check(sock.session_reused == (count > 1), f"the client's session {count}")
+            await_log(proxy, lines, count)  # the proxy has the backend's ticket
+        check([line["resumed"] for line in lines()] == [False, True, True, True], f"{lines()}")
+        check(reused == [False, True, True, True], f"backends: {reused}")
+
+
 def end_of_a_backend(env, kind):
     """A backend's close_notify is an end, its FIN without one is not."""
     right = server_context(*make_pair(env, "back", f"IP:{kind.near}"))
@@ -499,7 +523,7 @@ def refusals(env, kind):
 
 
 CASES = [terminates, truncated, names, certificates_of_clients, header_before_tls, bad_clients,
-         encrypts_again, end_of_a_backend, health, header_to_haproxy, renewal, refusals]
+         encrypts_again, resumed, end_of_a_backend, health, header_to_haproxy, renewal, refusals]
 
 
 def cases(env):

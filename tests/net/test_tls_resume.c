@@ -277,6 +277,20 @@ static void test_connections_at_a_time_have_their_own(void **state)
 	assert_int_equal(net_here()->stats.tls_resumed - resumed, 2 * 2 * 4);
 }
 
+static void ask_and_abort(struct net_conn *conn, void *arg)
+{
+	ask_hello(conn, arg);
+	net_abort(conn);
+}
+
+/* A reset is no failure of TLS. */
+static void test_reset_connection_leaves_its_session(void **state)
+{
+	tls_run(serve_noting, ask_and_abort);
+	assert_int_equal(dialed, 0);
+	assert_true(run_life());
+}
+
 /* RFC 8446 C.4: one ticket is not for two connections. */
 static void test_ticket_is_used_once(void **state)
 {
@@ -346,6 +360,7 @@ int main(void)
 		CASE(test_ticket_is_for_what_the_client_proved),
 		CASE(test_session_is_for_its_name),
 		CASE(test_connections_at_a_time_have_their_own),
+		CASE(test_reset_connection_leaves_its_session),
 		CASE(test_ticket_is_used_once),
 		CASE(test_oldest_session_gives_way),
 		CASE(test_ticket_after_the_context_was_freed),
