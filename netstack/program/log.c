@@ -52,7 +52,12 @@ static struct {
 	_Atomic uint64_t head, tail;
 	_Atomic uint64_t dropped;    /* in all */
 	_Atomic uint64_t suppressed; /* by limits */
-	_Atomic uint32_t unreported; /* dropped, not yet reported in the log */
+	/*
+	 * Lines that were dropped and are not reported in the log yet: their
+	 * number, and above it the low bits of the head when the last one was
+	 * dropped: they are missing before the line that gets this index.
+	 */
+	_Atomic uint64_t unreported;
 	_Atomic bool has_writer;
 	sem_t wake;
 	struct sigaction old_pipe, old_usr1;
@@ -87,10 +92,23 @@ static int64_t wall_now_ns(void)
 
 /* ---- writing ---- */
 
+#define COUNT_BITS 32
+
+/* Keeps n dropped lines to be reported. */
+static void keep_unreported(uint32_t n)
+{
+	uint64_t was = atomic_load(&the_log.unreported), now;
+
+	do {
+		now = atomic_load(&the_log.head) << COUNT_BITS |
+		      (uint32_t)(was + n);
+	} while (!atomic_compare_exchange_weak(&the_log.unreported, &was, now));
+}
+
 static void count_dropped(uint32_t n)
 {
 	atomic_fetch_add(&the_log.dropped, n);
-	atomic_fetch_add(&the_log.unreported, n);
+	keep_unreported(n);
 }
 
 /* Reports that lines were dropped; if that fails, this is done later. */
@@ -107,7 +125,7 @@ static void report_dropped(uint32_t n)
 		       n);
 	if (!net_log_sink_write(NET_LOG_WARNING, wall_now_ns(), text,
 				(size_t)len))
-		atomic_fetch_add(&the_log.unreported, n);
+		keep_unreported(n);
 }
 
 static void write_line(const struct line *line)
@@ -118,27 +136,50 @@ static void write_line(const struct line *line)
 		count_dropped(1);
 }
 
-/* Writes what is in the ring, the oldest first; ends when it is empty. */
+/* Writes the oldest line of the ring. Returns false if there is none. */
+static bool write_next(void)
+{
+	uint64_t at = atomic_load(&the_log.tail);
+	struct slot *slot = &the_log.slots[at % NET_LOG_SLOTS];
+	uint64_t lap = at / NET_LOG_SLOTS;
+	struct line line;
+
+	if (atomic_load(&slot->turn) != 2 * lap + 1)
+		return false;
+	net_log_sink_settle();
+	line.wall_ns = slot->line.wall_ns;
+	line.dropped = slot->line.dropped;
+	line.len = slot->line.len;
+	line.level = slot->line.level;
+	memcpy(line.text, slot->line.text, line.len);
+	atomic_store(&slot->turn, 2 * (lap + 1));
+	write_line(&line);
+	atomic_store(&the_log.tail, at + 1);
+	return true;
+}
+
+static bool is_before(uint64_t index, uint64_t unreported)
+{
+	return (int32_t)((uint32_t)(unreported >> COUNT_BITS) -
+			 (uint32_t)index) > 0;
+}
+
+/*
+ * Writes what is in the ring, the oldest first, until it is empty, and then
+ * reports dropped lines that no line follows. While this looked, the ring may
+ * have been filled and more lines dropped: those that precede them go first.
+ */
 static void write_ring(void)
 {
-	for (;;) {
-		uint64_t at = atomic_load(&the_log.tail);
-		struct slot *slot = &the_log.slots[at % NET_LOG_SLOTS];
-		uint64_t lap = at / NET_LOG_SLOTS;
-		struct line line;
+	uint64_t unreported;
 
-		if (atomic_load(&slot->turn) != 2 * lap + 1)
-			return;
-		net_log_sink_settle();
-		line.wall_ns = slot->line.wall_ns;
-		line.dropped = slot->line.dropped;
-		line.len = slot->line.len;
-		line.level = slot->line.level;
-		memcpy(line.text, slot->line.text, line.len);
-		atomic_store(&slot->turn, 2 * (lap + 1));
-		write_line(&line);
-		atomic_store(&the_log.tail, at + 1);
-	}
+	while (write_next())
+		;
+	unreported = atomic_exchange(&the_log.unreported, 0);
+	while (is_before(atomic_load(&the_log.tail), unreported) &&
+	       write_next())
+		;
+	report_dropped((uint32_t)unreported);
 }
 
 static void *run_log_writer(void *arg)
@@ -148,7 +189,6 @@ static void *run_log_writer(void *arg)
 			;
 		net_log_sink_settle();
 		write_ring();
-		report_dropped(atomic_exchange(&the_log.unreported, 0));
 	}
 	return NULL;
 }
@@ -207,7 +247,8 @@ static void log_at(enum net_log_level level, const char *text, size_t len)
 	}
 	slot = claim_slot(&at);
 	if (slot) {
-		slot->line.dropped = atomic_exchange(&the_log.unreported, 0);
+		slot->line.dropped =
+			(uint32_t)atomic_exchange(&the_log.unreported, 0);
 		slot->line.len = (uint16_t)len;
 		slot->line.level = (uint8_t)level;
 		slot->line.wall_ns = wall_now_ns();
