@@ -16,6 +16,7 @@
 #include "tests/net/tls_pair.h"
 
 static struct net_tls_info server_info, client_info;
+static long reset_result;
 static char key_file[] = "/tmp/coronet-test-keys.XXXXXX";
 
 /* ---- lives ---- */
@@ -277,17 +278,30 @@ static void test_connections_at_a_time_have_their_own(void **state)
 	assert_int_equal(net_here()->stats.tls_resumed - resumed, 2 * 2 * 4);
 }
 
-static void ask_and_abort(struct net_conn *conn, void *arg)
+static void answer_and_abort(struct net_conn *conn, void *arg)
 {
-	ask_hello(conn, arg);
+	char text[5];
+
+	net_recv_full(conn, text, sizeof(text));
+	net_send_all(conn, text, sizeof(text));
+	coro_sleep_ns(1000000); /* the answer arrives before the RST */
 	net_abort(conn);
+}
+
+static void ask_until_reset(struct net_conn *conn, void *arg)
+{
+	char byte;
+
+	ask_hello(conn, arg);
+	reset_result = net_recv(conn, &byte, 1);
 }
 
 /* A reset is no failure of TLS. */
 static void test_reset_connection_leaves_its_session(void **state)
 {
-	tls_run(serve_noting, ask_and_abort);
+	tls_run(answer_and_abort, ask_until_reset);
 	assert_int_equal(dialed, 0);
+	assert_int_equal(reset_result, -ECONNRESET);
 	assert_true(run_life());
 }
 
