@@ -142,31 +142,15 @@ bool log_target_is_gone(const struct log_target *target, int err)
 
 /* ---- checking ---- */
 
-/* Checks the folder of a file that does not exist yet. */
-static int check_folder(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *folder =
-		slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-	int err = !folder ? -ENOMEM : access(folder, W_OK | X_OK) ? -errno : 0;
-
-	free(folder);
-	return err;
-}
-
 static int check_file(const char *path)
 {
 	struct stat st;
 
 	if (!*path)
 		return -ENOENT;
-	if (stat(path, &st) < 0)
-		return errno == ENOENT ? check_folder(path) : -errno;
-	if (S_ISDIR(st.st_mode))
-		return -EISDIR;
-	if (S_ISSOCK(st.st_mode))
+	if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode))
 		return -ENXIO;
-	return access(path, W_OK) < 0 ? -errno : 0;
+	return opt_check_writable(path);
 }
 
 static int check_unix(const char *path)

@@ -554,14 +554,15 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 static int open_tls(void)
 {
 	const struct load_opts *from = &load.opts;
+	bool has_1_3 = from->tls_suites[0], has_1_2 = from->tls_ciphers[0];
 	struct net_tls_opts opts = {
 		.ca = from->tls_ca,
 		.verify = from->tls_ca ? NET_TLS_VERIFY_REQUIRE
 				       : NET_TLS_VERIFY_NONE,
-		.ciphers = from->tls_ciphers[0] ? from->tls_ciphers : NULL,
-		.ciphersuites = from->tls_suites[0] ? from->tls_suites : NULL,
-		.min_version = load_tls_only_1_3(from) ? NET_TLS_1_3 : 0,
-		.max_version = load_tls_only_1_2(from) ? NET_TLS_1_2 : 0,
+		.ciphers = has_1_2 ? from->tls_ciphers : NULL,
+		.ciphersuites = has_1_3 ? from->tls_suites : NULL,
+		.min_version = has_1_3 && !has_1_2 ? NET_TLS_1_3 : 0,
+		.max_version = has_1_2 && !has_1_3 ? NET_TLS_1_2 : 0,
 		.alpn = from->http_path ? "http/1.1" : NULL,
 		.max_sessions = from->tls_resume ? NET_TLS_MAX_SESSIONS : 0,
 		.handshake_ms = (unsigned)(from->timeout_ns / 1000000),

@@ -54,16 +54,6 @@ struct load_opts {
 	FILE *json; /* stdout, or owned until load_report() closes it */
 };
 
-/* Returns whether only the versions of TLS 1.3, or of TLS 1.2, have ciphers. */
-static inline bool load_tls_only_1_3(const struct load_opts *opts)
-{
-	return opts->tls_suites[0] && !opts->tls_ciphers[0];
-}
-static inline bool load_tls_only_1_2(const struct load_opts *opts)
-{
-	return opts->tls_ciphers[0] && !opts->tls_suites[0];
-}
-
 /* The last lines of --help: the exit statuses of load_report(). */
 #define LOAD_HELP_STATUS                                                       \
 	"Exit status: 0 success; 1 something failed, or nothing was "          \

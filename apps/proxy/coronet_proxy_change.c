@@ -65,6 +65,22 @@ static int find_backend(const struct pool *pool, const struct change *change)
 	return -ENOENT;
 }
 
+/*
+ * Finds the backend of a change, and copies the options with all backends.
+ * Returns its index, with *opts to be freed by free(); or a negative errno.
+ */
+static int begin_change(const struct proxy_config *config,
+			const struct pool *old, const struct change *change,
+			struct proxy_opts **opts)
+{
+	int i = find_backend(old, change);
+
+	if (i < 0)
+		return i;
+	*opts = copy_opts(&config->opts, old);
+	return *opts ? i : -ENOMEM;
+}
+
 /* ---- the three changes ---- */
 
 static int read_backend(struct proxy_config *config, struct proxy_opts *opts,
@@ -102,19 +118,18 @@ static int remove_backend(struct proxy_config *config, const struct pool *old,
 			  void *arg, struct pool **out)
 {
 	struct change *change = arg;
-	int i = find_backend(old, change), err;
 	struct proxy_opts *opts;
+	int i = begin_change(config, old, change, &opts), err;
 
 	if (i < 0)
 		return i;
-	if (old->n == 1)
+	if (old->n == 1) {
+		free(opts);
 		return opt_fail(change->error,
 				"backend %s is the only one: expected another "
 				"one first, or backend %s drain",
 				change->name, change->name);
-	opts = copy_opts(&config->opts, old);
-	if (!opts)
-		return -ENOMEM;
+	}
 	opts->n_backends--;
 	memmove(&opts->specs[i], &opts->specs[i + 1],
 		(opts->n_backends - (unsigned)i) * sizeof(opts->specs[0]));
@@ -129,14 +144,11 @@ static int set_weight(struct proxy_config *config, const struct pool *old,
 		      void *arg, struct pool **out)
 {
 	struct change *change = arg;
-	int i = find_backend(old, change), err;
 	struct proxy_opts *opts;
+	int i = begin_change(config, old, change, &opts), err;
 
 	if (i < 0)
 		return i;
-	opts = copy_opts(&config->opts, old);
-	if (!opts)
-		return -ENOMEM;
 	opts->specs[i].weight = change->weight;
 	err = build_pool(opts, old, out);
 	free(opts);

@@ -140,6 +140,11 @@ int opt_parse_endpoint(const char *text, struct opt_endpoint *out);
  */
 bool opt_is_host(const struct opt_endpoint *end);
 /*
+ * Checks that a file can be written, or made in its folder, without making it.
+ * Returns 0, or -EISDIR or another negative errno.
+ */
+int opt_check_writable(const char *path);
+/*
  * Reads numbers and ranges ("2-5,8") and calls fn with each, until fn does not
  * return 0. Returns 0, the result of fn, or -EINVAL after opt_expect().
  */

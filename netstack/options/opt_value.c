@@ -6,7 +6,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* The digits up to end, of which there is at least one. */
 static int parse_digits(const char *text, const char *end, uint64_t *out)
@@ -206,4 +209,27 @@ int opt_parse_ranges(const char *text, char separator, uint64_t min,
 		if (err || !*at)
 			return err;
 	}
+}
+
+/* Checks the folder of a file that does not exist yet. */
+static int check_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder =
+		slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+	int err = !folder ? -ENOMEM : access(folder, W_OK | X_OK) ? -errno : 0;
+
+	free(folder);
+	return err;
+}
+
+int opt_check_writable(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return errno == ENOENT ? check_folder(path) : -errno;
+	if (S_ISDIR(st.st_mode))
+		return -EISDIR;
+	return access(path, W_OK) < 0 ? -errno : 0;
 }

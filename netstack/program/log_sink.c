@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "netstack/options/opt.h"
+
 #define PREFIX_MAX 64  /* bytes before a line */
 #define LOOK_MS	   100 /* between two looks at what is requested */
 #define OTHERS_MAX 8   /* logs of the program's own */
@@ -120,31 +122,13 @@ int net_log_to(const char *where)
 	return err;
 }
 
-/* Checks the folder of a file that does not exist yet. */
-static int check_folder(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	char *folder =
-		slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-	int err = !folder ? -ENOMEM : access(folder, W_OK | X_OK) ? -errno : 0;
-
-	free(folder);
-	return err;
-}
-
 int net_log_check_to(const char *where)
 {
-	struct stat st;
-
 	if (!*where)
 		return -EINVAL;
 	if (strcmp(where, "stderr") == 0 || strcmp(where, "journal") == 0)
 		return 0;
-	if (stat(where, &st) < 0)
-		return errno == ENOENT ? check_folder(where) : -errno;
-	if (S_ISDIR(st.st_mode))
-		return -EISDIR;
-	return access(where, W_OK) < 0 ? -errno : 0;
+	return opt_check_writable(where);
 }
 
 const char *net_log_where(char *text, size_t len)

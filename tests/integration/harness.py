@@ -7,6 +7,7 @@ otherwise the script is skipped with the reason.
 """
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -417,6 +418,15 @@ def run_case(number, name, function, env):
     print(f"{'not ok' if trouble else 'ok'} {number} - {name}", flush=True)
     comment(trouble or f"{time.monotonic() - begin:.1f} s")
     return not trouble
+
+
+def chosen(env, functions, *args, words=0, prefix=""):
+    """Yields (name, function) for those that are named behind `words` arguments, or for all."""
+    names = env.args[words:]
+    for function in functions:
+        if not names or function.__name__ in names:
+            yield (prefix + function.__name__.replace("_", " "),
+                   functools.partial(function, env, *args))
 
 
 def main(cases, privileged=False):

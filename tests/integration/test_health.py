@@ -6,12 +6,11 @@ Usage: test_health.py BUILD_DIR SOURCE_DIR [CASE...]
 """
 
 import contextlib
-import functools
 import pathlib
 import signal
 import subprocess
 
-from harness import WAIT_MAX_S, check, command, eventually, main
+from harness import WAIT_MAX_S, check, chosen, command, eventually, main
 from proxies import PORT, Peer, Tap, dial_proxy, echo_bytes, read_exactly
 from stopped_shard import stopped_shard
 from test_proxy_control import Control
@@ -203,9 +202,7 @@ CASES = [every_program, draining, draining_server, no_backend, starting, stopped
 
 
 def cases(env):
-    for function in CASES:
-        if not env.args[1:] or function.__name__ in env.args[1:]:
-            yield (function.__name__.replace("_", " "), functools.partial(function, env))
+    yield from chosen(env, CASES, words=1)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import struct
 import threading
 
 import certs
-from harness import WAIT_MAX_S, accepted_by, check, command, eventually, main, read_metric
+from harness import WAIT_MAX_S, accepted_by, check, chosen, command, eventually, main, read_metric
 from httpd_server import GET, HOST, Answers, dial_server, serve_files
 from web import need_programs, random_file, run_curl, run_wrk
 
@@ -554,10 +554,7 @@ CASES = [every_response, curls, connections, no_forgery, late_clients, clients_t
 
 
 def cases(env):
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield (f"httpd log: {function.__name__.replace('_', ' ')}",
-                   functools.partial(function, env))
+    yield from chosen(env, CASES, prefix="httpd log: ")
 
 
 if __name__ == "__main__":

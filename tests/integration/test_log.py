@@ -6,7 +6,6 @@ missing files, which block no client.
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import signal
 import socket
 import time
 
-from harness import WAIT_MAX_S, Failure, check, command, eventually, main
+from harness import WAIT_MAX_S, Failure, check, chosen, command, eventually, main
 from test_control import Echo
 
 USAGE = 2  # the exit status
@@ -300,10 +299,7 @@ CASES = [quiet_by_default, levels_live, levels_at_the_start, wrong_words, journa
 
 
 def cases(env):
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield (f"log: {function.__name__.replace('_', ' ')}",
-                   functools.partial(function, env))
+    yield from chosen(env, CASES, prefix="log: ")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import urllib.request
 from certs import client_context, make_pair
 from harness import WAIT_MAX_S, Skip, check, command, eventually, main
 from test_bond import Stream
+from test_load import veth
 from test_links import (ECHO_ADDRS, TARGETS, Pair, check_load, checksums_in_software, forwarded,
                         testpmd)
 from test_peers import dial_server, read_exactly
@@ -131,20 +132,6 @@ def tap(env, app, name, *words, caps=0):
         command("ip", "link", "set", name, "up")
         check_threads(program, caps)
         yield program
-
-
-@contextlib.contextmanager
-def veth():
-    """veth0 for a program, veth1 for the kernel."""
-    command("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "veth1")
-    try:
-        for interface in ("veth0", "veth1"):
-            checksums_in_software(interface)
-            command("ip", "link", "set", interface, "up")
-        command("ip", "addr", "add", "10.9.1.1/16", "dev", "veth1")
-        yield
-    finally:
-        command("ip", "link", "del", "veth0")
 
 
 # ---- kinds of links ----

@@ -5,7 +5,6 @@ Usage: test_proxy_backends.py BUILD_DIR [CASE...]
 """
 
 import contextlib
-import functools
 import json
 import re
 import signal
@@ -13,7 +12,7 @@ import socket
 import threading
 
 from certs import make_pair, server_context
-from harness import WAIT_MAX_S, check, command, eventually, main
+from harness import WAIT_MAX_S, check, chosen, command, eventually, main
 from proxies import (Peer, Tap, check_echo, dial_proxy, echo_bytes, proxy_url, read_exactly,
                      send_name)
 from steering import Config, Load, await_line, backend_names
@@ -405,10 +404,7 @@ CASES = [backend_joins_and_leaves, weights_by_control, refused_changes, file_win
 
 
 def cases(env):
-    kind = Tap()
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield (function.__name__.replace("_", " "), functools.partial(function, env, kind))
+    yield from chosen(env, CASES, Tap())
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@ Usage: test_proxy_control.py BUILD_DIR [CASE...]
 """
 
 import contextlib
-import functools
 import json
 import re
 import subprocess
 
-from harness import WAIT_MAX_S, check, command, eventually, main
+from harness import WAIT_MAX_S, check, chosen, command, eventually, main
 from proxies import (MIB, Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes,
                      read_exactly, send_name)
 from steering import Config, Load, await_line, backend_names
@@ -258,10 +257,7 @@ CASES = [drain_by_control, backends_by_control, reload_by_control, reload_routes
 
 
 def cases(env):
-    kind = Tap()
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield (function.__name__.replace("_", " "), functools.partial(function, env, kind))
+    yield from chosen(env, CASES, Tap())
 
 
 if __name__ == "__main__":

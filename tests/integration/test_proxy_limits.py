@@ -6,14 +6,13 @@ With tap, coronet-proxy is the proxy, with epoll, epoll-proxy is (proxies.py).
 """
 
 import contextlib
-import functools
 import re
 import resource
 import socket
 import struct
 import time
 
-from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, eventually,
+from harness import (WAIT_MAX_S, Failure, Spoiled, await_rounds, check, chosen, eventually,
                      in_a_quiet_moment, main, repeat_for)
 from proxies import (PORT, Epoll, Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes,
                      read_to_end)
@@ -199,10 +198,7 @@ ONLY = {Tap: [dialling_holds_no_frame, reset_ends_dialling, out_of_connections],
 
 def cases(env):
     kind = {"tap": Tap, "epoll": Epoll}[env.args[0]]()
-    for function in CASES + ONLY[type(kind)]:
-        if not env.args[1:] or function.__name__ in env.args[1:]:
-            yield (f"{kind.app}: {function.__name__.replace('_', ' ')}",
-                   functools.partial(function, env, kind))
+    yield from chosen(env, CASES + ONLY[type(kind)], kind, words=1, prefix=f"{kind.app}: ")
 
 
 if __name__ == "__main__":

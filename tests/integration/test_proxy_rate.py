@@ -5,7 +5,6 @@ Usage: test_proxy_rate.py BUILD_DIR [CASE...]
 """
 
 import contextlib
-import functools
 import json
 import signal
 import socket
@@ -13,7 +12,7 @@ import threading
 import time
 
 from certs import client_context, make_pair
-from harness import WAIT_MAX_S, check, eventually, main
+from harness import WAIT_MAX_S, check, chosen, eventually, main
 from proxies import PORT, Peer, Tap, dial_proxy, echo_bytes, read_exactly
 from steering import Config, await_line
 from test_proxy_control import Control, metric
@@ -219,10 +218,7 @@ CASES = [excess_is_reset, excess_waits, gone_client_takes_nothing, datagrams, ha
 
 
 def cases(env):
-    kind = Tap()
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield (function.__name__.replace("_", " "), functools.partial(function, env, kind))
+    yield from chosen(env, CASES, Tap())
 
 
 if __name__ == "__main__":

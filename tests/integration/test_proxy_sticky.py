@@ -5,14 +5,13 @@ Usage: test_proxy_sticky.py BUILD_DIR [CASE...]
 """
 
 import contextlib
-import functools
 import socket
 import ssl
 import struct
 import threading
 
 from certs import client_context, make_pair
-from harness import WAIT_MAX_S, check, command, eventually, linger, main
+from harness import WAIT_MAX_S, check, chosen, command, eventually, linger, main
 from proxies import V2_SIGNATURE, Peer, Tap, dial_proxy, send_name
 from steering import Config, backend_name
 from test_proxy_control import Control, metric
@@ -329,10 +328,7 @@ CASES = [client_keeps_its_backend, entry_ends_with_its_backend, entry_ends_when_
 
 
 def cases(env):
-    kind = Tap()
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield (function.__name__.replace("_", " "), functools.partial(function, env, kind))
+    yield from chosen(env, CASES, Tap())
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Usage: test_proxy_tls.py BUILD_DIR [CASE...]
 """
 
 import contextlib
-import functools
 import hashlib
 import json
 import random
@@ -17,7 +16,7 @@ import struct
 import subprocess
 
 from certs import client_context, make_pair, server_context
-from harness import WAIT_MAX_S, check, eventually, main
+from harness import WAIT_MAX_S, check, chosen, eventually, main
 from proxies import (MIB, V2_SIGNATURE, Peer, Tap, check_broken, dial_proxy, echo_bytes,
                      read_exactly, read_to_end, reset_socket, send_name)
 from steering import Config, await_line
@@ -527,10 +526,7 @@ CASES = [terminates, truncated, names, certificates_of_clients, header_before_tl
 
 
 def cases(env):
-    kind = Tap()
-    for function in CASES:
-        if not env.args or function.__name__ in env.args:
-            yield function.__name__.replace("_", " "), functools.partial(function, env, kind)
+    yield from chosen(env, CASES, Tap())
 
 
 if __name__ == "__main__":
