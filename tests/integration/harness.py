@@ -28,6 +28,7 @@ CASE_SECONDS = 300  # bound of one case
 WAIT_MAX_S = 120  # bounds every wait for an event, so that a hang fails the test
 POLL_SECONDS = 0.02  # between two polls of a condition
 READY = "listening on"
+CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE}
 SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
 
 
@@ -55,6 +56,7 @@ class Program:
     def __init__(self, env, argv, /, **popen_args):
         self.argv = [str(arg) for arg in argv]
         self.name = pathlib.Path(self.argv[0]).name
+        self.may_crash = False
         folder = pathlib.Path(tempfile.mkdtemp(prefix=self.name + ".", dir=env.scratch))
         self.paths = {name: folder / name for name in ("stdout", "stderr")}
         with self.paths["stdout"].open("wb") as out, self.paths["stderr"].open("wb") as err:
@@ -100,10 +102,15 @@ class Program:
             self.process.wait()
 
     def complaints(self):
-        """Returns the sanitizers' reports, or an empty string."""
+        """Returns what the sanitizers reported or which signal crashed it, or an empty string."""
         text = self.output("stderr")
         found = SANITIZER.search(text)
-        return text[found.start():found.start() + 2000] if found else ""
+        if found:
+            return text[found.start():found.start() + 2000]
+        status = self.process.poll()
+        if status in CRASHES and not self.may_crash:
+            return f"{' '.join(self.argv)}: ended by {signal.Signals(-status).name}\n"
+        return ""
 
     def resident_bytes(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()

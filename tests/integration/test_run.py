@@ -659,6 +659,7 @@ def crashes(env):
                              f"from os import abort, getpid, kill; {statement}"],
                             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:"
                                                                "handle_abort=0"})
+        program.may_crash = True
         check(program.wait(WAIT_MAX_S) == -signo, f"{statement}: {program.story()}")
 
 
