@@ -68,6 +68,16 @@ def cert_options(pair):
     return ["--tls-cert", pair[0], "--tls-key", pair[1]]
 
 
+def new_listener(stack, at="127.0.0.1"):
+    """A listener for one program: connections of an earlier one would wait in its backlog."""
+    listener = stack.enter_context(socket.socket())
+    listener.settimeout(WAIT_MAX_S)
+    listener.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
+    listener.bind((at, 0))
+    listener.listen()
+    return listener
+
+
 def listening_port(server):
     return int(re.search(r"listening on \S+:(\d+)", server.output("stdout")).group(1))
 
@@ -143,20 +153,16 @@ def ciphers(env, path):
     agreed = (("TLS_AES_256_GCM_SHA384", "TLSv1.3"),
               ("ECDHE-ECDSA-CHACHA20-POLY1305", "TLSv1.2"),
               ("ECDHE-ECDSA-AES128-GCM-SHA256:TLS_CHACHA20_POLY1305_SHA256", "TLSv1.3"))
-    with contextlib.ExitStack() as stack:
-        if path == "epoll":
-            at = "127.0.0.1"
-            words = [env.app("epoll-load")]
-        else:
-            at = NEAR
-            words = [env.app("coronet-load"), "--link", "tap:lc0", "--addr", f"{LOAD}/16",
-                     "--poll", "adaptive"]
-        listener = stack.enter_context(socket.socket())
-        listener.settimeout(WAIT_MAX_S)
-        listener.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
-        listener.bind((at, 0))
-        listener.listen()
-        for names, version in agreed:
+    if path == "epoll":
+        at = "127.0.0.1"
+        words = [env.app("epoll-load")]
+    else:
+        at = NEAR
+        words = [env.app("coronet-load"), "--link", "tap:lc0", "--addr", f"{LOAD}/16", "--poll",
+                 "adaptive"]
+    for names, version in agreed:
+        with contextlib.ExitStack() as stack:
+            listener = new_listener(stack, at)
             tool = Tool(env, words, at, listener.getsockname()[1])
             load = tool.start("--conns", "1", "--seconds", "3600", "--tls-ciphers", names,
                               *trust(env))
@@ -181,11 +187,9 @@ def truncated(env):
     pair = new_pair(env)
     context = certs.server_context(*pair)
     command("ip", "link", "set", "lo", "up")
-    with socket.socket() as listener:
-        listener.settimeout(WAIT_MAX_S)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        for kind, shut in (("tls", False), ("closed", True)):
+    for kind, shut in (("tls", False), ("closed", True)):
+        with contextlib.ExitStack() as stack:
+            listener = new_listener(stack)
             tool = Tool(env, [env.app("epoll-load")], "127.0.0.1", listener.getsockname()[1])
             load = tool.start("--conns", "1", "--seconds", "3600", "--tls")
             sock, _ = listener.accept()
@@ -211,11 +215,9 @@ def resumed(env):
     context = certs.server_context(*pair)
     command("ip", "link", "set", "lo", "up")
     count = {}
-    with socket.socket() as listener:
-        listener.settimeout(WAIT_MAX_S)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        for options in ((), ("--tls-resume",)):
+    for options in ((), ("--tls-resume",)):
+        with contextlib.ExitStack() as stack:
+            listener = new_listener(stack)
             tool = Tool(env, [env.app("epoll-load")], "127.0.0.1", listener.getsockname()[1])
             load = tool.start("--conns", "1", "--seconds", "3600", "--mode", "cps", "--tls",
                               *options)
