@@ -18,6 +18,7 @@
 
 #define RESTORE_MS 250	      /* a removed socket is back after that */
 #define WATCH_US   200000     /* between two looks at a client's link */
+#define SHAKE_US   1000	      /* the same during a handshake */
 #define ASK_MS	   1000	      /* what a server may take to greet */
 #define SHAKE_NS   2000000000 /* what a handshake may take */
 
@@ -47,25 +48,31 @@ static void *run_relay(void *arg)
 	return NULL;
 }
 
-/*
- * DPDK does not poll queues before it hears of the connection, and the threads
- * that saw the old number have left their bursts when it does.
- */
-static void on_connect(void *arg, unsigned n_rings)
+/* Waits until no burst is under way; DPDK maps the rings next. */
+static void on_connect(void *arg)
+{
+	struct service *service = arg;
+
+	pthread_mutex_lock(&service->lock);
+	if (service->device) {
+		__atomic_store_n(&service->device->n_active, 0,
+				 __ATOMIC_RELEASE);
+		glue_sync_wait();
+	}
+	pthread_mutex_unlock(&service->lock);
+}
+
+static void on_connected(void *arg, unsigned n_rings)
 {
 	struct service *service = arg;
 	struct glue_device *device;
-	uint16_t old, now;
 
 	pthread_mutex_lock(&service->lock);
 	device = service->device;
-	if (device) {
-		old = __atomic_load_n(&device->n_active, __ATOMIC_RELAXED);
-		now = (uint16_t)RTE_MIN(n_rings, (unsigned)device->n_queues);
-		__atomic_store_n(&device->n_active, now, __ATOMIC_RELEASE);
-		if (now < old)
-			glue_sync_wait();
-	}
+	if (device)
+		__atomic_store_n(&device->n_active,
+				 (uint16_t)RTE_MIN(n_rings, device->n_queues),
+				 __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&service->lock);
 }
 
@@ -151,6 +158,7 @@ int glue_memif_serve(unsigned index, const char *path, const char *inner_path,
 		goto free_service;
 	service->relay.n_queues = n_queues;
 	service->relay.on_connect = on_connect;
+	service->relay.on_connected = on_connected;
 	service->relay.on_leave = on_leave;
 	service->relay.has_read = has_read;
 	service->relay.arg = service;
@@ -225,16 +233,15 @@ int glue_memif_start(const struct glue_device *device, char *err,
 
 /*
  * Runs on DPDK's interrupt thread, which handles memif's messages too: none of
- * them comes in between. A port that was not started again stays away.
+ * them comes in between. The queues rest until the link is up, as a server's
+ * do; those of a port that was not started again rest too.
  */
 static void restart_device(struct glue_device *device)
 {
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELAXED);
 	glue_sync_wait();
 	rte_eth_dev_stop(device->id);
-	if (rte_eth_dev_start(device->id) == 0)
-		__atomic_store_n(&device->n_active, device->n_queues,
-				 __ATOMIC_RELEASE);
+	rte_eth_dev_start(device->id);
 }
 
 static bool link_up(const struct glue_device *device)
@@ -249,26 +256,31 @@ static void watch_peer(void *arg)
 {
 	struct glue_device *device = arg;
 	int64_t now_ns = glue_now_ns();
+	bool shakes = device->restarted_ns &&
+		      now_ns - device->restarted_ns <= SHAKE_NS;
 
 	/* Its own messages drive a handshake; cutting it off gains nothing. */
 	if (link_up(device)) {
 		device->restarted_ns = 0;
-	} else if ((!device->restarted_ns ||
-		    now_ns - device->restarted_ns > SHAKE_NS) &&
-		   !glue_socket_is_dead(device->server_path)) {
+		__atomic_store_n(&device->n_active, device->n_queues,
+				 __ATOMIC_RELEASE);
+		shakes = false;
+	} else if (!shakes && !glue_socket_is_dead(device->server_path)) {
 		restart_device(device);
 		device->restarted_ns = now_ns;
+		shakes = true;
 	}
-	rte_eal_alarm_set(WATCH_US, watch_peer, device);
+	rte_eal_alarm_set(shakes ? SHAKE_US : WATCH_US, watch_peer, device);
 }
 
 void glue_memif_watch(struct glue_device *device, const char *path)
 {
 	if (!glue_sync_works())
 		return;
+	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELAXED);
 	device->server_path = path;
 	device->restarted_ns = glue_now_ns(); /* its first handshake */
-	rte_eal_alarm_set(WATCH_US, watch_peer, device);
+	rte_eal_alarm_set(SHAKE_US, watch_peer, device);
 }
 
 /* Waits for a look under way; one that set the alarm again is cancelled too. */

@@ -7,14 +7,18 @@
  * As a client: DPDK connects once, when the port starts, and fails without a
  * server; so the program waits for a server first. Later, while the link is
  * down, DPDK's interrupt thread checks five times a second whether a server
- * listens at the path, and if so stops and starts the port. The polling threads
- * do not use the port meanwhile (n_active is 0).
+ * listens at the path, and if so stops and starts the port.
+ *
+ * During a handshake polling threads do not use the port of either end
+ * (n_active is 0): DPDK's bursts look for their ring before they look whether
+ * the other end is connected, and one that is interrupted in between would use
+ * an address from before the rings were mapped.
  *
  * Queues: DPDK's server refuses a client that has more rings than itself, and
  * reads a client's first rings twice if the client has fewer. So the relay
- * counts the rings of each client before DPDK learns that it is connected, and
- * only that number of queues is polled. For clients that are coronet programs,
- * its greeting announces its number of queues.
+ * counts the rings of each client, and only that number of queues is polled.
+ * For clients that are coronet programs, its greeting announces its number of
+ * queues.
  */
 #pragma once
 

@@ -21,10 +21,12 @@
 
 /* The first two bytes of a message are its type. */
 enum {
+	TYPE_ACK = 1,
 	TYPE_HELLO = 2,
 	TYPE_INIT = 3,
 	TYPE_ADD_RING = 5,
 	TYPE_CONNECT = 6,
+	TYPE_CONNECTED = 7,
 	TYPE_DISCONNECT = 8
 };
 
@@ -364,6 +366,7 @@ static void accept_client(struct glue_relay *relay)
 		return;
 	}
 	client->state = GLUE_RELAY_GREETED;
+	client->accepted = false;
 	client->rings[0] = client->rings[1] = 0;
 	client->outer = fd;
 	client->since_ms = now_ms();
@@ -444,21 +447,36 @@ close_socket:
 	return n;
 }
 
-/* Counts the rings that a client announces to DPDK. */
-static void count_rings(const struct glue_relay *relay,
+/*
+ * Counts the rings that the client announces to DPDK. The queues rest once it
+ * connects, so it may not do that while DPDK has another client.
+ */
+static int watch_outer(const struct glue_relay *relay,
+		       struct glue_relay_client *client, const uint8_t *bytes)
+{
+	if (bytes[1] != 0)
+		return 0;
+	if (bytes[0] == TYPE_ADD_RING)
+		client->rings[bytes[2] & 1]++;
+	if (bytes[0] == TYPE_CONNECT && !client->accepted)
+		return -EPROTO;
+	if (bytes[0] == TYPE_CONNECT && relay->on_connect)
+		relay->on_connect(relay->arg);
+	return 0;
+}
+
+static void watch_inner(const struct glue_relay *relay,
 			struct glue_relay_client *client, const uint8_t *bytes)
 {
-	unsigned n;
+	unsigned n = client->rings[0] < client->rings[1] ? client->rings[0]
+							 : client->rings[1];
 
 	if (bytes[1] != 0)
 		return;
-	if (bytes[0] == TYPE_ADD_RING)
-		client->rings[bytes[2] & 1]++;
-	if (bytes[0] != TYPE_CONNECT || !relay->on_connect)
-		return;
-	n = client->rings[0] < client->rings[1] ? client->rings[0]
-						: client->rings[1];
-	relay->on_connect(relay->arg, n);
+	if (bytes[0] == TYPE_ACK)
+		client->accepted = true;
+	if (bytes[0] == TYPE_CONNECTED && relay->on_connected)
+		relay->on_connected(relay->arg, n);
 }
 
 static void begin_drain(const struct glue_relay *relay,
@@ -503,20 +521,26 @@ static void relay_outer(const struct glue_relay *relay,
 		err = -EPIPE; /* DPDK takes a closed socket for the same */
 	}
 	if (err == 0) {
-		count_rings(relay, client, msg.bytes);
-		err = pass_on(client->inner, &msg);
+		err = watch_outer(relay, client, msg.bytes);
+		if (err == 0)
+			err = pass_on(client->inner, &msg);
+		else
+			close_fds(&msg);
 	}
 	if (err < 0 && err != -EAGAIN)
 		begin_drain(relay, client);
 }
 
-static void relay_inner(struct glue_relay_client *client)
+static void relay_inner(const struct glue_relay *relay,
+			struct glue_relay_client *client)
 {
 	struct message msg;
 	int err = receive_message(client->inner, &msg);
 
-	if (err == 0)
+	if (err == 0) {
+		watch_inner(relay, client, msg.bytes);
 		err = pass_on(client->outer, &msg);
+	}
 	if (err < 0 && err != -EAGAIN)
 		drop_client(client);
 }
@@ -544,7 +568,8 @@ static void serve_outer(struct glue_relay *relay,
 	}
 }
 
-static void serve_inner(struct glue_relay_client *client)
+static void serve_inner(const struct glue_relay *relay,
+			struct glue_relay_client *client)
 {
 	switch (client->state) {
 	case GLUE_RELAY_FREE:
@@ -556,7 +581,7 @@ static void serve_inner(struct glue_relay_client *client)
 		break;
 	case GLUE_RELAY_JOINED:
 	case GLUE_RELAY_DRAINING: /* nothing passes, but DPDK may hang up */
-		relay_inner(client);
+		relay_inner(relay, client);
 		break;
 	}
 }
@@ -626,7 +651,7 @@ void glue_relay_step(struct glue_relay *relay, int wake_fd, int timeout_ms)
 				serve_outer(relay, client,
 					    polls[3 + 2 * i].revents);
 			if (polls[4 + 2 * i].revents)
-				serve_inner(client);
+				serve_inner(relay, client);
 		}
 		if (polls[2].revents)
 			accept_client(relay);

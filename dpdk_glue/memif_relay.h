@@ -48,6 +48,7 @@ struct glue_relay_client {
 	int inner;	  /* socket to DPDK, or -1 */
 	int64_t since_ms; /* of its greeting, CLOCK_MONOTONIC */
 	uint8_t init[GLUE_RELAY_MESSAGE];
+	bool accepted;	   /* DPDK has answered to a message of its */
 	unsigned rings[2]; /* announced by it, per direction */
 	unsigned looks;	   /* number of checks whether its frames were read */
 };
@@ -66,9 +67,13 @@ struct glue_relay {
 	struct glue_relay_client clients[GLUE_RELAY_CLIENTS];
 	/* Set by the owner after glue_relay_open(), or left at 0: */
 	unsigned n_queues; /* announced in the greeting */
-	/* Called before DPDK learns that a client with n_rings ring pairs
-	 * connects. */
-	void (*on_connect)(void *arg, unsigned n_rings);
+	/*
+	 * on_connect() is called before DPDK learns that a client connects,
+	 * which makes it map the client's rings; on_connected() after that,
+	 * with the number of ring pairs. Set both or none.
+	 */
+	void (*on_connect)(void *arg);
+	void (*on_connected)(void *arg, unsigned n_rings);
 	/*
 	 * on_leave() is called when a client has left. has_read(), called
 	 * repeatedly after that, returns whether all frames that the client had

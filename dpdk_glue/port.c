@@ -54,7 +54,8 @@ bool glue_port_link_up(struct glue_port *port)
 
 	if (!glue_device_enter(port->device))
 		return false;
-	up = glue_device_up(port->device, &speed_mbps);
+	up = glue_device_up(port->device, &speed_mbps) &&
+	     __atomic_load_n(&port->device->n_active, __ATOMIC_ACQUIRE) > 0;
 	glue_device_leave(port->device);
 	return up;
 }

@@ -27,9 +27,13 @@
 #include "dpdk_glue/memif_relay.h"
 
 #define SIZE	   GLUE_RELAY_MESSAGE
+#define ACK	   1
 #define HELLO	   2
 #define INIT	   3
 #define OTHER	   4
+#define ADD_RING   5
+#define CONNECT	   6
+#define CONNECTED  7
 #define DISCONNECT 8
 
 static char folder[64], path[GLUE_RELAY_PATH_MAX], inner[GLUE_RELAY_PATH_MAX];
@@ -305,6 +309,75 @@ static void test_server_may_end_while_frames_are_read(void **state)
 	assert_int_equal(relay.clients[0].state, GLUE_RELAY_FREE);
 }
 
+/* What the owner of the relay hears about a client that connects. */
+static struct {
+	unsigned connects, connected, rings;
+	int far;
+} seen;
+
+static void on_connect(void *arg)
+{
+	seen.connects++;
+	hears_nothing(seen.far); /* DPDK does not know yet */
+}
+
+static void on_connected(void *arg, unsigned n_rings)
+{
+	seen.connected++;
+	seen.rings = n_rings;
+}
+
+static void watch_connects(void)
+{
+	memset(&seen, 0, sizeof(seen));
+	relay.on_connect = on_connect;
+	relay.on_connected = on_connected;
+}
+
+static void test_owner_hears_of_a_client_before_and_after_dpdk(void **state)
+{
+	int fd;
+
+	watch_connects();
+	fd = join_client(1, &seen.far);
+	send_message(seen.far, ACK, 0);
+	run_steps(1);
+	for (uint8_t i = 0; i < 3; i++) {
+		send_message(fd, ADD_RING, i % 2); /* two are of one kind */
+		run_steps(1);
+		assert_message(seen.far, ADD_RING, i % 2);
+	}
+	send_message(fd, CONNECT, 0);
+	run_steps(1);
+	assert_int_equal(seen.connects, 1);
+	assert_int_equal(seen.connected, 0);
+	assert_message(seen.far, CONNECT, 0);
+	send_message(seen.far, CONNECTED, 0);
+	run_steps(1);
+	assert_int_equal(seen.connects, 1);
+	assert_int_equal(seen.connected, 1);
+	assert_int_equal(seen.rings, 1);
+	close(fd);
+	close(seen.far);
+	run_steps(2);
+}
+
+/* DPDK accepts one client at a time, whose queues must not rest. */
+static void test_client_that_dpdk_does_not_accept_cannot_connect(void **state)
+{
+	int fd;
+
+	watch_connects();
+	fd = join_client(1, &seen.far);
+	send_message(fd, CONNECT, 0);
+	run_steps(2);
+	hears_the_end(fd);
+	hears_the_end(seen.far);
+	assert_int_equal(seen.connects, 0);
+	close(fd);
+	close(seen.far);
+}
+
 static void test_descriptors_are_passed_on(void **state)
 {
 	union {
@@ -521,6 +594,8 @@ int main(void)
 		T(test_last_frames_of_a_client_are_read_before_its_end),
 		T(test_unread_frames_delay_the_end_for_a_bounded_time),
 		T(test_server_may_end_while_frames_are_read),
+		T(test_owner_hears_of_a_client_before_and_after_dpdk),
+		T(test_client_that_dpdk_does_not_accept_cannot_connect),
 		T(test_descriptors_are_passed_on),
 		T(test_connection_closes_only_after_dpdk_has_greeted),
 		T(test_new_client_displaces_a_silent_one),

@@ -4,6 +4,12 @@
  */
 #include "tests/glue/shards.h"
 
+#include <rte_ethdev.h>
+
+#include "dpdk_glue/port_priv.h"
+
+#define BURST_YIELDS 10000 /* of a burst that waits for the link */
+
 struct world {
 	unsigned n_shards;
 	uint32_t per_shard; /* frames that each sends */
@@ -245,6 +251,64 @@ static void received_frames_are_sent_again(void)
 	glue_port_close(server);
 }
 
+/* ---- handshakes ---- */
+
+static eth_rx_burst_t driver_rx;
+static uint16_t watched_id;
+static unsigned bursts_that_saw_the_link_come_up;
+
+static bool driver_up(void)
+{
+	struct rte_eth_link link = {0};
+
+	return rte_eth_link_get_nowait(watched_id, &link) == 0 &&
+	       link.link_status == RTE_ETH_LINK_UP;
+}
+
+/* A burst that begins while the link is down lasts until it is up, if it may.
+ */
+static uint16_t watching_rx(void *queue, struct rte_mbuf **bufs, uint16_t n)
+{
+	bool was_up = driver_up();
+
+	for (unsigned i = 0; i < BURST_YIELDS && !driver_up(); i++)
+		sched_yield();
+	if (!was_up && driver_up())
+		bursts_that_saw_the_link_come_up++;
+	return driver_rx(queue, bufs, n);
+}
+
+/*
+ * The client opens first, and comes again when its server is open, which is
+ * polled all the time.
+ */
+static void no_burst_is_under_way_while_memif_connects(void)
+{
+	struct glue_port *server, *client;
+	struct glue_frame *frames[GLUE_BURST];
+	time_t until = deadline_s();
+
+	parse_links("", "");
+	start_eal(2, 1);
+	client = open_port(1, 0);
+	CHECK(!glue_port_active(client));
+	server = open_port(0, 0);
+	CHECK(glue_port_active(server));
+	watched_id = server->id;
+	driver_rx = rte_eth_fp_ops[server->id].rx_pkt_burst;
+	rte_eth_fp_ops[server->id].rx_pkt_burst = watching_rx;
+	while (!(glue_port_link_up(client) && glue_port_link_up(server)) &&
+	       !out_of_time(until))
+		CHECK(glue_rx(server, frames, GLUE_BURST) == 0);
+	CHECK(bursts_that_saw_the_link_come_up == 0);
+	CHECK(glue_port_active(client) && glue_port_active(server));
+	glue_tx(client, make_segment(client, 1, 100));
+	glue_frame_free(carry_one(client, server, 100));
+	glue_port_close(client);
+	glue_port_close(server);
+}
+
+IN_CHILD(no_burst_is_under_way_while_memif_connects)
 IN_CHILD(received_frames_are_sent_again)
 IN_CHILD(two_shards_two_queues)
 IN_CHILD(client_with_one_queue)
@@ -253,6 +317,8 @@ IN_CHILD(eight_shards_three_queues)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			test_no_burst_is_under_way_while_memif_connects),
 		cmocka_unit_test(test_received_frames_are_sent_again),
 		cmocka_unit_test(test_two_shards_two_queues),
 		cmocka_unit_test(test_client_with_one_queue),
