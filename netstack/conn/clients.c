@@ -97,6 +97,13 @@ static unsigned bucket_of(const struct source_key *key)
 }
 static_assert(BUCKETS == 1u << 16, "bucket_of() keeps sixteen bits");
 
+unsigned net_clients_hash(const ip_addr_t *ip)
+{
+	struct source_key key = key_of(ip, 0);
+
+	return bucket_of(&key);
+}
+
 static void lock_bucket(unsigned bucket)
 {
 	if (table.locks)

@@ -618,6 +618,9 @@ void net_clients_close(void);
 /* Removes the counts of this shard, when it closes. */
 void net_clients_leave(void);
 
+/* A hash of the source of an address, with a random key. */
+unsigned net_clients_hash(const ip_addr_t *ip);
+
 /* This shard's entries in the table of clients. */
 extern NET_SHARD_VAR unsigned net_client_entries
 	__attribute__((visibility("hidden")));

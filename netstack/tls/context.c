@@ -18,6 +18,7 @@
 
 #define HANDSHAKE_MS   10000u
 #define MAX_HANDSHAKES 1024u
+#define SOURCE_MIN     64u /* default: at least this many of a source */
 
 /*
  * https://wiki.mozilla.org/Security/Server_Side_TLS, "intermediate", version
@@ -433,6 +434,10 @@ static int make_context(struct net_tls_opts *opts, bool is_server,
 		INT64_C(1000000);
 	tls->max_handshakes =
 		opts->max_handshakes ? opts->max_handshakes : MAX_HANDSHAKES;
+	tls->max_per_source =
+		opts->handshakes_per_source
+			? opts->handshakes_per_source
+			: LWIP_MAX(tls->max_handshakes / 2, SOURCE_MIN);
 	err = fill_context(opts, tls);
 	if (err < 0) {
 		net_tls_free(tls);
@@ -461,6 +466,8 @@ void net_tls_free(struct net_tls *tls)
 		free(tls->names[i]);
 		free(tls->staples[i]);
 	}
+	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
+		free(tls->sources[i]);
 	net_tls_free_keys(tls);
 	net_tls_free_sessions(tls);
 	free(tls);

@@ -374,27 +374,20 @@ static void settle_handshake(struct net_conn *conn, int err)
 	net_tls_charge_open(s);
 }
 
-/* A handshake that is over, also if its coroutine was ended in it. */
-static void leave_handshake(void *arg)
-{
-	struct net_tls *tls = arg;
-
-	tls->handshakes[net_here()->shard]--;
-	net_tls_free(tls);
-}
-
 /* Runs the handshake with its own deadline in place of the connection's. */
 static int bounded_handshake(struct net_conn *conn, struct net_tls *tls,
 			     int64_t deadline_ns)
 {
 	struct net_conn_ext *ext = net_conn_ext(conn);
 	int64_t read_ns = ext->read_deadline, write_ns = ext->write_deadline;
-	int err = coro_cleanup_push(leave_handshake, tls);
+	struct net_tls_source *source = net_tls_count(tls, conn);
+	/* also if the coroutine is ended in the handshake */
+	int err = coro_cleanup_push(net_tls_uncount, source);
 
-	if (err < 0)
+	if (err < 0) {
+		net_tls_uncount(source);
 		return err;
-	tls->handshakes[net_here()->shard]++;
-	atomic_fetch_add(&tls->refs, 1);
+	}
 	ext->read_deadline = LWIP_MIN(read_ns, deadline_ns);
 	ext->write_deadline = LWIP_MIN(write_ns, deadline_ns);
 	err = run_handshake(conn);
@@ -425,25 +418,12 @@ static int check_conn(const struct net_conn *conn)
 								 : 0;
 }
 
-/* Returns 0 if a handshake may begin. */
-static int admit_handshake(const struct net_tls *tls)
-{
-	unsigned most = net_part_of(tls->max_handshakes, net_here()->n_shards,
-				    net_here()->shard);
-
-	if (tls->handshakes[net_here()->shard] < LWIP_MAX(most, 1u) &&
-	    !net_budget_is_short())
-		return 0;
-	net_here()->stats.tls_refused++;
-	return net_budget_is_short() ? -ENOMEM : -EUSERS;
-}
-
 static int begin_session(struct net_conn *conn, struct net_tls *tls)
 {
 	int err = check_conn(conn);
 
 	if (err == 0)
-		err = admit_handshake(tls);
+		err = net_tls_admit(tls, conn);
 	return err < 0 ? err : open_session(conn, tls);
 }
 

@@ -59,8 +59,10 @@ struct net_tls {
 	struct net_tls_kept *kept[NET_MAX_SHARDS]; /* owned; each its shard's */
 	unsigned kept_turns[NET_MAX_SHARDS];
 	int64_t handshake_ns;
-	unsigned max_handshakes;
-	unsigned handshakes[NET_MAX_SHARDS]; /* under way; each its shard's */
+	unsigned max_handshakes, max_per_source;
+	/* Those under way; each its shard's. */
+	unsigned handshakes[NET_MAX_SHARDS];
+	struct net_tls_source *sources[NET_MAX_SHARDS]; /* owned; or NULL */
 };
 /* Adds the function that chooses a certificate by name. */
 void net_tls_choose_by_name(struct net_tls *tls);
@@ -87,6 +89,21 @@ struct net_tls_staple {
  */
 int net_tls_staple(SSL_CTX *ctx, const char *path, struct net_tls_staple **out,
 		   const char **why);
+
+/* ---- admit.c ---- */
+struct net_tls_source {
+	struct net_tls *tls;
+	unsigned n; /* handshakes under way */
+};
+/*
+ * Returns 0 if a handshake may begin, -EUSERS if there are too many, or
+ * -ENOMEM.
+ */
+int net_tls_admit(struct net_tls *tls, const struct net_conn *conn);
+/* Counts a handshake that was admitted, until net_tls_uncount(the result). */
+struct net_tls_source *net_tls_count(struct net_tls *tls,
+				     const struct net_conn *conn);
+void net_tls_uncount(void *arg);
 
 /* ---- session.c ---- */
 #define NET_TLS_ERROR_MAX 192u

@@ -160,14 +160,19 @@ static void test_damaged_byte_is_never_passed_on(void **state)
 
 /* ---- peers without TLS ---- */
 
-static struct net_conn *dial_plain(void)
+static struct net_conn *dial_plain_at(const char *text)
 {
 	struct net_conn *conn = NULL;
 	struct net_addr addr;
 
-	net_addr_parse("10.0.0.1:7", -1, &addr);
+	net_addr_parse(text, -1, &addr);
 	assert_int_equal(net_dial(stack, &addr, NULL, &conn), 0);
 	return conn;
+}
+
+static struct net_conn *dial_plain(void)
+{
+	return dial_plain_at("10.0.0.1:7");
 }
 
 /* Bytes in place of a ClientHello, and the bytes of the answer. */
@@ -257,9 +262,10 @@ static void test_dial_to_a_server_without_tls_fails(void **state)
 
 #define SILENT 6u
 
+/* arg: the address to dial, which is the source as well. */
 static void *stay_silent(void *arg)
 {
-	struct net_conn *conn = dial_plain();
+	struct net_conn *conn = dial_plain_at(arg);
 	char byte;
 
 	net_send(conn, "\x16", 1); /* a record begins */
@@ -282,7 +288,7 @@ static void test_handshakes_are_bounded_in_number_and_time(void **state)
 	ended = 0;
 	client_got = 0;
 	for (unsigned i = 0; i < SILENT; i++)
-		net_spawn(stack, "silent", stay_silent, NULL);
+		net_spawn(stack, "silent", stay_silent, "10.0.0.1:7");
 	run_ms(50);
 	assert_int_equal(stats->tls_refused - refused, SILENT - 4);
 	assert_int_equal(client_got, SILENT - 4);
@@ -295,6 +301,37 @@ static void test_handshakes_are_bounded_in_number_and_time(void **state)
 	tls_start(ask_text);
 	tls_until(1);
 	assert_int_equal(dialed, 0);
+}
+
+static void test_source_has_a_part_of_the_handshakes(void **state)
+{
+	struct net_stats *stats = &net_here()->stats;
+	uint64_t refused = stats->tls_refused, failed = stats->tls_failed;
+
+	server_opts.max_handshakes = 4;
+	server_opts.handshakes_per_source = 2;
+	server_opts.handshake_ms = 100;
+	tls_remake();
+	serve(expect_no_handler);
+	ended = 0;
+	for (unsigned i = 0; i < SILENT; i++)
+		net_spawn(stack, "silent", stay_silent, "10.0.0.1:7");
+	run_ms(20);
+	assert_int_equal(stats->tls_refused - refused, SILENT - 2);
+	for (unsigned i = 0; i < SILENT; i++)
+		net_spawn(stack, "silent", stay_silent, "10.1.0.1:7");
+	run_ms(20);
+	assert_int_equal(stats->tls_refused - refused, 2 * (SILENT - 2));
+	run_ms(150);
+	assert_int_equal(stats->tls_failed - failed, 4);
+	assert_int_equal(ended, 2 * SILENT);
+	for (unsigned i = 0; i < 2;
+	     i++) /* the first source may have two again */
+		net_spawn(stack, "silent", stay_silent, "10.0.0.1:7");
+	run_ms(20);
+	assert_int_equal(stats->tls_refused - refused, 2 * (SILENT - 2));
+	run_ms(150);
+	assert_int_equal(stats->tls_failed - failed, 6);
 }
 
 static void *drip_bytes(void *arg)
@@ -399,6 +436,7 @@ int main(void)
 		TEST(test_garbage_gets_no_handler),
 		TEST(test_dial_to_a_server_without_tls_fails),
 		TEST(test_handshakes_are_bounded_in_number_and_time),
+		TEST(test_source_has_a_part_of_the_handshakes),
 		TEST(test_dripping_bytes_do_not_prolong_a_handshake),
 		TEST(test_long_hello_is_refused),
 		TEST(test_reset_in_a_handshake_ends_it),

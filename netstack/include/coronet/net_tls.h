@@ -101,6 +101,9 @@ struct net_tls_opts {
 	/* Handshakes of the context at once, divided among the shards, but one
 	 * on each; 1,024. */
 	unsigned max_handshakes;
+	/* Of them, a server's with one IPv4 address or IPv6 /64; half of
+	 * max_handshakes, at least 64. */
+	unsigned handshakes_per_source;
 	char error[256]; /* out: one line, when a call has failed */
 };
 
@@ -128,11 +131,11 @@ void net_tls_free(struct net_tls *tls);
  * Makes the connections whose handlers start from now on (net_listener_serve())
  * do a handshake of TLS first. If it fails, the handler is not called: the
  * connection is closed, counted (net_stats.tls_failed) and logged; beyond
- * max_handshakes, or if memory is short, it is reset (net_stats.tls_refused).
- * tls: of net_tls_server(), borrowed until another one replaces it, or the
- * listener is closed and its handlers have returned. net_accept() on this
- * listener returns -EINVAL. Returns 0, -EBADF (listener is NULL) or -EINVAL
- * (tls is NULL or a client's).
+ * max_handshakes or handshakes_per_source, or if memory is short, it is reset
+ * (net_stats.tls_refused). tls: of net_tls_server(), borrowed until another one
+ * replaces it, or the listener is closed and its handlers have returned.
+ * net_accept() on this listener returns -EINVAL. Returns 0, -EBADF (listener is
+ * NULL) or -EINVAL (tls is NULL or a client's).
  */
 int net_listener_set_tls(struct net_listener *listener, struct net_tls *tls);
 
@@ -155,7 +158,7 @@ int net_serve_tls(struct net_stack *stack, const struct net_addr *addr,
  * an error of calls that read or write, or
  *   -EINVAL    tls is NULL or a client's; conn has TLS already, unreleased
  *              views or a watch
- *   -EUSERS    max_handshakes are under way
+ *   -EUSERS    max_handshakes are under way, or handshakes_per_source
  *   -EPROTO    see above
  *   -ENOMEM    memory is short
  *   -ENOTCONN  the connection has ended, or one direction is shut
