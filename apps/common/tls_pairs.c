@@ -50,6 +50,15 @@ int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
 	return 0;
 }
 
+int tls_pairs_read_key_log(const struct opt *opt, const char *text, void *base,
+			   struct opt_error *error)
+{
+	if (opt_check_writable(text) < 0)
+		return -EINVAL;
+	*(const char **)((char *)base + opt->at.offset) = text;
+	return 0;
+}
+
 int tls_pairs_read_ocsp(const struct opt *opt, const char *text, void *base,
 			struct opt_error *error)
 {

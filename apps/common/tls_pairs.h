@@ -33,6 +33,10 @@ int tls_pairs_read_ocsp(const struct opt *opt, const char *text, void *base,
 int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
 			struct opt_error *error);
 
+/* Reads the name of a file that can be written, or made, like it. */
+int tls_pairs_read_key_log(const struct opt *opt, const char *text, void *base,
+			   struct opt_error *error);
+
 /* What the first two expect, for the row of the option. */
 #define TLS_PAIRS_EXPECTED "a PEM file that can be read"
 
@@ -59,4 +63,16 @@ int tls_pairs_read_file(const struct opt *opt, const char *text, void *base,
 				"random bytes each: the first encrypts, all "  \
 				"decrypt (default: keys that change every "    \
 				"two hours, and end with the program)"         \
+	}
+
+/* The row of --tls-keylog, whose const char * is at `at_`. */
+#define TLS_PAIRS_KEY_LOG(at_)                                                 \
+	{                                                                      \
+		"tls-keylog", OPT_CUSTOM, at_, "FILE",                         \
+			.read = tls_pairs_read_key_log,                        \
+			.expected = "a file that can be written",              \
+			.example = "/tmp/keys.log",                            \
+			.help = "Append the secrets of every connection to "   \
+				"this file, with which Wireshark decrypts a "  \
+				"capture; for debugging only"                  \
 	}

@@ -24,6 +24,7 @@ struct echo_opts {
 	bool udp;
 	struct net_limits limits;
 	struct tls_pairs pairs; /* certificates; without any, no TLS */
+	const char *key_log;	/* a file; NULL: none */
 };
 
 static void echo_conn(struct net_conn *conn, void *arg)
@@ -121,6 +122,7 @@ static const struct opt rows[] = {
 	 .expected = TLS_PAIRS_EXPECTED, .example = "/etc/coronet/key.pem",
 	 .help = "PEM file with the key of the --tls-cert before it (default: "
 		 "the file of the certificate)"},
+	TLS_PAIRS_KEY_LOG(AT(key_log)),
 #endif
 };
 
@@ -146,16 +148,24 @@ static error_t parse_key(int key, char *arg, struct argp_state *state)
 /* Makes the context of --tls-cert. Returns 0, or -errno with a message. */
 static int open_tls(struct echo_opts *opts, struct net_tls **tls)
 {
-	struct net_tls_opts how = {.n_pairs = opts->pairs.n};
+	struct net_tls_opts how = {.n_pairs = opts->pairs.n,
+				   .key_log = opts->net.check ? NULL
+							      : opts->key_log};
 	int err;
 
+	if (opts->pairs.n == 0 && opts->key_log) {
+		snprintf(opts->net.error, sizeof(opts->net.error),
+			 "--tls-keylog needs a certificate: add --tls-cert "
+			 "FILE");
+		return -EINVAL;
+	}
 	if (opts->pairs.n == 0)
 		return 0;
 	memcpy(how.pairs, opts->pairs.pairs, sizeof(how.pairs));
 	err = net_tls_server(&how, tls);
 	if (err < 0)
 		snprintf(opts->net.error, sizeof(opts->net.error),
-			 "--tls-cert, --tls-key: %s", how.error);
+			 "--tls-cert and other options of TLS: %s", how.error);
 	return err;
 }
 

@@ -157,6 +157,7 @@ static const struct opt rows[] = {
 		 "the file of the certificate)"},
 	TLS_PAIRS_OCSP(AT(tls.pairs)),
 	TLS_PAIRS_TICKETS(AT(tls.ticket_keys)),
+	TLS_PAIRS_KEY_LOG(AT(tls.key_log)),
 	{"tls-port", OPT_NUMBER, AT(tls.port), "PORT", "443", 1, 65535,
 	 .help = "Listen on this port for HTTPS"},
 	{"max-handshakes", OPT_NUMBER, AT(tls.max_handshakes), "N", "1024", 1,

@@ -23,12 +23,13 @@ int httpd_tls_check(void *base, struct opt_error *error)
 	struct httpd *to = base;
 	struct httpd_tls *tls = &to->tls;
 
-	if (tls->pairs.n == 0 &&
-	    (tls->redirects || tls->hsts_ns || tls->ticket_keys))
+	if (tls->pairs.n == 0 && (tls->redirects || tls->hsts_ns ||
+				  tls->ticket_keys || tls->key_log))
 		return opt_fail(error,
 				"%s needs a certificate: add --tls-cert FILE",
 				tls->redirects ? "--redirect"
 				: tls->hsts_ns ? "--hsts"
+				: tls->key_log ? "--tls-keylog"
 					       : "--tls-ticket-keys");
 	if (tls->pairs.n && tls->port == to->port)
 		return opt_fail(error,
@@ -48,11 +49,12 @@ int httpd_tls_check(void *base, struct opt_error *error)
 
 static void set_options(struct net_tls_opts *opts)
 {
-	*opts = (struct net_tls_opts){.n_pairs = httpd.tls.pairs.n,
-				      .max_handshakes =
-					      httpd.tls.max_handshakes,
-				      .ticket_keys = httpd.tls.ticket_keys,
-				      .alpn = "http/1.1"};
+	*opts = (struct net_tls_opts){
+		.n_pairs = httpd.tls.pairs.n,
+		.max_handshakes = httpd.tls.max_handshakes,
+		.ticket_keys = httpd.tls.ticket_keys,
+		.key_log = httpd.net.check ? NULL : httpd.tls.key_log,
+		.alpn = "http/1.1"};
 	memcpy(opts->pairs, httpd.tls.pairs.pairs, sizeof(opts->pairs));
 	memcpy(opts->ocsp, httpd.tls.pairs.ocsp, sizeof(opts->ocsp));
 }
@@ -67,7 +69,7 @@ int httpd_tls_open(void)
 	if (net_tls_server(&opts, &httpd.tls.context) == 0)
 		return 0;
 	fprintf(stderr,
-		"coronet-httpd: --tls-cert, --tls-key, --tls-ticket-keys: %s\n",
+		"coronet-httpd: --tls-cert and other options of TLS: %s\n",
 		opts.error);
 	return OPT_EXIT_USAGE;
 }

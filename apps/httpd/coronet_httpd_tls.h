@@ -19,6 +19,7 @@ struct visit;
 struct httpd_tls {
 	struct tls_pairs pairs;	 /* none: no HTTPS */
 	const char *ticket_keys; /* a file; NULL: none */
+	const char *key_log;	 /* the same */
 	uint16_t port;
 	unsigned max_handshakes;
 	bool redirects;		 /* each request on --port */

@@ -70,6 +70,11 @@ static int check_together(const struct proxy_config *config,
 				: tls->client_ca   ? "client-ca"
 				: tls->ticket_keys ? "ticket-keys"
 						   : "alpn");
+	if (tls->key_log && !listener &&
+	    !tls_backend(&config->opts, BACKEND_TLS_VERIFY) &&
+	    !tls_backend(&config->opts, BACKEND_TLS_INSECURE))
+		return opt_fail(error, "--tls-keylog: expected --listen tls: "
+				       "or --to with tls= as well");
 	if (tls->client_cert && !tls->client_ca)
 		return opt_fail(error, "--tls-client-cert: expected "
 				       "--tls-client-ca FILE as well");
@@ -87,6 +92,7 @@ static int open_server(struct proxy_config *config, struct opt_error *error)
 		.ca = tls->client_ca,
 		.alpn = tls->alpn,
 		.ticket_keys = tls->ticket_keys,
+		.key_log = proxy.net.check ? NULL : tls->key_log,
 		.min_version = tls->min_version,
 		.max_handshakes = tls->max_handshakes,
 		.handshake_ms =
@@ -114,6 +120,7 @@ static int open_client(struct proxy_config *config, enum backend_tls which,
 		.verify =
 			verifies ? NET_TLS_VERIFY_REQUIRE : NET_TLS_VERIFY_NONE,
 		.max_sessions = MAX_SESSIONS,
+		.key_log = proxy.net.check ? NULL : config->tls.key_log,
 		.max_handshakes = UINT_MAX, /* sessions bound them */
 	};
 

@@ -42,6 +42,7 @@ static const struct opt rows[] = {
 		 "the file of the certificate)"},
 	TLS_PAIRS_OCSP(AT(pairs)),
 	TLS_PAIRS_TICKETS(AT(ticket_keys)),
+	TLS_PAIRS_KEY_LOG(AT(key_log)),
 	{"tls-alpn", OPT_CUSTOM, .arg = "NAME[,...]", .read = read_alpn,
 	 .expected = "names of 1 to 255 bytes with commas between them",
 	 .example = "h2,http/1.1",

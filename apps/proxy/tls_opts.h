@@ -19,6 +19,7 @@ struct tls_opts {
 	enum net_tls_version min_version;
 	unsigned max_handshakes;
 	const char *ticket_keys;	 /* a file; NULL: none */
+	const char *key_log;		 /* the same */
 	const char *client_ca;		 /* NULL: clients are not asked */
 	enum net_tls_verify client_cert; /* DEFAULT: the option is missing */
 	const char *backend_ca;		 /* NULL: the system's */

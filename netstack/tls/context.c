@@ -340,6 +340,8 @@ static int add_context(struct net_tls_opts *opts, struct net_tls *tls,
 	if (!ctx)
 		return complain(opts, -ENOMEM, "no memory for TLS");
 	tls->pairs[tls->n_pairs++] = ctx;
+	SSL_CTX_set_app_data(ctx, tls);
+	net_tls_log_keys(tls, ctx);
 	err = set_protocol(ctx, opts);
 	if (err < 0)
 		return complain(opts, err, "no memory for TLS");
@@ -405,6 +407,12 @@ static int fill_context(struct net_tls_opts *opts, struct net_tls *tls)
 		return complain(opts, -EINVAL, "a server needs a certificate");
 	if (err == 0)
 		err = set_up_resumption(opts, tls);
+	if (err == 0) {
+		err = net_tls_open_key_log(tls, opts->key_log);
+		if (err < 0)
+			return complain(opts, err, "'%s': %s", opts->key_log,
+					strerror(-err));
+	}
 	if (err == 0 && opts->n_pairs == 0)
 		err = add_context(opts, tls, NULL);
 	for (unsigned i = 0; err == 0 && i < opts->n_pairs; i++)
@@ -428,6 +436,7 @@ static int make_context(struct net_tls_opts *opts, bool is_server,
 		return complain(opts, -ENOMEM, "no memory for TLS");
 	tls->calls = &net_tls_table;
 	tls->refs = 1;
+	tls->key_log = -1;
 	tls->is_server = is_server;
 	tls->handshake_ns =
 		(opts->handshake_ms ? opts->handshake_ms : HANDSHAKE_MS) *
@@ -468,6 +477,8 @@ void net_tls_free(struct net_tls *tls)
 	}
 	for (unsigned i = 0; i < NET_MAX_SHARDS; i++)
 		free(tls->sources[i]);
+	if (tls->key_log >= 0)
+		close(tls->key_log);
 	net_tls_free_keys(tls);
 	net_tls_free_sessions(tls);
 	free(tls);

@@ -260,6 +260,7 @@ static int open_session(struct net_conn *conn, struct net_tls *tls)
 		return -ENOMEM;
 	}
 	SSL_set_bio(s->ssl, bio, bio);
+	SSL_set_app_data(s->ssl, s);
 	adopt_ext(s, conn);
 	enter_list(&s->base);
 	charge(s, HELLO_BYTES);

@@ -182,7 +182,6 @@ static bool set_id_context(SSL_CTX *ctx)
 
 bool net_tls_issue_tickets(struct net_tls *tls, SSL_CTX *ctx)
 {
-	SSL_CTX_set_app_data(ctx, tls);
 	SSL_CTX_clear_options(ctx, SSL_OP_NO_TICKET);
 	SSL_CTX_set_num_tickets(ctx, 1);
 	SSL_CTX_set_timeout(ctx, NET_TLS_TICKET_S);
@@ -247,7 +246,7 @@ static const char *name_of(const SSL *ssl)
 static int keep_session(SSL *ssl, SSL_SESSION *session)
 {
 	struct net_tls_session *s = SSL_get_app_data(ssl);
-	struct net_tls *tls = s ? s->client : NULL;
+	struct net_tls *tls = s->client;
 	struct net_tls_kept **all, *place;
 	struct net_addr peer;
 
@@ -286,7 +285,6 @@ void net_tls_resume(struct net_tls_session *s, struct net_tls *tls,
 
 	atomic_fetch_add(&tls->refs, 1);
 	s->client = tls;
-	SSL_set_app_data(s->ssl, s);
 	place = all ? find_kept(tls, all, peer, name_of(s->ssl)) : NULL;
 	if (!place)
 		return;

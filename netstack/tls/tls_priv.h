@@ -63,6 +63,7 @@ struct net_tls {
 	/* Those under way; each its shard's. */
 	unsigned handshakes[NET_MAX_SHARDS];
 	struct net_tls_source *sources[NET_MAX_SHARDS]; /* owned; or NULL */
+	int key_log; /* descriptor; -1: none */
 };
 /* Adds the function that chooses a certificate by name. */
 void net_tls_choose_by_name(struct net_tls *tls);
@@ -104,6 +105,14 @@ int net_tls_admit(struct net_tls *tls, const struct net_conn *conn);
 struct net_tls_source *net_tls_count(struct net_tls *tls,
 				     const struct net_conn *conn);
 void net_tls_uncount(void *arg);
+
+/* ---- key_log.c ---- */
+/*
+ * Opens the file that gets the secrets of tls: 0 or -errno. NULL: none.
+ */
+int net_tls_open_key_log(struct net_tls *tls, const char *path);
+/* Has a context of tls write to it. */
+void net_tls_log_keys(const struct net_tls *tls, SSL_CTX *ctx);
 
 /* ---- session.c ---- */
 #define NET_TLS_ERROR_MAX 192u

@@ -184,6 +184,8 @@ WRONG_VALUES = [
     (HTTPD, "--tls-cert", ["", "/nonexistent/cert.pem"]),
     (HTTPD, "--tls-port", ["0", "65536", "x"]),
     (HTTPD, "--max-handshakes", ["0", "x"]),
+    (("coronet-echo", "coronet-httpd", "coronet-proxy"), "--tls-keylog",
+     ["", "/nonexistent/keys.log", "/tmp"]),
     (HTTPD, "--hsts", ["0.5", "-1", "x"]),
     (HTTPD, "--mime-types", ["/nonexistent/mime.types", "/dev/zero"]),
     (HTTPD, "--rescan", [*SECONDS_VALUES, "0.001"]),

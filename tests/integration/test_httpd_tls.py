@@ -234,6 +234,42 @@ def stapling(env):
               and "Cert Status: good" in done.stdout, done.stdout + done.stderr)
 
 
+def secrets(path):
+    return {line for line in path.read_text(encoding="ascii").splitlines() if line[0] != "#"}
+
+
+def key_log(env):
+    """--tls-keylog gets the secrets that the client has as well, and nothing else gets them."""
+    ours, theirs = env.scratch / "server.keys", env.scratch / "client.keys"
+    for shards, version in ((1, ssl.TLSVersion.TLSv1_2), (2, ssl.TLSVersion.TLSv1_3)):
+        with serving(env, "--tls-keylog", ours, "--shards", shards) as server:
+            check(ours.stat().st_mode & 0o777 == 0o600, f"mode {ours.stat().st_mode:o}")
+            context = certs.client_context(env)
+            context.maximum_version = version
+            context.keylog_filename = theirs
+            for _ in range(4):
+                ask_with(env, context)
+            server.signal(signal.SIGHUP)
+            eventually(lambda: "as they are now" in server.output("stderr"), WAIT_MAX_S,
+                       server.story)
+            ask_with(env, context)
+        check(secrets(theirs) and secrets(theirs) == secrets(ours),
+              f"{version}: {secrets(theirs) ^ secrets(ours)}")
+    with serving(env, "--tls-keylog", "/dev/full") as server:
+        check(not ask_with(env, certs.client_context(env))[0], "resumed")
+        eventually(lambda: "a secret of TLS is missing in the key log: No space left"
+                   in server.output("stderr"), WAIT_MAX_S, server.story)
+    ignored = env.scratch / "ignored.keys"
+    context = certs.client_context(env)  # now: Python's contexts take the variable
+    os.environ["SSLKEYLOGFILE"] = str(ignored)
+    try:
+        with serving(env):
+            ask_with(env, context)
+    finally:
+        del os.environ["SSLKEYLOGFILE"]
+    check(not ignored.exists(), "SSLKEYLOGFILE was obeyed")
+
+
 def garbage(env):
     """Peers that do not speak TLS, or stop within a handshake, cost others nothing."""
     with serving(env) as server:
@@ -330,6 +366,7 @@ def refusals(env):
             (["--tls-cert", cert, "--tls-key", key, "--tls-ticket-keys", key], "has not 1 to 16"),
             (["--tls-ocsp", cert], f"--tls-ocsp '{cert}': no --tls-cert precedes it"),
             (["--tls-cert", cert, "--tls-key", key, "--tls-ocsp", cert], "no successful OCSP"),
+            (["--tls-keylog", "/tmp/keys"], "--tls-keylog needs a certificate"),
             (["--tls-cert", "/no/such/file"], "/no/such/file")):
         done = subprocess.run([*common, *options], capture_output=True, text=True, check=False,
                               timeout=WAIT_MAX_S)
@@ -340,7 +377,7 @@ def refusals(env):
 def cases(env):
     return [(case.__name__.replace("_", " "), functools.partial(case, env)) for case in (
         answers, names_choose_certificates, redirects, renewal, renewal_during_handshakes, tickets,
-        stapling, garbage, too_many_handshakes, drain, shards, refusals)]
+        stapling, key_log, garbage, too_many_handshakes, drain, shards, refusals)]
 
 
 if __name__ == "__main__":

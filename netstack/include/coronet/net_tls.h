@@ -104,6 +104,14 @@ struct net_tls_opts {
 	/* Of them, a server's with one IPv4 address or IPv6 /64; half of
 	 * max_handshakes, at least 64. */
 	unsigned handshakes_per_source;
+	/*
+	 * File to which the secrets of every connection are appended, in the
+	 * format of NSS's key log, with which Wireshark decrypts a capture; it
+	 * is created with mode 600. Each connection's thread writes a line at a
+	 * time in its handshake, so this is for debugging. NULL: none; the
+	 * variable SSLKEYLOGFILE is ignored.
+	 */
+	const char *key_log;
 	char error[256]; /* out: one line, when a call has failed */
 };
 
