@@ -291,7 +291,9 @@ static int set_protocol(SSL_CTX *ctx, const struct net_tls_opts *opts)
 		opts->min_version ? numbers[opts->min_version] : TLS1_2_VERSION;
 
 	SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
-					 SSL_OP_NO_RENEGOTIATION);
+					 SSL_OP_NO_RENEGOTIATION |
+					 SSL_OP_CIPHER_SERVER_PREFERENCE |
+					 SSL_OP_PRIORITIZE_CHACHA);
 	SSL_CTX_clear_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF |
 					   SSL_OP_LEGACY_SERVER_CONNECT);
 #ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION /* since OpenSSL 3.2 */

@@ -78,7 +78,8 @@ struct net_tls_opts {
 	 * with the alert no_application_protocol. */
 	const char *alpn;
 	/* In OpenSSL's notation; NULL: Mozilla's intermediate list without
-	 * DHE. ciphers: of TLS 1.2; ciphersuites: of TLS 1.3. */
+	 * DHE. ciphers: of TLS 1.2; ciphersuites: of TLS 1.3. The server's
+	 * order decides, but a client that prefers ChaCha20 gets it. */
 	const char *ciphers, *ciphersuites;
 	/*
 	 * A server's tickets are valid for two hours, on every shard. Early
