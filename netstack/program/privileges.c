@@ -364,14 +364,13 @@ static bool has_kind(const struct net_opts *opts, const char *kind)
 /* AF_XDP takes its program off the interface; cards may have I/O ports. */
 static int filter_calls(const struct net_opts *opts)
 {
-	const char *extra[3] = {NULL};
-	unsigned n = 0;
+	unsigned extra = 0;
 
 	if (has_kind(opts, "af_xdp:"))
-		extra[n++] = "bpf";
+		extra |= NET_SECCOMP_XDP;
 	if (has_kind(opts, "pci:") || has_kind(opts, "port:") ||
 	    has_kind(opts, "bond:"))
-		extra[n++] = "iopl";
+		extra |= NET_SECCOMP_PORTS;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return -errno;
 	return net_seccomp_apply(opts->seccomp, extra);

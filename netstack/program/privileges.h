@@ -43,12 +43,14 @@ int net_privileges_drop(struct net_opts *opts);
 
 /* ---- seccomp.c ---- */
 
+#define NET_SECCOMP_XDP	  1u /* libxdp: bpf() and generic netlink */
+#define NET_SECCOMP_PORTS 2u /* iopl(), for a card with I/O ports */
+
 /* Returns 0, or -EINVAL with the reason in err. */
 int net_seccomp_check(enum net_seccomp mode, char *err, size_t err_len);
 /*
- * Filters the system calls of all threads, from here on. extra: names of calls
- * that links need in addition, NULL-terminated. With NET_SECCOMP_OFF it only
- * passes on no_new_privs from the calling thread to the others. Returns 0 or
- * -errno.
+ * Filters the system calls of all threads, from here on. extra: NET_SECCOMP_
+ * bits, what links need in addition. With NET_SECCOMP_OFF it only passes on
+ * no_new_privs from the calling thread to the others. Returns 0 or -errno.
  */
-int net_seccomp_apply(enum net_seccomp mode, const char *const *extra);
+int net_seccomp_apply(enum net_seccomp mode, unsigned extra);

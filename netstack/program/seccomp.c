@@ -14,6 +14,7 @@
 #include "netstack/program/privileges.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdio.h>
@@ -104,6 +105,8 @@ static const char *const allowed[] = {
 
 /* For the signal's handler, which must not allocate. */
 static char names[NAMES_MAX][NAME_BYTES];
+/* DPDK's messages are captured from the standard one while ports close. */
+static int stderr_fd = -1;
 
 static struct scmp_arg_cmp compare(unsigned arg, enum scmp_compare how,
 				   uint64_t value)
@@ -181,13 +184,27 @@ static int allow_signals(scmp_filter_ctx ctx)
 	return err;
 }
 
+static int allow_netlink(scmp_filter_ctx ctx, int protocol)
+{
+	const struct scmp_arg_cmp args[] = {
+		compare(0, SCMP_CMP_EQ, AF_NETLINK),
+		compare(2, SCMP_CMP_EQ, (uint64_t)protocol)};
+
+	return allow(ctx, "socket", 2, args);
+}
+
+/* libxdp asks by generic netlink what an interface can do, also at the end. */
+static int allow_xdp(scmp_filter_ctx ctx)
+{
+	int err = allow(ctx, "bpf", 0, NULL);
+
+	return err ? err : allow_netlink(ctx, NETLINK_GENERIC);
+}
+
 static int allow_sockets(scmp_filter_ctx ctx)
 {
 	static const int families[] = {AF_UNIX, AF_INET, AF_INET6};
-	const struct scmp_arg_cmp route[] = {
-		compare(0, SCMP_CMP_EQ, AF_NETLINK),
-		compare(2, SCMP_CMP_EQ, NETLINK_ROUTE)};
-	int err = allow(ctx, "socket", 2, route);
+	int err = allow_netlink(ctx, NETLINK_ROUTE);
 
 	for (unsigned i = 0; i < 3 && err == 0; i++)
 		err = allow_if(ctx, "socket",
@@ -213,7 +230,7 @@ static int allow_others(scmp_filter_ctx ctx)
 	return err;
 }
 
-static int add_rules(scmp_filter_ctx ctx, const char *const *extra)
+static int add_rules(scmp_filter_ctx ctx, unsigned extra)
 {
 	int err = 0;
 
@@ -229,8 +246,10 @@ static int add_rules(scmp_filter_ctx ctx, const char *const *extra)
 		err = allow_sockets(ctx);
 	if (err == 0)
 		err = allow_others(ctx);
-	for (; err == 0 && *extra; extra++)
-		err = allow(ctx, *extra, 0, NULL);
+	if (err == 0 && extra & NET_SECCOMP_XDP)
+		err = allow_xdp(ctx);
+	if (err == 0 && extra & NET_SECCOMP_PORTS)
+		err = allow(ctx, "iopl", 0, NULL);
 	return err;
 }
 
@@ -250,7 +269,7 @@ static void on_refused(int signo, siginfo_t *info, void *context)
 		     "coronet: --seccomp kill: system call %u (%s) is not "
 		     "allowed: the program ends\n",
 		     number, number < NAMES_MAX ? names[number] : "");
-	if (write(STDERR_FILENO, line, (size_t)n) < 0) {
+	if (write(stderr_fd, line, (size_t)n) < 0) {
 		/* nobody reads it */
 	}
 	syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), signo);
@@ -275,6 +294,7 @@ static void catch_refused(void)
 	};
 
 	name_calls();
+	stderr_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
 	sigaction(SIGSYS, &action, NULL);
 }
 
@@ -291,7 +311,7 @@ int net_seccomp_check(enum net_seccomp mode, char *err, size_t err_len)
 	return -EINVAL;
 }
 
-static int load_filter(scmp_filter_ctx ctx, const char *const *extra)
+static int load_filter(scmp_filter_ctx ctx, unsigned extra)
 {
 	int err = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_TSYNC, 1);
 
@@ -305,7 +325,7 @@ static int load_filter(scmp_filter_ctx ctx, const char *const *extra)
 	return err ? err : seccomp_load(ctx);
 }
 
-int net_seccomp_apply(enum net_seccomp mode, const char *const *extra)
+int net_seccomp_apply(enum net_seccomp mode, unsigned extra)
 {
 	scmp_filter_ctx ctx;
 	int err;
@@ -335,7 +355,7 @@ int net_seccomp_check(enum net_seccomp mode, char *err, size_t err_len)
 	return -EINVAL;
 }
 
-int net_seccomp_apply(enum net_seccomp mode, const char *const *extra)
+int net_seccomp_apply(enum net_seccomp mode, unsigned extra)
 {
 	return mode == NET_SECCOMP_OFF ? pass_on_no_new_privs() : -EINVAL;
 }
