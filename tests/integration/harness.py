@@ -27,6 +27,7 @@ INSIDE = "--inside-namespaces"
 CASE_SECONDS = 300  # bound of one case
 WAIT_MAX_S = 120  # bounds every wait for an event, so that a hang fails the test
 POLL_SECONDS = 0.02  # between two polls of a condition
+STORIES_MAX = 8  # programs whose story is shown when a case has failed
 READY = "listening on"
 CRASHES = {-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE}
 SANITIZER = re.compile(r"(ERROR|WARNING): \w+Sanitizer|runtime error:")
@@ -421,6 +422,9 @@ def run_case(number, name, function, env):
         signal.alarm(0)
     for program in env.programs:
         trouble += program.complaints()
+    if trouble:
+        trouble += "".join(f"\n--- {story}" for program in env.programs[-STORIES_MAX:]
+                           if (story := program.story()) not in trouble)
     env.programs[:] = [program for program in env.programs if program.alive()]
     print(f"{'not ok' if trouble else 'ok'} {number} - {name}", flush=True)
     comment(trouble or f"{time.monotonic() - begin:.1f} s")
@@ -456,5 +460,7 @@ def main(cases, privileged=False):
             failed += not run_case(number, name, function, env)
     finally:
         env.close()
+    if not number:
+        sys.exit(f"no case is called so: {' '.join(env.args)}")
     print(f"1..{number}", flush=True)
     sys.exit(1 if failed else 0)

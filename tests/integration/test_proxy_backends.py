@@ -219,8 +219,9 @@ def changes_under_load(env, kind):
         peers = [stack.enter_context(Peer(kind, echo_bytes)) for _ in range(5)]
         config = Config(env, *(f"to = p{i}={peers[i].at}" for i in range(2)))
         proxy = stack.enter_context(kind.serve(
-            env, "--config", config.path, "--balance", "least", "--health-interval", "0.1",
-            *SHARDS, *control.options))
+            env, "--config", config.path, "--balance", "least", *SHARDS, *control.options,
+            # A check that a busy machine delays for longer than the interval is a failed one.
+            "--health-interval", "0.1", "--fall", "1000"))
         sock = stack.enter_context(Socket(control))
         load = stack.enter_context(Load(kind, clients=8))
         done = threading.Event()
@@ -232,6 +233,7 @@ def changes_under_load(env, kind):
                 done.wait(0.02)
         reloads = threading.Thread(target=reload_often, daemon=True)
         reloads.start()
+        stack.callback(done.set)
         for turn in range(150):
             i = 2 + turn % 3
             answer = sock("backend.add", f"p{i}={peers[i].at},weight=2")

@@ -93,13 +93,13 @@ def reset_ends_dialling(env, kind):
 def out_of_files(env, kind):
     """More clients than descriptors: they wait, and the backend stays up."""
     with Peer(kind, echo_bytes) as peer, kind.serve(
-            env, "--to", peer.at, "--health-interval", "0.5", "--fall", "1", "--stats", "0.5",
+            env, "--to", peer.at, "--health-interval", "0.5", "--fall", "3", "--stats", "0.5",
             limit=(resource.RLIMIT_NOFILE, 60)) as proxy, contextlib.ExitStack() as stack:
         socks = [stack.enter_context(dial_proxy(kind)) for _ in range(80)]
         served = 0
         for sock in socks:
             sock.sendall(b"x")
-        await_rounds(proxy, 2)  # of the health checks as well
+        await_rounds(proxy, 4)  # at least three health checks
         for sock in socks:
             sock.setblocking(False)
             with contextlib.suppress(BlockingIOError):

@@ -421,7 +421,7 @@ def health(env, kind):
     other = server_context(*make_pair(env, "other", f"IP:{kind.near}", ca="others"))
     with Peer(kind, echo_bytes) as plain, Peer(kind, over_tls(other, echo_bytes)) as stranger, \
             kind.serve(env, *front(env), "--backend-ca", env.scratch / "ca.pem",
-                       "--health-interval", "0.1", "--fall", "2", "--connect-timeout", "2",
+                       "--health-interval", "0.1", "--fall", "6", "--connect-timeout", "2",
                        "--to", f"plain={plain.at},tls=verify", "--to",
                        f"stranger={stranger.at},tls=verify", "--to",
                        f"web={kind.near}:9443,tls=verify,check=http:/small") as proxy:

@@ -225,7 +225,7 @@ def checked_by_datagrams(env):
     mute = Backend("mute", "10.9.4.1", answer=lambda data: None)
     with proxying(env, "--to", dns_backend.to + ",check=dns", "--to",
                   pong_backend.to + ",check=udp:pong,send=ping", "--to", mute.to + ",check=dns",
-                  "--health-interval", "0.1", "--rise", "1", "--fall", "2"):
+                  "--health-interval", "0.1", "--rise", "1", "--fall", "6"):
         for _ in range(2):
             with dns_backend, pong_backend, mute:
                 await_health("dns", "up")
@@ -247,7 +247,7 @@ def down_backend_loses_its_sessions(env):
     one = Backend("one", "10.9.1.1", answer=unless_muted)
     two = Backend("two", "10.9.2.1")
     with proxying(env, "--to", one.to + ",check=udp:one", "--to", two.to + ",check=udp:two,backup",
-                  "--health-interval", "0.1", "--rise", "1", "--fall", "2"), one, two, \
+                  "--health-interval", "0.1", "--rise", "1", "--fall", "6"), one, two, \
             client() as sock:
         eventually(lambda: ask(sock).startswith(b"one:"), WAIT_MAX_S, "one is not used")
         muted.set()

@@ -149,7 +149,7 @@ def backup_takes_over(env, kind):
     """The backup serves only while the primary nginx is down."""
     need_programs("curl")
     with kind.serve(env, "--to", f"a={kind.near}:9001", "--to", f"b={kind.near}:9002,backup",
-                    "--health-interval", "0.2", "--rise", "1", "--fall", "1") as proxy, \
+                    "--health-interval", "0.2", "--rise", "1", "--fall", "6") as proxy, \
             contextlib.ExitStack() as stack:
         def backend():
             head = run_curl("-D", "-", "-o", "/dev/null", proxy_url(kind, "small"))
