@@ -86,7 +86,7 @@ extern const struct net_conn_ext net_conn_no_ext;
 enum net_wants {
 	NET_WANTS_NOTHING,
 	NET_WANTS_ROOM,	   /* in the send buffer */
-	NET_WANTS_SEGMENT, /* room for a whole segment */
+	NET_WANTS_SEGMENT, /* for a segment, or a record (NET_RECORD_ROOM) */
 	NET_WANTS_MEMORY,  /* an allocation failed; an ACK may free memory */
 };
 

@@ -344,6 +344,7 @@ void net_rcv_wnd_held(struct net_conn *conn, uint32_t bytes);
 bool net_rcv_wnd_is_full(struct net_conn *conn);
 
 /* ---- snd_buf.c ---- */
+#define NET_RECORD_ROOM 1408u /* that a record of TLS is worth */
 /* Bytes that can be queued now; 0: a writer waits for room. */
 size_t net_send_room(const struct net_conn *conn);
 /* After the port has taken frames: wakes the writer if there is room again. */

@@ -46,6 +46,14 @@ size_t net_send_room(const struct net_conn *conn)
 	return LWIP_MIN(room, ROOM_MAX);
 }
 
+/* With less room the woken writer would only wait again. */
+static size_t room_wanted(const struct net_conn *conn)
+{
+	return conn->wants == NET_WANTS_SEGMENT
+		       ? LWIP_MAX(conn->pcb.mss, NET_RECORD_ROOM)
+		       : 1;
+}
+
 void net_send_went_out(struct net_conn *conn)
 {
 	size_t room;
@@ -55,7 +63,7 @@ void net_send_went_out(struct net_conn *conn)
 	if (conn->wants == NET_WANTS_MEMORY)
 		return; /* trying again each round would find none either */
 	room = net_send_room(conn);
-	if (room >= (conn->wants == NET_WANTS_SEGMENT ? conn->pcb.mss : 1u))
+	if (room >= room_wanted(conn))
 		net_wake(conn->writer);
 	if (room && conn->ext->pollers)
 		net_poll_wake(conn->ext->pollers, NET_WRITABLE);

@@ -17,8 +17,9 @@
  */
 #define OVERHEAD 256u
 /* Room that data leaves, so that close_notify always finds some. */
-#define RESERVE		128u
-#define PART_MIN	1024u /* bytes that are worth a record, if there are more */
+#define RESERVE 128u
+/* Bytes that are worth a record, if there are more. */
+#define PART_MIN	(NET_RECORD_ROOM - OVERHEAD - RESERVE)
 #define RECORD_AT_FIRST (4096u - OVERHEAD)
 /* With its overhead and a chunk's header, it fits into a slab of 16 KiB. */
 #define RECORD_MAX (16384u - OVERHEAD - sizeof(struct net_tls_chunk))
@@ -75,9 +76,14 @@ long net_tls_flush(struct net_tls_session *s)
 
 size_t net_tls_room(struct net_tls_session *s, size_t want)
 {
+	const struct tcp_pcb *pcb = &s->base.conn->pcb;
 	size_t room = net_send_room(s->base.conn);
+	size_t least = LWIP_MIN(want, PART_MIN);
 
-	if (s->out || room < LWIP_MIN(want, PART_MIN) + OVERHEAD + RESERVE)
+	/* What is left of memory may have no room for more. */
+	if (!pcb->unsent && !pcb->unacked)
+		least = 1;
+	if (s->out || room < least + OVERHEAD + RESERVE)
 		return 0;
 	return room - OVERHEAD - RESERVE;
 }

@@ -423,8 +423,8 @@ def run_case(number, name, function, env):
     for program in env.programs:
         trouble += program.complaints()
     if trouble:
-        trouble += "".join(f"\n--- {story}" for program in env.programs[-STORIES_MAX:]
-                           if (story := program.story()) not in trouble)
+        stories = (program.story() for program in env.programs[-STORIES_MAX:])
+        trouble = "".join(f"--- {story}\n" for story in stories if story not in trouble) + trouble
     env.programs[:] = [program for program in env.programs if program.alive()]
     print(f"{'not ok' if trouble else 'ok'} {number} - {name}", flush=True)
     comment(trouble or f"{time.monotonic() - begin:.1f} s")

@@ -4,7 +4,8 @@
  *
  * random_rng.c    random numbers from a seed, for the stack as well
  * random_draw.c   the parameters that a seed draws for a life
- * random_path.c   frames, and an imperfect path in each direction
+ * random_delay.c  an imperfect path in each direction
+ * random_path.c   frames, and what the path does with them
  * random_recv.c   the peer's receiver: windows, acknowledgements, SACK
  * random_peer.c   the peer's connection: handshake, timers, its end
  * random_send.c   the peer's sender: data, retransmission, mischief
@@ -39,7 +40,7 @@
 #define MS	  INT64_C(1000000)
 #define SECOND	  (1000 * MS)
 #define NEVER	  INT64_MAX
-#define MAX_FLOWS 3
+#define MAX_FLOWS 6
 #define PORT	  7 /* the listener's */
 
 /* ---- random_rng.c ---- */
@@ -343,6 +344,23 @@ extern uint8_t pattern[2 * PATTERN];
 const uint8_t *stream_at(const struct flow *flow, enum direction to,
 			 uint32_t offset);
 
+/* ---- random_delay.c ---- */
+struct carried {
+	int64_t at;
+	uint64_t order; /* order of sending, for equal times */
+	struct flow *flow;
+	enum direction to;
+	unsigned len;
+	uint8_t frame[];
+};
+/* Puts a frame of a flow on the path that the flow has drawn. */
+void path_carry(struct flow *flow, enum direction to, const uint8_t *frame,
+		unsigned len);
+struct carried *path_due(void); /* NULL: none is due; the caller frees it */
+int64_t path_next(void);
+bool path_empty(void);
+void path_reset(void);
+
 /* ---- random_path.c ---- */
 #define STACK_ADDR (over_ip6 ? "fd00::1/64" : "10.0.0.1/24")
 #define PEER_ADDR  (over_ip6 ? "fd00::2" : "10.0.0.2")
@@ -353,7 +371,6 @@ unsigned path_header(void); /* bytes of an IP header */
 uint8_t *path_packet(uint8_t *frame, unsigned proto, unsigned payload);
 /* The flow's addresses, as the stack has them. */
 void path_addresses(ip_addr_t *local, ip_addr_t *remote);
-void path_reset(void);
 /* The peer sends; header fields in `s`, addresses filled in. */
 void path_send(struct flow *flow, const struct segment *s);
 /*
@@ -363,8 +380,6 @@ void path_send(struct flow *flow, const struct segment *s);
 void path_collect(void);
 /* Delivers the packets that are due. */
 void path_deliver(void);
-int64_t path_next(void);
-bool path_empty(void);
 void path_trace(const struct flow *flow, const struct segment *s,
 		enum direction to, const char *what);
 
@@ -420,6 +435,7 @@ void ecn_check_round(struct flow *flow, bool alive);
 void app_serve(struct net_conn *conn, void *arg);
 void app_dial(struct flow *flow);
 bool app_over(const struct flow *flow);
+void app_run(struct flow *flow); /* on flow->app.conn, up to its end */
 /* Compares received bytes with the sent ones. */
 void app_take(struct flow *flow, const uint8_t *data, size_t n);
 /* Notes the possible consequences of the application's end now. */

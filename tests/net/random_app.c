@@ -385,7 +385,7 @@ static void set_options(struct flow *flow)
 	net_set_write_deadline(conn, now + d->deadline);
 }
 
-static void run_app(struct flow *flow)
+void app_run(struct flow *flow)
 {
 	struct app *app = &flow->app;
 	int err;
@@ -426,7 +426,7 @@ void app_serve(struct net_conn *conn, void *arg)
 	}
 	flow->app.started = true;
 	flow->app.conn = conn;
-	run_app(flow);
+	app_run(flow);
 }
 
 static void *dial_peer(void *arg)
@@ -449,7 +449,7 @@ static void *dial_peer(void *arg)
 	if (flow->d->watched)
 		app_watch(flow);
 	else
-		run_app(flow);
+		app_run(flow);
 	return NULL;
 }
 

@@ -9,113 +9,10 @@
 #include "tests/bytes.h"
 #include "tests/net/frames.h"
 
-#define MOST_PACKETS 8192u
-#define FRAME_ROOM   9216u
-
-struct packet {
-	int64_t at;
-	uint64_t order; /* order of sending, for equal times */
-	struct flow *flow;
-	enum direction to;
-	unsigned len;
-	uint8_t frame[];
-};
-
-static struct packet *heap[MOST_PACKETS];
-static unsigned n_packets;
-static uint64_t n_sent;
+#define FRAME_ROOM 9216u
 
 static const uint8_t stack_ip6[16] = {0xfd, [15] = 1};
 static const uint8_t peer_ip6[16] = {0xfd, [15] = 2};
-
-/* ---- a heap by time ---- */
-
-static bool is_before(const struct packet *a, const struct packet *b)
-{
-	return a->at != b->at ? a->at < b->at : a->order < b->order;
-}
-
-static void push_packet(struct packet *packet)
-{
-	unsigned i = n_packets;
-
-	if (n_packets == MOST_PACKETS) {
-		free(packet); /* the path is full: lost */
-		return;
-	}
-	n_packets++;
-	for (; i && is_before(packet, heap[(i - 1) / 2]); i = (i - 1) / 2)
-		heap[i] = heap[(i - 1) / 2];
-	heap[i] = packet;
-}
-
-static struct packet *pop_packet(void)
-{
-	struct packet *top = heap[0], *last = heap[--n_packets];
-	unsigned i = 0, child;
-
-	while ((child = 2 * i + 1) < n_packets) {
-		if (child + 1 < n_packets &&
-		    is_before(heap[child + 1], heap[child]))
-			child++;
-		if (!is_before(heap[child], last))
-			break;
-		heap[i] = heap[child];
-		i = child;
-	}
-	heap[i] = last;
-	return top;
-}
-
-void path_reset(void)
-{
-	while (n_packets)
-		free(heap[--n_packets]);
-	n_sent = 0;
-}
-
-int64_t path_next(void)
-{
-	return n_packets ? heap[0]->at : NEVER;
-}
-
-bool path_empty(void)
-{
-	return n_packets == 0;
-}
-
-/* ---- the path ---- */
-
-static void send_frame(struct flow *flow, enum direction to,
-		       const uint8_t *frame, unsigned len)
-{
-	const struct path_draw *path = &flow->d->path[to];
-	unsigned copies = 1 + rng_chance(&life.rng, path->dup);
-
-	for (unsigned i = 0; i < copies; i++) {
-		struct packet *packet;
-
-		if (rng_chance(&life.rng, path->loss))
-			continue;
-		packet = malloc(sizeof(*packet) + len);
-		if (!packet)
-			abort();
-		packet->at = fake_now_ns + path->delay;
-		if (path->jitter)
-			packet->at += (int64_t)(rng_next(&life.rng) %
-						(uint64_t)path->jitter);
-		if (rng_chance(&life.rng, path->reorder))
-			packet->at +=
-				path->delay * rng_between(&life.rng, 1, 4) / 2;
-		packet->order = n_sent++;
-		packet->flow = flow;
-		packet->to = to;
-		packet->len = len;
-		memcpy(packet->frame, frame, len);
-		ecn_travel(flow, to, packet->frame);
-		push_packet(packet);
-	}
-}
 
 /* ---- frames ---- */
 
@@ -272,7 +169,7 @@ void path_send(struct flow *flow, const struct segment *s)
 	ecn_fill(flow, &stamped);
 	stamp_fill(flow, &stamped, options);
 	path_trace(flow, &stamped, TO_STACK, "");
-	send_frame(flow, TO_STACK, frame, build_frame(&stamped, frame));
+	path_carry(flow, TO_STACK, frame, build_frame(&stamped, frame));
 }
 
 void path_collect(void)
@@ -295,14 +192,15 @@ void path_collect(void)
 		check_sent(flow, &s);
 		path_trace(flow, &s, TO_PEER, "");
 		if (trouble_passes(frame, len))
-			send_frame(flow, TO_PEER, frame, len);
+			path_carry(flow, TO_PEER, frame, len);
 	}
 }
 
 void path_deliver(void)
 {
-	while (n_packets && heap[0]->at <= fake_now_ns) {
-		struct packet *packet = pop_packet();
+	struct carried *packet;
+
+	while ((packet = path_due())) {
 		struct segment s;
 
 		parse_frame(packet->frame, &s);
