@@ -62,10 +62,14 @@ def filtered(silent):
 
 
 @contextlib.contextmanager
-def far_client(env, tap, number):
-    """Makes a namespace behind this one; yields the words that run a command there."""
+def far_client(env, tap, number, serve=()):
+    """Makes a namespace behind this one; yields the words that run a command there.
+
+    serve: a server's words; it is there, and has said "bound", before the first packet.
+    """
     near, far = f"pn{number}", f"pf{number}"
     space = Namespace(env)
+    server = None
     try:
         command("ip", "addr", "add", "10.9.1.1/16", "dev", tap)
         command("ip", "addr", "add", "fd00:9::2/64", "dev", tap, "nodad")
@@ -83,12 +87,16 @@ def far_client(env, tap, number):
         command("ip", "route", "add", "10.8.0.0/24", "dev", near, "mtu", "lock", NARROW["IPv4"])
         command("ip", "-6", "route", "add", "fd00:8::/64", "dev", near, "mtu", "lock",
                 NARROW["IPv6"])
+        if serve:
+            server = env.start(space.inside(*serve)).wait_ready("bound")
         write_setting("ipv4/ip_forward", 1)
         write_setting("ipv6/conf/all/forwarding", 1)
         yield space.inside()
     finally:
         # The far namespace removes its end, but only some time after it has ended.
         subprocess.run(["ip", "link", "del", near], check=False, capture_output=True)
+        if server:
+            server.kill()
         space.close()
 
 

@@ -144,6 +144,7 @@ FAR_ECHO = """
 import socket, sys
 sock = socket.socket(int(sys.argv[1]), socket.SOCK_DGRAM)
 sock.bind(("", int(sys.argv[2])))
+print("bound", flush=True)
 while True:
     data, peer = sock.recvfrom(65536)
     sock.sendto(data, peer)
@@ -155,15 +156,11 @@ def path_mtu(env, family):
     program = env.start(client_argv(env, family, FAR[family], PORT, 9000, 50,
                                     gateway=PEERS[family]))
     program.wait_ready("connected")
-    with far_client(env, "ud0", 7) as inside, \
-            subprocess.Popen([*inside, "python3", "-c", FAR_ECHO, str(int(FAMILIES[family])),
-                              str(PORT)]) as server:
-        try:
-            check(program.wait(2 * WAIT_MAX_S) == 0, program.story())
-            room = NARROW[family] - HEADERS[family]
-            check(f"echoed 50, room {room}" in program.output("stdout"), program.story())
-        finally:
-            server.kill()
+    server = ["python3", "-c", FAR_ECHO, str(int(FAMILIES[family])), str(PORT)]
+    with far_client(env, "ud0", 7, server):
+        check(program.wait(2 * WAIT_MAX_S) == 0, program.story())
+        room = NARROW[family] - HEADERS[family]
+        check(f"echoed 50, room {room}" in program.output("stdout"), program.story())
 
 
 def cases(env):
