@@ -72,12 +72,6 @@ static int check_file(struct net_tls_opts *opts, const char *path)
 
 /* ---- certificates ---- */
 
-/* In place of the question for a pass phrase on the terminal. */
-static int no_pass_phrase(char *buf, int size, int writing, void *arg)
-{
-	return -1;
-}
-
 static int load_pair(struct net_tls_opts *opts, SSL_CTX *ctx,
 		     const struct net_tls_pair *pair)
 {
@@ -91,10 +85,10 @@ static int load_pair(struct net_tls_opts *opts, SSL_CTX *ctx,
 		err = check_file(opts, pair->key);
 	if (err < 0)
 		return err;
-	if (SSL_CTX_use_certificate_chain_file(ctx, pair->cert) != 1)
+	if (!net_tls_use_certificates(ctx, pair->cert))
 		return complain(opts, -EINVAL, "'%s' is no certificate in PEM",
 				pair->cert);
-	if (SSL_CTX_use_PrivateKey_file(ctx, pair->key, SSL_FILETYPE_PEM) != 1)
+	if (!net_tls_use_key(ctx, pair->key))
 		return complain(opts, -EINVAL,
 				"'%s' is no key for '%s', or is encrypted",
 				pair->key, pair->cert);
@@ -307,7 +301,6 @@ static int set_protocol(SSL_CTX *ctx, const struct net_tls_opts *opts)
 	SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY);
 	SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_read_ahead(ctx, 0);
-	SSL_CTX_set_default_passwd_cb(ctx, no_pass_phrase);
 	return SSL_CTX_set_min_proto_version(ctx, least) == 1 &&
 			       SSL_CTX_set_max_proto_version(
 				       ctx, numbers[opts->max_version]) == 1 &&
@@ -432,6 +425,7 @@ static int make_context(struct net_tls_opts *opts, bool is_server,
 
 	if (!opts || !out)
 		return -EINVAL;
+	net_tls_heap_use();
 	ERR_clear_error();
 	tls = calloc(1, sizeof(*tls));
 	if (!tls)

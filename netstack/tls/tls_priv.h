@@ -20,6 +20,26 @@
 
 #include "netstack/api/api.h"
 
+/* ---- heap.c ---- */
+/*
+ * Has OpenSSL allocate where core dumps do not look; logs it if that is too
+ * late. From any thread.
+ */
+void net_tls_heap_use(void);
+/* As for CRYPTO_set_mem_functions(). */
+void *net_tls_heap_malloc(size_t n, const char *file, int line);
+void *net_tls_heap_realloc(void *mem, size_t n, const char *file, int line);
+void net_tls_heap_free(void *mem, const char *file, int line);
+
+/* ---- pem.c ---- */
+/*
+ * Give a context what a file has: a certificate and those that lead to its CA;
+ * a key, which has to be the certificate's. Return false, with OpenSSL's error
+ * or none.
+ */
+bool net_tls_use_certificates(SSL_CTX *ctx, const char *path);
+bool net_tls_use_key(SSL_CTX *ctx, const char *path);
+
 /* ---- ticket.c ---- */
 #define NET_TLS_TICKET_S 7200 /* a session may be resumed this long */
 #define NET_TLS_MAX_KEYS 16u
@@ -34,7 +54,7 @@ struct net_tls_key {
 };
 static_assert(sizeof(struct net_tls_key) == 80, "a key of a file");
 
-/* In memory that core dumps leave out. */
+/* In OpenSSL's memory (heap.c). */
 struct net_tls_keys {
 	pthread_mutex_t lock;
 	bool from_file; /* they are not replaced */

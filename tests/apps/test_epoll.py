@@ -298,9 +298,11 @@ class Load(unittest.TestCase):
                  ("min", "p50", "p90", "p99", "p999", "p9999", "max")]
         self.assertEqual(order, sorted(order))
         # Little's law: at most 64 wait at a time, fewer if the load generator
-        # itself is kept waiting by a busy machine.
+        # itself is kept waiting by a busy machine. A request of each may have
+        # begun before the time that is measured.
         waiting = figures["requests_per_s"] * latency["mean"] / 1e6
-        self.assertLess(waiting, 64 * 1.1)
+        before = latency["max"] / 1e6 / figures["seconds"]
+        self.assertLess(waiting, 64 * (1.1 + before))
         self.assertGreater(waiting, 64 / 10)
 
     def test_echo_of_a_thousand_connections_over_ipv6(self):

@@ -5,6 +5,7 @@ import ssl
 from harness import command
 
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+NEW_RSA = ["-newkey", "rsa:2048", "-nodes", "-days", "2"]
 
 
 def make_ca(env, name="ca"):
@@ -15,7 +16,7 @@ def make_ca(env, name="ca"):
     return ca
 
 
-def make_pair(env, name, *alternatives, subject=None, ca="ca"):
+def make_pair(env, name, *alternatives, subject=None, ca="ca", new_key=NEW_KEY):
     """Makes NAME.pem and NAME.key, signed by the CA, with alternative names as in DNS:a.test."""
     signer = make_ca(env, ca)
     cert, key = env.scratch / f"{name}.pem", env.scratch / f"{name}.key"
@@ -24,7 +25,7 @@ def make_pair(env, name, *alternatives, subject=None, ca="ca"):
     if alternatives:
         lines.append(f"subjectAltName={','.join(alternatives)}")
     extensions.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
-    command("openssl", "req", *NEW_KEY, "-utf8", "-subj", f"/CN={subject or name}", "-keyout", key,
+    command("openssl", "req", *new_key, "-utf8", "-subj", f"/CN={subject or name}", "-keyout", key,
             "-out", request)
     command("openssl", "x509", "-req", "-in", request, "-CA", signer, "-CAkey",
             signer.with_suffix(".key"), "-CAcreateserial", "-days", "2", "-extfile", extensions,
