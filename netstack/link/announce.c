@@ -9,7 +9,10 @@
  * neighbour advertisement, RFC 4861 7.2.6), and a second later another one. An
  * answer within that second withdraws the address. A conflict later on is
  * counted and answered by an announcement, once in ten seconds (RFC 5227 2.4
- * b): connections are worth more than what one frame of a stranger says.
+ * c): connections are worth more than what one frame of a stranger says. One
+ * within ten seconds of the last answer is answered at their end. Otherwise two
+ * hosts between which an address moves may each answer the other once, and
+ * neighbours keep the one that gave it up.
  *
  * When a link has its carrier back, its addresses are announced again.
  */
@@ -70,6 +73,13 @@ static void announce_addr(struct net_ifaddr *addr, bool override)
 	addr->due_ns = net_here()->now_ns + INTERVAL_NS;
 	if (addr->to_announce)
 		next_due_ns = LWIP_MIN(next_due_ns, addr->due_ns);
+}
+
+static void announce_due(struct net_ifaddr *addr)
+{
+	if (addr->due_ns == addr->defended_ns) /* the answer to a conflict */
+		addr->defended_ns = net_here()->now_ns + DEFEND_NS;
+	announce_addr(addr, true);
 }
 
 /* ---- when an address comes up ---- */
@@ -167,7 +177,7 @@ void net_announce_tick(void)
 		if (addr->duplicate)
 			post_withdrawal(addr);
 		else if (addr->due_ns <= now_ns)
-			announce_addr(addr, true);
+			announce_due(addr);
 		else
 			next_due_ns = LWIP_MIN(next_due_ns, addr->due_ns);
 	}
@@ -219,5 +229,9 @@ void net_announce_conflict(const struct net_port *port, const ip_addr_t *ip,
 		addr->defended_ns = now_ns + DEFEND_NS;
 		addr->to_announce = 1;
 		announce_addr(addr, true);
+	} else if (!addr->to_announce) {
+		addr->to_announce = 1;
+		addr->due_ns = addr->defended_ns;
+		next_due_ns = LWIP_MIN(next_due_ns, addr->due_ns);
 	}
 }

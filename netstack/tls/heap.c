@@ -134,11 +134,10 @@ static void *map_chunks(size_t bytes)
 static void *alloc_large(size_t n)
 {
 	struct chunk *chunk;
-	size_t bytes = n + HEADER + CHUNK_BYTES - 1;
+	size_t bytes = (n + HEADER + CHUNK_BYTES - 1) & -(size_t)CHUNK_BYTES;
 
-	if (bytes < n)
+	if (n > SIZE_MAX / 2)
 		return NULL;
-	bytes &= -(size_t)CHUNK_BYTES;
 	chunk = map_chunks(bytes);
 	if (!chunk)
 		return NULL;

@@ -120,6 +120,7 @@ static void test_nothing_and_too_much(void **state)
 	assert_null(allocate(0));
 	assert_null(allocate(SIZE_MAX));
 	assert_null(allocate(SIZE_MAX - 100000));
+	assert_null(allocate(SIZE_MAX - 2 * 262144));
 	give_back(NULL);
 	mem = reallocate(NULL, 100);
 	assert_non_null(mem);
