@@ -110,7 +110,10 @@ static struct chunk *chunk_of(const void *mem)
 
 /* ---- mappings ---- */
 
-/* A multiple of CHUNK_BYTES, and at such an address. */
+/*
+ * A multiple of CHUNK_BYTES, and at such an address. Not net_mem_map(): on huge
+ * pages more of what has been freed would stay resident.
+ */
 static void *map_chunks(size_t bytes)
 {
 	size_t all = bytes + CHUNK_BYTES - PAGE, before;

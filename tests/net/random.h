@@ -3,7 +3,7 @@
  * the fake port and the virtual clock, and checked at every step.
  *
  * random_rng.c    random numbers from a seed, for the stack as well
- * random_draw.c   the parameters that a seed draws for a life
+ * random_draw.c   the parameters that a seed draws for a life, and its stack
  * random_delay.c  an imperfect path in each direction
  * random_path.c   frames, and what the path does with them
  * random_recv.c   the peer's receiver: windows, acknowledgements, SACK
@@ -161,6 +161,10 @@ struct life_draw {
 /* sender: lives with more data to the stack */
 void draw_life(uint64_t seed, bool sender, struct life_draw *out);
 void draw_print(const struct life_draw *draw);
+/* Fills `pattern`, once. */
+void make_pattern(void);
+/* Sets the options of the life's stack, its clock and its port. */
+void draw_opts(const struct life_draw *draw, struct net_opts *opts);
 
 /* ---- the state of a life ---- */
 
@@ -436,6 +440,9 @@ void app_serve(struct net_conn *conn, void *arg);
 void app_dial(struct flow *flow);
 bool app_over(const struct flow *flow);
 void app_run(struct flow *flow); /* on flow->app.conn, up to its end */
+/* Cancels a call, or drops the connection like an operator, when it is due. */
+void app_disturb(struct flow *flow);
+int64_t app_disturb_due(const struct flow *flow);
 /* Compares received bytes with the sent ones. */
 void app_take(struct flow *flow, const uint8_t *data, size_t n);
 /* Notes the possible consequences of the application's end now. */

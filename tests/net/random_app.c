@@ -463,3 +463,38 @@ bool app_over(const struct flow *flow)
 {
 	return !flow->app.started || flow->app.ended;
 }
+
+/* ---- cancelled calls, dropped connections ---- */
+
+static int64_t due_at(const struct flow *flow, int64_t after, bool done)
+{
+	return after && !done && flow->app.conn ? life.start + after : NEVER;
+}
+
+static int64_t cancel_due(const struct flow *flow)
+{
+	return due_at(flow, flow->d->cancel_at, flow->watch.causes & BY_APP);
+}
+
+static int64_t drop_due(const struct flow *flow)
+{
+	return due_at(flow, flow->d->drop_at, flow->dropped);
+}
+
+void app_disturb(struct flow *flow)
+{
+	if (fake_now_ns >= cancel_due(flow)) {
+		flow->watch.causes |= BY_APP;
+		net_cancel(flow->app.conn);
+	}
+	if (fake_now_ns >= drop_due(flow)) {
+		flow->dropped = true;
+		flow->watch.causes |= BY_APP;
+		net_conn_drop(flow->app.conn);
+	}
+}
+
+int64_t app_disturb_due(const struct flow *flow)
+{
+	return earlier(cancel_due(flow), drop_due(flow));
+}

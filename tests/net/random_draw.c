@@ -388,6 +388,36 @@ void draw_life(uint64_t seed, bool sender, struct life_draw *out)
 	draw_trouble(&control, out);
 }
 
+/* ---- the stream and the stack of a life ---- */
+
+uint8_t pattern[2 * PATTERN];
+
+void make_pattern(void)
+{
+	struct rng rng = {1};
+
+	if (pattern[0] || pattern[1] || pattern[2])
+		return;
+	for (unsigned i = 0; i < PATTERN; i++)
+		pattern[i] = pattern[i + PATTERN] = (uint8_t)rng_next(&rng);
+}
+
+void draw_opts(const struct life_draw *draw, struct net_opts *opts)
+{
+	fake_now_ns = SECOND;
+	net_opts_init(opts);
+	opts->links[opts->n_links++] = "ring:test";
+	net_addr_parse_prefix(STACK_ADDR, &opts->addrs[opts->n_addrs++]);
+	opts->mtu = draw->mtu;
+	opts->max_conns = 64;
+	opts->rmem_max = draw->rmem_max;
+	opts->wmem_max = draw->wmem_max;
+	opts->poll = NET_POLL_BUSY;
+	opts->log_level = "error"; /* resets for lack of memory are drawn */
+	fake_lends = draw->lends;
+	fake_segment_bytes = draw->frame_segments;
+}
+
 /* ---- printing ---- */
 
 static double ns_to_ms(int64_t ns)

@@ -17,35 +17,14 @@ struct life life;
 
 /* ---- beginning ---- */
 
-static void make_pattern(void)
-{
-	struct rng rng = {1};
-
-	if (pattern[0] || pattern[1] || pattern[2])
-		return;
-	for (unsigned i = 0; i < PATTERN; i++)
-		pattern[i] = pattern[i + PATTERN] = (uint8_t)rng_next(&rng);
-}
-
 static void open_stack(void)
 {
 	struct net_opts opts;
 
-	fake_now_ns = SECOND;
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix(STACK_ADDR, &opts.addrs[opts.n_addrs++]);
-	opts.mtu = life.draw.mtu;
-	opts.max_conns = 64;
-	opts.rmem_max = life.draw.rmem_max;
-	opts.wmem_max = life.draw.wmem_max;
+	draw_opts(&life.draw, &opts);
 	opts.timestamps_off = life.draw.ts_off;
 	opts.ecn = life.draw.ecn;
 	opts.predict_off = !differ_predicts();
-	opts.poll = NET_POLL_BUSY;
-	opts.log_level = "error"; /* resets for lack of memory are drawn */
-	fake_lends = life.draw.lends;
-	fake_segment_bytes = life.draw.frame_segments;
 	if (net_stack_open(&opts, &life.stack) < 0 ||
 	    net_listen(life.stack, &net_addr_any(PORT), 8, &life.listener) < 0)
 		violated(NULL, "no stack: %s", opts.error);
@@ -139,41 +118,6 @@ static void starve_port(void)
 	}
 }
 
-static int64_t cancel_due(const struct flow *flow)
-{
-	if (!flow->d->cancel_at || !flow->app.conn ||
-	    (flow->watch.causes & BY_APP))
-		return NEVER;
-	return life.start + flow->d->cancel_at;
-}
-
-static void cancel_call(struct flow *flow)
-{
-	if (fake_now_ns < cancel_due(flow))
-		return;
-	flow->watch.causes |= BY_APP;
-	net_cancel(flow->app.conn);
-}
-
-static int64_t drop_due(const struct flow *flow)
-{
-	if (!flow->d->drop_at || flow->dropped || !flow->app.conn)
-		return NEVER;
-	return life.start + flow->d->drop_at;
-}
-
-/* An operator's reset, as by `coronet-ctl drop`. */
-static void drop_conn(struct flow *flow)
-{
-	struct net_conn *conn = flow->app.conn;
-
-	if (fake_now_ns < drop_due(flow))
-		return;
-	flow->dropped = true;
-	flow->watch.causes |= BY_APP;
-	net_conn_drop(conn);
-}
-
 static int64_t next_event(void)
 {
 	int64_t next = path_next();
@@ -187,8 +131,7 @@ static int64_t next_event(void)
 	next = earlier(next, trouble_due());
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		next = earlier(next, peer_due(&life.flows[i]));
-		next = earlier(next, cancel_due(&life.flows[i]));
-		next = earlier(next, drop_due(&life.flows[i]));
+		next = earlier(next, app_disturb_due(&life.flows[i]));
 	}
 	next = earlier(next, fake_now_ns + SECOND);
 	return next > fake_now_ns ? next : fake_now_ns + 1000;
@@ -204,8 +147,7 @@ static void run_round(void)
 	path_deliver();
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
 		peer_run(&life.flows[i]);
-		cancel_call(&life.flows[i]);
-		drop_conn(&life.flows[i]);
+		app_disturb(&life.flows[i]);
 	}
 	in = life.frames - before;
 	before = in / GLUE_BURST; /* a round takes one */

@@ -61,3 +61,34 @@ bool lives_run(uint64_t seed, void (*live)(uint64_t seed, void *arg), void *arg,
 			       : strsignal(WTERMSIG(status)));
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
+
+/* The first life once more: a seed gives the same life everywhere. */
+static bool is_repeated(uint64_t seed, void (*live)(uint64_t seed, void *arg),
+			bool bounded, const uint64_t *digest)
+{
+	uint64_t before = *digest;
+
+	if (!lives_run(seed, live, NULL, bounded))
+		return false;
+	if (*digest != before)
+		printf("seed %llu: another life the second time\n",
+		       (unsigned long long)seed);
+	return *digest == before;
+}
+
+uint64_t lives_run_many(const struct lives_opts *opts,
+			void (*live)(uint64_t seed, void *arg), bool bounded,
+			const uint64_t *digest, const char *program)
+{
+	uint64_t done = 0, seed = lives_first_seed(opts);
+
+	for (; done < opts->count; done++, seed++) {
+		if (lives_run(seed, live, NULL, bounded) &&
+		    (done || is_repeated(seed, live, bounded, digest)))
+			continue;
+		printf("replay: %s -v --seed %llu\n", program,
+		       (unsigned long long)seed);
+		break;
+	}
+	return done;
+}

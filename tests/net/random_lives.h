@@ -60,3 +60,11 @@ void *lives_share(size_t bytes);
  */
 bool lives_run(uint64_t seed, void (*live)(uint64_t seed, void *arg), void *arg,
 	       bool bounded);
+/*
+ * Lives all of opts, each in a process, and the first one twice: *digest, in
+ * shared memory, is what live() makes of the life. Stops at a failure, and says
+ * how `program` repeats it. Returns how many lives have passed.
+ */
+uint64_t lives_run_many(const struct lives_opts *opts,
+			void (*live)(uint64_t seed, void *arg), bool bounded,
+			const uint64_t *digest, const char *program);

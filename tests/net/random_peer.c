@@ -12,8 +12,6 @@
 #define OPT_WSCALE 3
 #define OPT_SACK   4
 
-uint8_t pattern[2 * PATTERN];
-
 const uint8_t *stream_at(const struct flow *flow, enum direction to,
 			 uint32_t offset)
 {

@@ -470,24 +470,6 @@ static void live_and_count(uint64_t seed, void *arg)
 	shared->digest = crowd.digest;
 }
 
-static bool run_life(uint64_t seed)
-{
-	return lives_run(seed, live_and_count, NULL, false);
-}
-
-/* The first life runs twice: a seed gives the same life everywhere. */
-static bool repeat_life(uint64_t seed)
-{
-	uint64_t digest = shared->digest;
-
-	if (!run_life(seed))
-		return false;
-	if (shared->digest != digest)
-		printf("seed %llu: another life the second time\n",
-		       (unsigned long long)seed);
-	return shared->digest == digest;
-}
-
 int main(int argc, char **argv)
 {
 	static const struct command_line line = {
@@ -495,7 +477,7 @@ int main(int argc, char **argv)
 		.doc = "Random lives of several shards on one queue.",
 	};
 	struct lives_opts opts = {.seed = LIVES_ALL};
-	uint64_t done = 0, seed;
+	uint64_t done;
 
 	command_line_read(&line, argc, argv, &opts);
 	verbose = opts.verbose;
@@ -506,13 +488,8 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	shared = lives_share(sizeof(*shared));
-	seed = lives_first_seed(&opts);
-	for (; done < opts.count; done++, seed++)
-		if (!run_life(seed) || (done == 0 && !repeat_life(seed)))
-			break;
-	if (done < opts.count)
-		printf("replay: %s -v --seed %llu\n", argv[0],
-		       (unsigned long long)seed);
+	done = lives_run_many(&opts, live_and_count, false, &shared->digest,
+			      argv[0]);
 	printf("random shards: %llu seeds, %llu frames, %llu resets; %s\n",
 	       (unsigned long long)done, (unsigned long long)shared->frames,
 	       (unsigned long long)shared->resets,

@@ -25,7 +25,6 @@
 struct life life;
 struct tls_seen *tls_seen;
 bool verbose, over_ip6, bulk_lives, brief_lives;
-uint8_t pattern[2 * PATTERN];
 
 static struct net_tls *server_tls, *client_tls;
 static long blocks, blocks_before; /* of OpenSSL; when the life began */
@@ -349,18 +348,7 @@ static void open_stack(void)
 {
 	struct net_opts opts;
 
-	fake_now_ns = SECOND;
-	net_opts_init(&opts);
-	opts.links[opts.n_links++] = "ring:test";
-	net_addr_parse_prefix(STACK_ADDR, &opts.addrs[opts.n_addrs++]);
-	opts.mtu = life.draw.mtu;
-	opts.max_conns = 64;
-	opts.rmem_max = life.draw.rmem_max;
-	opts.wmem_max = life.draw.wmem_max;
-	opts.poll = NET_POLL_BUSY;
-	opts.log_level = "error"; /* resets for lack of memory are drawn */
-	fake_lends = life.draw.lends;
-	fake_segment_bytes = life.draw.frame_segments;
+	draw_opts(&life.draw, &opts);
 	if (net_stack_open(&opts, &life.stack) < 0 ||
 	    net_listen(life.stack, &net_addr_any(PORT), 8, &life.listener) < 0)
 		violated(NULL, "no stack: %s", opts.error);
@@ -408,28 +396,6 @@ static void begin_life(uint64_t seed)
 		  life.draw.fault_rate);
 }
 
-static int64_t due_at(const struct flow *flow, int64_t after, bool done)
-{
-	return after && !done && flow->app.conn ? life.start + after : NEVER;
-}
-
-/* A call is cancelled, or an operator drops the connection. */
-static void disturb(struct flow *flow)
-{
-	const struct draw *d = flow->d;
-	bool cancelled = flow->watch.causes & BY_APP;
-
-	if (fake_now_ns >= due_at(flow, d->cancel_at, cancelled)) {
-		flow->watch.causes |= BY_APP;
-		net_cancel(flow->app.conn);
-	}
-	if (fake_now_ns >= due_at(flow, d->drop_at, flow->dropped)) {
-		flow->dropped = true;
-		flow->watch.causes |= BY_APP;
-		net_conn_drop(flow->app.conn);
-	}
-}
-
 static int64_t next_event(void)
 {
 	int64_t next =
@@ -438,14 +404,8 @@ static int64_t next_event(void)
 	if (coro_sched_ready(life.stack->sched) ||
 	    net_here()->output.head != net_here()->output.tail)
 		next = earlier(next, fake_now_ns + 5000);
-	for (unsigned i = 0; i < life.draw.n_flows; i++) {
-		const struct flow *flow = &life.flows[i];
-
-		next = earlier(next, due_at(flow, flow->d->cancel_at,
-					    flow->watch.causes & BY_APP));
-		next = earlier(next,
-			       due_at(flow, flow->d->drop_at, flow->dropped));
-	}
+	for (unsigned i = 0; i < life.draw.n_flows; i++)
+		next = earlier(next, app_disturb_due(&life.flows[i]));
 	next = earlier(next, fake_now_ns + SECOND);
 	return next > fake_now_ns ? next : fake_now_ns + 1000;
 }
@@ -456,7 +416,7 @@ static void run_round(void)
 
 	fake_now_ns = next_event();
 	for (unsigned i = 0; i < life.draw.n_flows; i++) {
-		disturb(&life.flows[i]);
+		app_disturb(&life.flows[i]);
 		life.flows[i].tx.written =
 			tls_other(&life.flows[i])->app.sent_max;
 	}
@@ -533,32 +493,6 @@ static const struct opt rows[] = {LIVES_ROWS("100")};
 
 COMMAND_SET(tls_opts, rows, NULL);
 
-/* The first life runs twice: a seed gives the same life everywhere. */
-static bool run_life(uint64_t seed, bool twice)
-{
-	uint64_t digest;
-
-	if (!lives_run(seed, live_one, NULL, true))
-		return false;
-	if (!twice)
-		return true;
-	digest = tls_seen->digest;
-	if (!lives_run(seed, live_one, NULL, true))
-		return false;
-	if (tls_seen->digest != digest)
-		printf("seed %llu: another life the second time\n",
-		       (unsigned long long)seed);
-	return tls_seen->digest == digest;
-}
-
-static void make_pattern(void)
-{
-	struct rng rng = {1};
-
-	for (unsigned i = 0; i < PATTERN; i++)
-		pattern[i] = pattern[i + PATTERN] = (uint8_t)rng_next(&rng);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct command_line line = {
@@ -566,7 +500,7 @@ int main(int argc, char **argv)
 		.doc = "Random lives of TLS connections.",
 	};
 	struct lives_opts opts = {.seed = LIVES_ALL};
-	uint64_t done = 0, seed;
+	uint64_t done;
 
 	command_line_read(&line, argc, argv, &opts);
 	verbose = opts.verbose;
@@ -583,13 +517,8 @@ int main(int argc, char **argv)
 		printf("seed %llu: well\n", (unsigned long long)opts.seed);
 		return 0;
 	}
-	seed = lives_first_seed(&opts);
-	for (; done < opts.count; done++, seed++)
-		if (!run_life(seed, done == 0))
-			break;
-	if (done < opts.count)
-		printf("replay: %s -v --seed %llu\n", argv[0],
-		       (unsigned long long)seed);
+	done = lives_run_many(&opts, live_one, true, &tls_seen->digest,
+			      argv[0]);
 	printf("random TLS: %llu seeds, %llu frames, %llu pairs, of which %llu "
 	       "whole, %llu by TLS 1.2, %llu resumed; %s\n",
 	       (unsigned long long)done, (unsigned long long)tls_seen->frames,
