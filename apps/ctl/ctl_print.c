@@ -110,9 +110,9 @@ void ctl_print_row(FILE *out, const struct ctl_column *columns,
 	fputc('\n', out);
 }
 
-static double get_json_number(const cJSON *row, const char *key)
+double ctl_number(const cJSON *object, const char *key)
 {
-	const cJSON *value = cJSON_GetObjectItem(row, key);
+	const cJSON *value = cJSON_GetObjectItem(object, key);
 
 	return cJSON_IsNumber(value) ? value->valuedouble : 0;
 }
@@ -120,9 +120,9 @@ static double get_json_number(const cJSON *row, const char *key)
 /* Prints, as ss does, parts of the time in which bytes were in flight. */
 static void print_limits(FILE *out, const cJSON *row)
 {
-	double busy = get_json_number(row, "busy_us");
-	double rwnd = get_json_number(row, "rwnd_limited_us");
-	double sndbuf = get_json_number(row, "sndbuf_limited_us");
+	double busy = ctl_number(row, "busy_us");
+	double rwnd = ctl_number(row, "rwnd_limited_us");
+	double sndbuf = ctl_number(row, "sndbuf_limited_us");
 
 	if (busy <= 0)
 		return;
@@ -144,11 +144,9 @@ static void print_counts(FILE *out, const cJSON *row)
 	fprintf(out,
 		" retrans:%.0f rtos:%.0f dupacks:%.0f ooo:%.0f bytes_in:%.0f "
 		"bytes_out:%.0f",
-		get_json_number(row, "retransmits"),
-		get_json_number(row, "rtos"), get_json_number(row, "dup_acks"),
-		get_json_number(row, "out_of_order"),
-		get_json_number(row, "rx_bytes"),
-		get_json_number(row, "tx_bytes"));
+		ctl_number(row, "retransmits"), ctl_number(row, "rtos"),
+		ctl_number(row, "dup_acks"), ctl_number(row, "out_of_order"),
+		ctl_number(row, "rx_bytes"), ctl_number(row, "tx_bytes"));
 	print_limits(out, row);
 }
 
@@ -159,16 +157,13 @@ void ctl_print_conn_more(FILE *out, const cJSON *row)
 	fprintf(out,
 		"\t%s rtt:%.3f/%.3f rto:%.0f mss:%.0f cwnd:%.0f snd_wnd:%.0f "
 		"rcv_wnd:%.0f unacked:%.0f",
-		cc ? cc : "?", get_json_number(row, "rtt_us") / 1000,
-		get_json_number(row, "rttvar_us") / 1000,
-		get_json_number(row, "rto_us") / 1000,
-		get_json_number(row, "mss"), get_json_number(row, "cwnd"),
-		get_json_number(row, "snd_wnd"),
-		get_json_number(row, "rcv_wnd"),
-		get_json_number(row, "unacked"));
-	if (get_json_number(row, "pacing_rate") > 0)
-		fprintf(out, " pacing:%.0fB/s",
-			get_json_number(row, "pacing_rate"));
+		cc ? cc : "?", ctl_number(row, "rtt_us") / 1000,
+		ctl_number(row, "rttvar_us") / 1000,
+		ctl_number(row, "rto_us") / 1000, ctl_number(row, "mss"),
+		ctl_number(row, "cwnd"), ctl_number(row, "snd_wnd"),
+		ctl_number(row, "rcv_wnd"), ctl_number(row, "unacked"));
+	if (ctl_number(row, "pacing_rate") > 0)
+		fprintf(out, " pacing:%.0fB/s", ctl_number(row, "pacing_rate"));
 	print_counts(out, row);
 	fputc('\n', out);
 }

@@ -22,6 +22,8 @@ struct ctl_column {
 	int width; /* at least; below 0: text is aligned to the left */
 };
 
+/* Returns a member's number; 0: it has none. */
+double ctl_number(const cJSON *object, const char *key);
 /* Formats a value for output; "-" for none. Returns text. */
 char *ctl_format(const cJSON *value, enum ctl_form form, char *text,
 		 size_t len);

@@ -28,13 +28,6 @@ static const struct ctl_column columns[] = {
 	{"BACKUP", "backup", CTL_BOOL, -6},
 	{0}};
 
-static double get_json_number(const cJSON *object, const char *key)
-{
-	const cJSON *value = cJSON_GetObjectItem(object, key);
-
-	return cJSON_IsNumber(value) ? value->valuedouble : 0;
-}
-
 int ctl_run_backends(struct ctl *ctl, const struct command *command)
 {
 	cJSON *answer = ctl_ask(&ctl->client, "/proxy/backends", "");
@@ -55,10 +48,8 @@ int ctl_run_backends(struct ctl *ctl, const struct command *command)
 	queue = cJSON_GetObjectItem(answer, "queue");
 	printf("queue: %.0f waiting; in all, %.0f sessions have waited, %.0f "
 	       "of them too long, and %.0f found the queue full\n",
-	       get_json_number(queue, "waiting"),
-	       get_json_number(queue, "queued"),
-	       get_json_number(queue, "timeouts"),
-	       get_json_number(queue, "refused"));
+	       ctl_number(queue, "waiting"), ctl_number(queue, "queued"),
+	       ctl_number(queue, "timeouts"), ctl_number(queue, "refused"));
 	cJSON_Delete(answer);
 	return 0;
 }
@@ -157,7 +148,7 @@ int ctl_run_backend_remove(struct ctl *ctl, const struct command *command)
 		ctl_print_json(answer);
 	} else {
 		printf("removed %s; %.0f sessions go on\n", ctl->words[1],
-		       get_json_number(answer, "sessions"));
+		       ctl_number(answer, "sessions"));
 		print_pending(answer);
 	}
 	cJSON_Delete(answer);
@@ -190,7 +181,7 @@ static cJSON *await_reload(struct ctl *ctl, double reading)
 int ctl_run_reload(struct ctl *ctl, const struct command *command)
 {
 	cJSON *answer = ctl_ask(&ctl->client, "/proxy/reload", "");
-	double reading = get_json_number(answer, "number");
+	double reading = ctl_number(answer, "number");
 	const char *text;
 	bool ok;
 

@@ -43,13 +43,6 @@ static const char *get_text(const cJSON *event, const char *key)
 	return value ? value : "";
 }
 
-static double get_json_number(const cJSON *event, const char *key)
-{
-	const cJSON *value = cJSON_GetObjectItem(event, key);
-
-	return cJSON_IsNumber(value) ? value->valuedouble : 0;
-}
-
 /* ---- printing an event ---- */
 
 /* The time of day, as tcpdump and tshark -t ad show it. */
@@ -67,19 +60,18 @@ static void print_time(double us)
 /* "seq 1:65 ack 1 wnd 64256 len 64", as tcpdump has it. */
 static void print_segment(const cJSON *event, bool in)
 {
-	double seq = get_json_number(event, "seq"),
-	       len = get_json_number(event, "len");
+	double seq = ctl_number(event, "seq"), len = ctl_number(event, "len");
 
 	printf("[%s] seq %.0f", get_text(event, "flags"), seq);
 	if (len > 0)
 		printf(":%.0f", seq + len);
 	if (cJSON_GetObjectItem(event, "ack"))
-		printf(" ack %.0f", get_json_number(event, "ack"));
-	printf(" wnd %.0f len %.0f", get_json_number(event, "wnd"), len);
-	if (get_json_number(event, "sacks") > 0)
-		printf(" sacks %.0f", get_json_number(event, "sacks"));
+		printf(" ack %.0f", ctl_number(event, "ack"));
+	printf(" wnd %.0f len %.0f", ctl_number(event, "wnd"), len);
+	if (ctl_number(event, "sacks") > 0)
+		printf(" sacks %.0f", ctl_number(event, "sacks"));
 	if (!in)
-		printf(" cwnd %.0f", get_json_number(event, "cwnd"));
+		printf(" cwnd %.0f", ctl_number(event, "cwnd"));
 	if (*get_text(event, "resent"))
 		printf(" (sent again: %s)", get_text(event, "resent"));
 	if (*get_text(event, "note"))
@@ -89,8 +81,8 @@ static void print_segment(const cJSON *event, bool in)
 static void print_call(const cJSON *event)
 {
 	printf("%s", get_text(event, "call"));
-	if (get_json_number(event, "bytes") > 0)
-		printf(" %.0f bytes", get_json_number(event, "bytes"));
+	if (ctl_number(event, "bytes") > 0)
+		printf(" %.0f bytes", ctl_number(event, "bytes"));
 	if (*get_text(event, "coroutine"))
 		printf(" (%s)", get_text(event, "coroutine"));
 }
@@ -101,8 +93,8 @@ static void print_done(const cJSON *event)
 	if (*get_text(event, "error"))
 		printf("%s", get_text(event, "error"));
 	else
-		printf("%.0f", get_json_number(event, "result"));
-	printf(" after %.3f ms", get_json_number(event, "waited_us") / 1000);
+		printf("%.0f", ctl_number(event, "result"));
+	printf(" after %.3f ms", ctl_number(event, "waited_us") / 1000);
 	if (*get_text(event, "coroutine"))
 		printf(" (%s)", get_text(event, "coroutine"));
 }
@@ -117,18 +109,16 @@ static void print_details(const cJSON *event, const char *kind)
 		print_done(event);
 	else if (strcmp(kind, "cwnd") == 0)
 		printf("%.0f, was %.0f, ssthresh %.0f: %s",
-		       get_json_number(event, "cwnd"),
-		       get_json_number(event, "was"),
-		       get_json_number(event, "ssthresh"),
-		       get_text(event, "why"));
+		       ctl_number(event, "cwnd"), ctl_number(event, "was"),
+		       ctl_number(event, "ssthresh"), get_text(event, "why"));
 	else if (strcmp(kind, "timer") == 0)
 		printf("%s, %.0f in a row", get_text(event, "timer"),
-		       get_json_number(event, "times"));
+		       ctl_number(event, "times"));
 	else if (strcmp(kind, "state") == 0)
 		printf("%s, was %s", get_text(event, "state"),
 		       get_text(event, "was"));
 	else if (strcmp(kind, "missed") == 0)
-		printf("%.0f events", get_json_number(event, "events"));
+		printf("%.0f events", ctl_number(event, "events"));
 	else if (strcmp(kind, "begin") == 0)
 		printf("%s, %s, ID %s", get_text(event, "how"),
 		       get_text(event, "local"), get_text(event, "id"));
@@ -136,7 +126,7 @@ static void print_details(const cJSON *event, const char *kind)
 		printf("%s", get_text(event, "why"));
 	else
 		printf("%s, %.0f bytes", get_text(event, "what"),
-		       get_json_number(event, "bytes"));
+		       ctl_number(event, "bytes"));
 }
 
 static void print_event(const struct ctl *ctl, const cJSON *event)
@@ -150,7 +140,7 @@ static void print_event(const struct ctl *ctl, const cJSON *event)
 		free(json);
 		return;
 	}
-	print_time(get_json_number(event, "time_us"));
+	print_time(ctl_number(event, "time_us"));
 	printf(" %s %-11s ", get_text(event, "peer"), kind);
 	print_details(event, kind);
 	putchar('\n');
@@ -191,19 +181,19 @@ static bool print_all(const struct ctl *ctl, const cJSON *page,
  */
 static void print_summary(const cJSON *page, struct follow *f)
 {
-	if (get_json_number(page, "missed") > 0)
+	if (ctl_number(page, "missed") > 0)
 		fprintf(stderr,
 			"coronet-ctl: %.0f events were missed: their "
 			"connections ended, and other connections needed the "
 			"memory\n",
-			get_json_number(page, "missed"));
-	if (get_json_number(page, "without") > 0)
+			ctl_number(page, "missed"));
+	if (ctl_number(page, "without") > 0)
 		fprintf(stderr,
 			"coronet-ctl: %.0f more connections match than can be "
 			"traced at a time; name one, or trace later "
 			"connections from their beginning: coronet-ctl set "
 			"trace.conns N\n",
-			get_json_number(page, "without"));
+			ctl_number(page, "without"));
 	if (f->found || f->reported_none ||
 	    cJSON_IsTrue(cJSON_GetObjectItem(page, "more")))
 		return;
