@@ -34,6 +34,7 @@ static struct {
 	_Alignas(64) atomic_int queued; /* not taken yet */
 	atomic_int idle; /* threads without work, including new ones */
 	cpu_set_t cpus;	 /* of the program at its start */
+	cpu_set_t taken; /* of them, for threads that poll */
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	  .max_threads = CORO_OFFLOAD_THREADS,
 	  .max_queued = CORO_OFFLOAD_QUEUE};
@@ -98,19 +99,29 @@ static void *thread_serve(void *unused)
 	return NULL;
 }
 
+/* Those on which a thread may run. */
+static cpu_set_t cpus_left(void)
+{
+	cpu_set_t left;
+
+	CPU_XOR(&left, &pool.cpus, &pool.taken);
+	return CPU_COUNT(&left) > 0 ? left : pool.cpus;
+}
+
 static int thread_make(void)
 {
 	sigset_t all, old;
 	pthread_attr_t attr;
 	pthread_t thread;
+	cpu_set_t cpus;
 	int err = pthread_attr_init(&attr);
 
 	if (err != 0)
 		return -err;
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	if (CPU_COUNT(&pool.cpus) > 0)
-		pthread_attr_setaffinity_np(&attr, sizeof(pool.cpus),
-					    &pool.cpus);
+	cpus = cpus_left();
+	if (CPU_COUNT(&cpus) > 0)
+		pthread_attr_setaffinity_np(&attr, sizeof(cpus), &cpus);
 	sigfillset(&all);
 	sigdelset(&all, SIGSYS); /* that of --seccomp names a call */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -213,4 +224,20 @@ int coro_offload_limits(unsigned threads, unsigned queue)
 	}
 	pthread_mutex_unlock(&pool.lock);
 	return err;
+}
+
+int coro_offload_spare(void)
+{
+	cpu_set_t own;
+	int cpu = sched_getcpu();
+
+	if (cpu < 0 || sched_getaffinity(0, sizeof(own), &own) < 0)
+		return -errno;
+	if (CPU_COUNT(&own) != 1)
+		return -EINVAL;
+	pthread_mutex_lock(&pool.lock);
+	if (CPU_ISSET(cpu, &pool.cpus))
+		CPU_SET(cpu, &pool.taken);
+	pthread_mutex_unlock(&pool.lock);
+	return 0;
 }

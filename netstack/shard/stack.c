@@ -282,6 +282,7 @@ int net_shard_open(struct net_opts *opts, unsigned shard)
 	err = coro_sched_open(&attr, &stack->sched);
 	if (err < 0)
 		goto fail;
+	coro_offload_spare(); /* if the shard has a CPU of its own */
 	coro_sched_advance(stack->sched, stack->now_ns);
 	net_timers_set_clock();
 	err = net_random_init();

@@ -273,7 +273,7 @@ static void test_close_with_jobs_out(void **state)
 
 /* ---- properties of the threads ---- */
 
-static cpu_set_t cpus_there, cpus_here;
+static cpu_set_t cpus_there, cpus_here, cpus_spared;
 static sigset_t signals_there;
 
 static void *note_thread(void *arg)
@@ -292,15 +292,40 @@ static void *offloads_look(void *arg)
 	return NULL;
 }
 
+/* They are on all CPUs but the polling thread's; with one, on that. */
 static void test_threads_are_not_pinned_and_take_no_signals(void **state)
 {
+	cpu_set_t want;
+
+	CPU_XOR(&want, &cpus_here, &cpus_spared);
+	if (CPU_COUNT(&want) == 0)
+		want = cpus_here;
 	finish_job(*state, job_start(*state, 0, offloads_look));
 	assert_int_equal(jobs[0].err, 0);
-	assert_true(CPU_EQUAL(&cpus_there, &cpus_here));
+	assert_true(CPU_EQUAL(&cpus_there, &want));
 	for (int sig = 1; sig < NSIG; sig++)
 		if (sig != SIGKILL && sig != SIGSTOP && sig != SIGSYS &&
 		    (sig < 32 || sig > 33))
 			assert_int_equal(sigismember(&signals_there, sig), 1);
+}
+
+static void *spare_own(void *arg)
+{
+	static int err;
+
+	sched_setaffinity(0, sizeof(cpus_here), &cpus_here);
+	err = coro_offload_spare();
+	return &err;
+}
+
+static void test_cpus_of_a_thread_with_several_are_not_spared(void **state)
+{
+	pthread_t th;
+	void *err;
+
+	pthread_create(&th, NULL, spare_own, NULL);
+	pthread_join(th, &err);
+	assert_int_equal(*(int *)err, CPU_COUNT(&cpus_here) > 1 ? -EINVAL : 0);
 }
 
 static void test_offload_outside_a_coroutine_is_refused(void **state)
@@ -403,7 +428,6 @@ static void test_many_from_several_schedulers(void **state)
 
 static int set_up_all(void **state)
 {
-	cpu_set_t one;
 	int cpu = 0;
 
 	sem_init(&begun, 0, 0);
@@ -413,9 +437,10 @@ static int set_up_all(void **state)
 		return -1;
 	while (!CPU_ISSET(cpu, &cpus_here))
 		cpu++;
-	CPU_ZERO(&one);
-	CPU_SET(cpu, &one);
-	if (sched_setaffinity(0, sizeof(one), &one) < 0)
+	CPU_ZERO(&cpus_spared);
+	CPU_SET(cpu, &cpus_spared);
+	if (sched_setaffinity(0, sizeof(cpus_spared), &cpus_spared) < 0 ||
+	    coro_offload_spare() < 0)
 		return -1;
 	return coro_offload_limits(THREADS, QUEUE);
 }
@@ -434,6 +459,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			test_threads_are_not_pinned_and_take_no_signals,
 			sched_setup, sched_teardown),
+		cmocka_unit_test(
+			test_cpus_of_a_thread_with_several_are_not_spared),
 		cmocka_unit_test_teardown(
 			test_limits_are_refused_after_the_first_offload,
 			unpin_thread),

@@ -119,9 +119,9 @@ int coro_sched_wake_on(struct coro_sched *s, int fd, bool on);
  * The threads are shared by all schedulers of the program, made when they are
  * needed, up to a bound, and kept. Functions that find no free thread wait in a
  * queue, first come, first served. The threads run on any CPU that the program
- * had when it began, take no signals, and have the stack size of ulimit -s. fn
- * has no scheduler there: it may call only those functions of coro/ that any
- * thread may call.
+ * had when it began and coro_offload_spare() has not kept free, take no
+ * signals, and have the stack size of ulimit -s. fn has no scheduler there: it
+ * may call only those functions of coro/ that any thread may call.
  *
  * arg: borrowed until the call returns; not on a shared stack. errno in fn is
  * that thread's: return it in arg.
@@ -155,6 +155,14 @@ int coro_offload_until(coro_fn fn, void *arg, void **result,
  * -EINVAL (above a _MAX) or -EBUSY (coro_offload() was called already).
  */
 int coro_offload_limits(unsigned threads, unsigned queue);
+
+/*
+ * Keeps the CPU of the calling thread, which polls there, free of threads that
+ * coro_offload() makes from now on, unless the program has no other. Returns 0,
+ * -EINVAL (the thread may run on several CPUs), or an error of
+ * sched_getaffinity(2).
+ */
+int coro_offload_spare(void);
 
 /*
  * Move a scheduler to another thread: the thread that runs it calls
