@@ -375,7 +375,7 @@ int net_listener_drain(struct net_listener *listener)
 void net_listener_close(struct net_listener *listener)
 {
 	NET_CHECK_THREAD();
-	if (!listener)
+	if (!listener || listener->closed) /* by net_stack_close() */
 		return;
 	*listener->pprev = listener->next;
 	if (listener->next)

@@ -386,12 +386,44 @@ static void forget_sessions(struct net_stack *stack)
 		stack->tls_conns->calls->forget(stack->tls_conns->conn);
 }
 
+/*
+ * Closes all listeners. Coroutines that have not had their turn may call with
+ * one yet, or close it, so the list that it returns keeps their memory.
+ */
+static struct net_listener *close_listeners(struct net_stack *stack)
+{
+	struct net_listener *closed = NULL;
+
+	while (stack->listeners) {
+		struct net_listener *listener = stack->listeners;
+
+		listener->refs++;
+		net_listener_close(listener);
+		listener->next = closed;
+		closed = listener;
+	}
+	return closed;
+}
+
+/* There are no coroutines any more. */
+static void free_listeners(struct net_listener *closed)
+{
+	while (closed) {
+		struct net_listener *listener = closed;
+
+		closed = listener->next;
+		listener->refs = 0;
+		net_listener_put(listener);
+	}
+}
+
 void net_shard_close(struct net_stack *stack)
 {
+	struct net_listener *closed;
+
 	coro_sched_shut(stack->sched); /* what was posted runs while it can */
 	stack->draining = true;
-	while (stack->listeners)
-		net_listener_close(stack->listeners);
+	closed = close_listeners(stack);
 	net_half_open_reset_all();
 	net_for_each_conn(abort_conn);
 	net_udp_wake_all();
@@ -404,6 +436,7 @@ void net_shard_close(struct net_stack *stack)
 	net_time_wait_fini();
 	coro_sched_close(stack->sched);
 	stack->sched = NULL;
+	free_listeners(closed);
 	forget_sessions(stack);
 	net_resolve_fini();
 	net_udp_fini();

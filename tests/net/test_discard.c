@@ -165,6 +165,42 @@ static void test_read_fails_when_the_stack_closes(void **state)
 	assert_int_equal(result, -ECONNABORTED);
 }
 
+static void close_own(void *arg)
+{
+	net_listener_close(arg);
+	ended++;
+}
+
+static void *accept_late(void *arg)
+{
+	struct net_conn *conn;
+
+	result = net_accept(arg, &conn);
+	close_own(arg);
+	return NULL;
+}
+
+static void *sleep_long(void *arg)
+{
+	assert_int_equal(coro_cleanup_push(close_own, arg), 0);
+	coro_sleep_ns(3600 * INT64_C(1000000000));
+	return NULL;
+}
+
+/* One has not had its turn, and one is ended. */
+static void
+test_listener_outlives_coroutines_when_the_stack_closes(void **state)
+{
+	ended = 0;
+	net_spawn(stack, "sleep", sleep_long, listener);
+	run_rounds(1);
+	net_spawn(stack, "late", accept_late, listener);
+	net_stack_close(stack);
+	stack = NULL;
+	assert_int_equal(ended, 2);
+	assert_int_equal(result, -ECANCELED);
+}
+
 /* Reads to the end of the stream, then reads again. */
 static void read_twice(struct net_conn *conn, void *arg)
 {
@@ -324,6 +360,7 @@ int main(void)
 		T(test_read_fails_after_a_reset_for_memory),
 		T(test_read_fails_after_unread_bytes_of_an_ended_one_go),
 		T(test_read_fails_when_the_stack_closes),
+		T(test_listener_outlives_coroutines_when_the_stack_closes),
 		T(test_end_of_stream_is_repeated),
 #if defined(NET_OUTLIVES_ASSERTIONS)
 		T(test_failed_assertion_resets_its_connection_alone),
