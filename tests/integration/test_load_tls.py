@@ -6,6 +6,7 @@ Usage: test_load_tls.py BUILD_DIR
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import re
@@ -34,19 +35,19 @@ class Tool:
         return self.env.start([*self.words, "--target", f"{self.at}:{self.port}", "--interval", "0",
                                "--report-limited", "--json", "--timeout", WAIT_MAX_S, *options])
 
-    def run(self, *options):
+    def run(self, *options, seconds=0.5):
         """Returns the exit status and the report."""
-        program = self.start("--seconds", "0.5", *options)
+        program = self.start("--seconds", seconds, *options)
         status = program.wait(WAIT_MAX_S)
         check(program.output("stdout"), program.story())
         return status, json.loads(program.output("stdout"))
 
     def serves(self, done, *options):
-        """Runs until something was done; there must be no error."""
-        found = []
+        """Runs until something was done, longer each time; there must be no error."""
+        found, seconds = [], itertools.accumulate(itertools.repeat(0.5))
 
         def once():
-            found[:] = self.run(*options)
+            found[:] = self.run(*options, seconds=next(seconds))
             check(found[1]["errors"]["total"] == 0, f"{options}: {found[1]['errors']}")
             return found[0] == 0 and found[1][done] > 0
         eventually(once, WAIT_MAX_S, lambda: f"{options}: {found}")

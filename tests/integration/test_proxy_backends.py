@@ -273,7 +273,8 @@ def memory_does_not_grow(env, kind):
         change(9000)
         load.more(10)
         grown = proxy.resident_bytes() - before
-        check(grown < 4 << 20, f"grown by {grown} bytes")
+        # What is freed stays with a sanitizer for a while.
+        check(grown < (16 if env.sanitized else 4) << 20, f"grown by {grown} bytes")
         eventually(lambda: coroutines() < coros + 50, WAIT_MAX_S,
                    lambda: f"{coros} coroutines before, {coroutines()} now")
 
