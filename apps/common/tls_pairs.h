@@ -65,6 +65,15 @@ int tls_pairs_read_key_log(const struct opt *opt, const char *text, void *base,
 				"two hours, and end with the program)"         \
 	}
 
+/* The row of --tls-offload, whose bool is at `at_`. */
+#define TLS_PAIRS_OFFLOAD(at_)                                                 \
+	{                                                                      \
+		"tls-offload", OPT_FLAG, at_,                                  \
+			.help = "Do TLS handshakes on other threads than the " \
+				"connections', if there are CPUs for them "    \
+				"beside those that poll"                       \
+	}
+
 /* The row of --tls-keylog, whose const char * is at `at_`. */
 #define TLS_PAIRS_KEY_LOG(at_)                                                 \
 	{                                                                      \

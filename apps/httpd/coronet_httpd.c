@@ -158,6 +158,7 @@ static const struct opt rows[] = {
 	TLS_PAIRS_OCSP(AT(tls.pairs)),
 	TLS_PAIRS_TICKETS(AT(tls.ticket_keys)),
 	TLS_PAIRS_KEY_LOG(AT(tls.key_log)),
+	TLS_PAIRS_OFFLOAD(AT(tls.offload)),
 	{"tls-port", OPT_NUMBER, AT(tls.port), "PORT", "443", 1, 65535,
 	 .help = "Listen on this port for HTTPS"},
 	{"max-handshakes", OPT_NUMBER, AT(tls.max_handshakes), "N", "1024", 1,

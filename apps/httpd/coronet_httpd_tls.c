@@ -22,15 +22,17 @@ int httpd_tls_check(void *base, struct opt_error *error)
 {
 	struct httpd *to = base;
 	struct httpd_tls *tls = &to->tls;
+	const char *needless = tls->redirects	  ? "--redirect"
+			       : tls->hsts_ns	  ? "--hsts"
+			       : tls->key_log	  ? "--tls-keylog"
+			       : tls->offload	  ? "--tls-offload"
+			       : tls->ticket_keys ? "--tls-ticket-keys"
+						  : NULL;
 
-	if (tls->pairs.n == 0 && (tls->redirects || tls->hsts_ns ||
-				  tls->ticket_keys || tls->key_log))
+	if (tls->pairs.n == 0 && needless)
 		return opt_fail(error,
 				"%s needs a certificate: add --tls-cert FILE",
-				tls->redirects ? "--redirect"
-				: tls->hsts_ns ? "--hsts"
-				: tls->key_log ? "--tls-keylog"
-					       : "--tls-ticket-keys");
+				needless);
 	if (tls->pairs.n && tls->port == to->port)
 		return opt_fail(error,
 				"--tls-port %u is the port of HTTP as well: "
@@ -52,6 +54,7 @@ static void set_options(struct net_tls_opts *opts)
 	*opts = (struct net_tls_opts){
 		.n_pairs = httpd.tls.pairs.n,
 		.max_handshakes = httpd.tls.max_handshakes,
+		.offload = httpd.tls.offload,
 		.ticket_keys = httpd.tls.ticket_keys,
 		.key_log = httpd.net.check ? NULL : httpd.tls.key_log,
 		.alpn = "http/1.1"};

@@ -22,6 +22,7 @@ struct httpd_tls {
 	const char *key_log;	 /* the same */
 	uint16_t port;
 	unsigned max_handshakes;
+	bool offload;		 /* handshakes run on other threads */
 	bool redirects;		 /* each request on --port */
 	int64_t hsts_ns;	 /* 0: no such field */
 	struct net_tls *context; /* the newest; the first shard's */

@@ -55,21 +55,23 @@ static int check_together(const struct proxy_config *config,
 {
 	const struct tls_opts *tls = &config->tls;
 	const char *listener = tls_listener(config);
+	const char *needless = tls->pairs.n	  ? "cert"
+			       : tls->client_ca	  ? "client-ca"
+			       : tls->ticket_keys ? "ticket-keys"
+			       : tls->alpn	  ? "alpn"
+			       : tls->offload	  ? "offload"
+						  : NULL;
 
 	if (listener && tls->pairs.n == 0)
 		return opt_fail(error,
 				"--listen tls:%s: expected a certificate as "
 				"well: add --tls-cert FILE",
 				listener);
-	if (!listener &&
-	    (tls->pairs.n || tls->client_ca || tls->alpn || tls->ticket_keys))
+	if (!listener && needless)
 		return opt_fail(error,
 				"--tls-%s: expected --listen tls:ADDRESS:PORT "
 				"as well",
-				tls->pairs.n	   ? "cert"
-				: tls->client_ca   ? "client-ca"
-				: tls->ticket_keys ? "ticket-keys"
-						   : "alpn");
+				needless);
 	if (tls->key_log && !listener &&
 	    !tls_backend(&config->opts, BACKEND_TLS_VERIFY) &&
 	    !tls_backend(&config->opts, BACKEND_TLS_INSECURE))
@@ -95,6 +97,7 @@ static int open_server(struct proxy_config *config, struct opt_error *error)
 		.key_log = proxy.net.check ? NULL : tls->key_log,
 		.min_version = tls->min_version,
 		.max_handshakes = tls->max_handshakes,
+		.offload = tls->offload,
 		.handshake_ms =
 			(unsigned)(config->steer.hello_timeout_ns / 1000000),
 	};

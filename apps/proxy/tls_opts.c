@@ -43,6 +43,7 @@ static const struct opt rows[] = {
 	TLS_PAIRS_OCSP(AT(pairs)),
 	TLS_PAIRS_TICKETS(AT(ticket_keys)),
 	TLS_PAIRS_KEY_LOG(AT(key_log)),
+	TLS_PAIRS_OFFLOAD(AT(offload)),
 	{"tls-alpn", OPT_CUSTOM, .arg = "NAME[,...]", .read = read_alpn,
 	 .expected = "names of 1 to 255 bytes with commas between them",
 	 .example = "h2,http/1.1",

@@ -18,6 +18,7 @@ struct tls_opts {
 	const char *alpn;	/* NULL: no ALPN */
 	enum net_tls_version min_version;
 	unsigned max_handshakes;
+	bool offload; /* handshakes with clients run on other threads */
 	const char *ticket_keys;	 /* a file; NULL: none */
 	const char *key_log;		 /* the same */
 	const char *client_ca;		 /* NULL: clients are not asked */

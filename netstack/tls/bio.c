@@ -12,7 +12,10 @@
 /* Output that TCP has not taken, such as the answers to KeyUpdate. */
 #define OUT_MAX 65536u
 
-/* Copies received bytes, at most len, and opens the window by them. */
+/*
+ * Takes received bytes, at most len, and opens the window by them. buf NULL:
+ * they are not copied.
+ */
 static size_t take_bytes(struct net_conn *conn, char *buf, size_t len)
 {
 	size_t done = 0;
@@ -22,8 +25,10 @@ static size_t take_bytes(struct net_conn *conn, char *buf, size_t len)
 		size_t part =
 			LWIP_MIN((size_t)(p->len - conn->rx_off), len - done);
 
-		memcpy(buf + done, (const uint8_t *)p->payload + conn->rx_off,
-		       part);
+		if (buf)
+			memcpy(buf + done,
+			       (const uint8_t *)p->payload + conn->rx_off,
+			       part);
 		done += part;
 		conn->rx_off = (uint16_t)(conn->rx_off + part);
 		if (conn->rx_off == p->len)
@@ -32,6 +37,11 @@ static size_t take_bytes(struct net_conn *conn, char *buf, size_t len)
 	if (done && conn->pcb_live)
 		net_conn_recved(conn, (unsigned)done);
 	return done;
+}
+
+void net_tls_drop_input(struct net_conn *conn, size_t len)
+{
+	take_bytes(conn, NULL, len);
 }
 
 static int read_bytes(BIO *bio, char *buf, int len)
@@ -44,7 +54,8 @@ static int read_bytes(BIO *bio, char *buf, int len)
 		return 0;
 	if (!s->is_established && s->hello_bytes >= NET_TLS_HELLO_MAX)
 		return 0; /* like the end of the stream */
-	n = take_bytes(s->base.conn, buf, (size_t)len);
+	n = s->step ? net_tls_step_read(s->step, buf, (size_t)len)
+		    : take_bytes(s->base.conn, buf, (size_t)len);
 	if (!s->is_established)
 		s->hello_bytes += (uint32_t)n;
 	if (n == 0) {
@@ -55,36 +66,49 @@ static int read_bytes(BIO *bio, char *buf, int len)
 	return (int)n;
 }
 
-static int write_bytes(BIO *bio, const char *data, int len)
+bool net_tls_queue(struct net_tls_session *s, const void *from, size_t len)
 {
-	struct net_tls_session *s = BIO_get_data(bio);
-	int done = 0;
+	const uint8_t *data = from;
 
-	BIO_clear_retry_flags(bio);
-	if (len > 0 && (s->base.conn->wr_shut || !s->base.conn->pcb_live))
-		return len; /* nobody waits for an answer to KeyUpdate */
-	if (len <= 0 || s->out_bytes + (unsigned)len > OUT_MAX)
-		return -1;
-	while (done < len) {
+	while (len) {
 		struct net_tls_chunk *last =
 			s->out ? (void *)((char *)s->out_end -
 					  offsetof(struct net_tls_chunk, next))
 			       : NULL;
-		unsigned part;
+		size_t part;
 
 		if (!last || last->len == last->cap) {
-			s->is_short = !net_tls_add_chunk(s, CHUNK_BYTES);
-			if (s->is_short)
-				return -1;
+			if (!net_tls_add_chunk(s, CHUNK_BYTES))
+				return false;
 			continue;
 		}
-		part = LWIP_MIN((unsigned)(len - done), last->cap - last->len);
-		memcpy(last->data + last->len, data + done, part);
-		last->len += part;
-		s->out_bytes += part;
-		done += (int)part;
+		part = LWIP_MIN(len, (size_t)(last->cap - last->len));
+		memcpy(last->data + last->len, data, part);
+		last->len += (uint32_t)part;
+		s->out_bytes += (uint32_t)part;
+		data += part;
+		len -= part;
 	}
-	return len;
+	return true;
+}
+
+static int write_bytes(BIO *bio, const char *data, int len)
+{
+	struct net_tls_session *s = BIO_get_data(bio);
+	const struct net_conn *conn = s->base.conn;
+
+	BIO_clear_retry_flags(bio);
+	if (!s->step && len > 0 && (conn->wr_shut || !conn->pcb_live))
+		return len; /* nobody waits for an answer to KeyUpdate */
+	if (len <= 0 ||
+	    (s->step ? s->step->out_len : s->out_bytes) + (unsigned)len >
+		    OUT_MAX)
+		return -1;
+	if (s->step ? net_tls_step_write(s->step, data, (size_t)len)
+		    : net_tls_queue(s, data, (size_t)len))
+		return len;
+	s->is_short = true;
+	return -1;
 }
 
 static long control_bio(BIO *bio, int command, long n, void *arg)

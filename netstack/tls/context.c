@@ -434,6 +434,7 @@ static int make_context(struct net_tls_opts *opts, bool is_server,
 	tls->refs = 1;
 	tls->key_log = -1;
 	tls->is_server = is_server;
+	tls->offload = is_server && opts->offload;
 	tls->handshake_ns =
 		(opts->handshake_ms ? opts->handshake_ms : HANDSHAKE_MS) *
 		INT64_C(1000000);

@@ -58,15 +58,20 @@ static bool lacks_memory(const struct net_tls_session *s)
 	       ERR_GET_REASON(ERR_peek_error()) == ERR_R_MALLOC_FAILURE;
 }
 
-/* Writes what OpenSSL complains about. */
-static void describe_error(const struct net_tls_session *s, char *text)
+/* Writes what OpenSSL complains about, and clears it. Returns the error. */
+cold static int describe_error(const struct net_tls_session *s, const SSL *ssl,
+			       char *text)
 {
 	unsigned long code = ERR_peek_error();
 	int reason = ERR_GET_REASON(code);
-	const char *bad = s->ssl ? certificate_trouble(s->ssl) : NULL;
+	const char *bad = ssl ? certificate_trouble(ssl) : NULL;
 	const char *name = ERR_reason_error_string(code);
+	bool is_short = lacks_memory(s);
 
-	if (ERR_GET_LIB(code) == ERR_LIB_SSL && reason > SSL_AD_REASON_OFFSET)
+	if (is_short)
+		snprintf(text, NET_TLS_ERROR_MAX, "no memory");
+	else if (ERR_GET_LIB(code) == ERR_LIB_SSL &&
+		 reason > SSL_AD_REASON_OFFSET)
 		snprintf(text, NET_TLS_ERROR_MAX, "the peer sent an alert: %s",
 			 alert_name(code));
 	else if (bad && reason == SSL_R_CERTIFICATE_VERIFY_FAILED)
@@ -75,6 +80,8 @@ static void describe_error(const struct net_tls_session *s, char *text)
 	else
 		snprintf(text, NET_TLS_ERROR_MAX, "%s",
 			 name ? name : "the peer broke the protocol");
+	ERR_clear_error();
+	return is_short ? -ENOMEM : -EPROTO;
 }
 
 /*
@@ -90,29 +97,29 @@ void net_tls_refuse_input(struct net_conn *conn)
 		net_conn_recved(conn, unread);
 }
 
-cold int net_tls_fail(struct net_tls_session *s, const char *why)
+cold int net_tls_fail_as(struct net_tls_session *s, int err, const char *text)
 {
-	char text[NET_TLS_ERROR_MAX];
-
-	s->err = -EPROTO;
-	if (why) {
-		snprintf(text, sizeof(text), "%s", why);
-	} else if (lacks_memory(s)) {
-		s->err = -ENOMEM;
-		snprintf(text, sizeof(text), "no memory");
-	} else {
-		describe_error(s, text);
-	}
-	ERR_clear_error();
+	s->err = (int16_t)err;
 	if (!s->error)
 		s->error = net_mem_malloc(NET_TLS_ERROR_MAX);
 	if (s->error)
-		memcpy(s->error, text, sizeof(text));
+		snprintf(s->error, NET_TLS_ERROR_MAX, "%s", text);
 	if (!s->is_established)
-		memcpy(tls_shard.error, text, sizeof(text));
+		snprintf(tls_shard.error, NET_TLS_ERROR_MAX, "%s", text);
 	net_tls_refuse_input(s->base.conn);
 	net_tls_flush(s); /* the alert */
-	return s->err;
+	return err;
+}
+
+cold int net_tls_fail(struct net_tls_session *s, const char *why)
+{
+	char text[NET_TLS_ERROR_MAX];
+	int err;
+
+	if (why)
+		return net_tls_fail_as(s, -EPROTO, why);
+	err = describe_error(s, s->ssl, text);
+	return net_tls_fail_as(s, err, text);
 }
 
 /* ---- memory ---- */
@@ -269,6 +276,18 @@ static int open_session(struct net_conn *conn, struct net_tls *tls)
 
 /* ---- the handshake ---- */
 
+/* Returns why a handshake that has waited cannot go on, or 0. */
+static int check_open(struct net_conn *conn)
+{
+	int err = net_conn_enter(conn, NULL);
+
+	if (err == 0 && net_here()->draining)
+		err = -ECANCELED;
+	if (err == 0 && net_here()->now_ns >= conn->ext->read_deadline)
+		err = -ETIMEDOUT;
+	return err;
+}
+
 /*
  * One connection does a step in a round, which may cost a millisecond of
  * computing; the others wait, so that connections that are open go on.
@@ -287,11 +306,7 @@ static int wait_turn(struct net_conn *conn)
 			return -EBADF;
 		}
 		if (err == 0)
-			err = net_conn_enter(conn, NULL);
-		if (err == 0 && net_here()->draining)
-			err = -ECANCELED;
-		if (err == 0 && net_here()->now_ns >= conn->ext->read_deadline)
-			err = -ETIMEDOUT;
+			err = check_open(conn);
 	}
 	tls_shard.stepped_round = net_here()->stats.rounds + 1;
 	return err;
@@ -317,37 +332,60 @@ static int wait_for_hello(struct net_conn *conn)
 	return state < 0 ? (int)state : 0;
 }
 
-/*
- * Out of line, like all that calls OpenSSL: its frame is off the stack when the
- * coroutine waits. Returns 1 (done), 0 (more bytes are needed), or an error.
- */
-__attribute__((noinline)) static int step_handshake(struct net_tls_session *s)
+int net_tls_do_step(struct net_tls_session *s, SSL *ssl, char *text)
 {
 	int result, code;
 
-	if (!s->ssl) /* it was reset: net_conn_discard() */
-		return s->base.conn->err ? s->base.conn->err : -ENOTCONN;
 	net_tls_begin(s);
-	result = SSL_do_handshake(s->ssl);
+	result = SSL_do_handshake(ssl);
 	if (result == 1)
 		return 1;
-	code = SSL_get_error(s->ssl, result);
+	code = SSL_get_error(ssl, result);
 	if (code == SSL_ERROR_WANT_READ)
 		return 0;
-	return net_tls_fail(s, s->hello_bytes >= NET_TLS_HELLO_MAX
-				       ? "the handshake is too long"
-				       : NULL);
+	if (s->hello_bytes < NET_TLS_HELLO_MAX)
+		return describe_error(s, ssl, text);
+	ERR_clear_error();
+	snprintf(text, NET_TLS_ERROR_MAX, "the handshake is too long");
+	return -EPROTO;
 }
 
-static int run_handshake(struct net_conn *conn)
+/*
+ * Out of line, like all that calls OpenSSL: its frame is off the stack when the
+ * coroutine waits. Returns as net_tls_do_step().
+ */
+__attribute__((noinline)) static int step_handshake(struct net_tls_session *s)
+{
+	char text[NET_TLS_ERROR_MAX];
+	int done;
+
+	if (!s->ssl) /* it was reset: net_conn_discard() */
+		return s->base.conn->err ? s->base.conn->err : -ENOTCONN;
+	done = net_tls_do_step(s, s->ssl, text);
+	return done < 0 ? net_tls_fail_as(s, done, text) : done;
+}
+
+/* A step here, or on another thread if the context asks for that. */
+static int take_step(struct net_conn *conn, const struct net_tls *tls)
+{
+	int done = tls->offload ? net_tls_offload_step(conn) : -EAGAIN;
+	int err = 0;
+
+	if (done == -EAGAIN) {
+		err = wait_turn(conn);
+		return err < 0 ? err : step_handshake(net_tls_of(conn));
+	}
+	if (done != -EBADF)
+		err = check_open(conn);
+	return err < 0 ? err : done;
+}
+
+static int run_handshake(struct net_conn *conn, const struct net_tls *tls)
 {
 	int done = 0, err = 0;
 
 	while (done == 0 && err == 0) {
-		err = wait_turn(conn);
-		if (err < 0)
-			return err;
-		done = step_handshake(net_tls_of(conn));
+		done = take_step(conn, tls);
 		if (done < 0)
 			return done;
 		err = net_tls_flush_all(conn);
@@ -391,7 +429,7 @@ static int bounded_handshake(struct net_conn *conn, struct net_tls *tls,
 	}
 	ext->read_deadline = LWIP_MIN(read_ns, deadline_ns);
 	ext->write_deadline = LWIP_MIN(write_ns, deadline_ns);
-	err = run_handshake(conn);
+	err = run_handshake(conn, tls);
 	coro_cleanup_pop(true);
 	if (err == -EBADF)
 		return err; /* it is gone */

@@ -83,7 +83,8 @@ struct net_tls {
 	/* Those under way; each its shard's. */
 	unsigned handshakes[NET_MAX_SHARDS];
 	struct net_tls_source *sources[NET_MAX_SHARDS]; /* owned; or NULL */
-	int key_log; /* descriptor; -1: none */
+	bool offload; /* handshakes run on the threads of net_offload() */
+	int key_log;  /* descriptor; -1: none */
 };
 /* Adds the function that chooses a certificate by name. */
 void net_tls_choose_by_name(struct net_tls *tls);
@@ -150,6 +151,7 @@ struct net_tls_session {
 	SSL *ssl;		  /* owned; NULL: forgotten */
 	struct pbuf *rx_tail;	  /* plaintext, like net_conn.rx_tail */
 	uint16_t rx_off;
+	struct net_tls_step *step; /* under way in another thread, or NULL */
 	int16_t err;	     /* negative errno: it has failed; 0: it has not */
 	bool is_established; /* the handshake is done */
 	bool is_ended;	     /* the peer sent close_notify */
@@ -180,6 +182,8 @@ extern const struct net_tls_calls net_tls_table
  * Returns s->err, which is -ENOMEM if OpenSSL lacked memory.
  */
 int net_tls_fail(struct net_tls_session *s, const char *why);
+/* Notes an error, and NET_TLS_ERROR_MAX bytes that describe it. Returns it. */
+int net_tls_fail_as(struct net_tls_session *s, int err, const char *text);
 /* Discards bytes that were received and not decrypted. */
 void net_tls_refuse_input(struct net_conn *conn);
 /* The text of the last handshake that failed on this shard. */
@@ -201,6 +205,33 @@ int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls);
 int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
 		       const char *name, int64_t deadline_ns);
 
+/*
+ * A step of a handshake: 1 (done), 0 (more bytes are needed), or an error, with
+ * NET_TLS_ERROR_MAX bytes of text. Uses nothing of the shard but, if there is
+ * no s->step, the connection.
+ */
+int net_tls_do_step(struct net_tls_session *s, SSL *ssl, char *text);
+
+/* ---- offload.c ---- */
+/* A step that another thread does. */
+struct net_tls_step {
+	SSL *ssl;     /* owned until it has been done */
+	uint8_t *out; /* what it wrote; of OpenSSL's memory */
+	size_t out_len, in_len, in_off;
+	int result; /* of net_tls_do_step() */
+	char error[NET_TLS_ERROR_MAX];
+	uint8_t in[]; /* what had come */
+};
+/*
+ * Does a step of a handshake on a thread of net_offload(), and blocks: 1, 0, or
+ * an error. -EAGAIN: it was not done, and can be done here.
+ */
+int net_tls_offload_step(struct net_conn *conn);
+/* For the BIO: read what had come, and add to what is written. */
+size_t net_tls_step_read(struct net_tls_step *step, void *buf, size_t len);
+bool net_tls_step_write(struct net_tls_step *step, const void *data,
+			size_t len);
+
 /* Bytes charged for the certificates that the peer has sent. */
 uint32_t net_tls_chain_bytes(const SSL *ssl);
 /* ticket.c: tries to resume a session with the peer, and keeps the next one. */
@@ -212,6 +243,10 @@ void net_tls_resume(struct net_tls_session *s, struct net_tls *tls,
 #define NET_TLS_HELLO_MAX 131072u
 /* The BIO of a session; NULL without memory. */
 BIO *net_tls_bio_new(struct net_tls_session *s);
+/* Drops received bytes, len of them if there are so many. */
+void net_tls_drop_input(struct net_conn *conn, size_t len);
+/* Adds to the session's chunks. Returns false without memory. */
+bool net_tls_queue(struct net_tls_session *s, const void *from, size_t len);
 
 /* ---- read.c ---- */
 /*

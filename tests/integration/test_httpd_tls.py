@@ -94,8 +94,8 @@ def answers(env):
         check("strict-transport-security" not in said.lower(), f"HSTS unasked: {said!r}")
 
 
-def names_choose_certificates(env):
-    with serving(env, names=NAMES):
+def names_choose_certificates(env, *options):
+    with serving(env, *options, names=NAMES):
         for asked, name in (("www.one.test", "one"), ("a.two.test", "two"),
                             ("www.three.test", "three")):
             with dial(env, asked) as sock:
@@ -166,9 +166,9 @@ def renewal(env):
             check(Answers(sock).next()[0] == 200, "a request after files that were wrong")
 
 
-def renewal_during_handshakes(env):
+def renewal_during_handshakes(env, *options):
     """Handshakes that have begun with the old context end with it."""
-    with serving(env) as server:
+    with serving(env, *options) as server:
         waiting = [socket.create_connection((HOST, TLS_PORT), WAIT_MAX_S) for _ in range(20)]
         make_pair(env, "three")
         replace(env, "one", "three")
@@ -332,12 +332,12 @@ def drain(env):
         server.wait(WAIT_MAX_S)
 
 
-def shards(env):
+def shards(env, *options):
     """wrk's connections on two shards, through a renewal."""
     need_programs("wrk")
     if len(os.sched_getaffinity(0)) < 2:
         return
-    with serving(env, "--shards", "2") as server:
+    with serving(env, "--shards", "2", *options) as server:
         load = subprocess.Popen(["wrk", "-t2", "-c32", "-d3s", https("")], stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, text=True)
         for turn in range(1, 4):
@@ -347,6 +347,12 @@ def shards(env):
         text = load.communicate(timeout=WAIT_MAX_S)[0]
         check(load.returncode == 0 and "Socket errors" not in text and "Non-2xx" not in text, text)
         check(" 0 requests in" not in text, text)
+
+
+def other_threads(env):
+    """--tls-offload: nothing of this changes when other threads do the handshakes."""
+    for case in (names_choose_certificates, renewal_during_handshakes, shards):
+        case(env, "--tls-offload")
 
 
 def refusals(env):
@@ -367,6 +373,7 @@ def refusals(env):
             (["--tls-ocsp", cert], f"--tls-ocsp '{cert}': no --tls-cert precedes it"),
             (["--tls-cert", cert, "--tls-key", key, "--tls-ocsp", cert], "no successful OCSP"),
             (["--tls-keylog", "/tmp/keys"], "--tls-keylog needs a certificate"),
+            (["--tls-offload"], "--tls-offload needs a certificate"),
             (["--tls-cert", "/no/such/file"], "/no/such/file")):
         done = subprocess.run([*common, *options], capture_output=True, text=True, check=False,
                               timeout=WAIT_MAX_S)
@@ -377,7 +384,7 @@ def refusals(env):
 def cases(env):
     return [(case.__name__.replace("_", " "), functools.partial(case, env)) for case in (
         answers, names_choose_certificates, redirects, renewal, renewal_during_handshakes, tickets,
-        stapling, key_log, garbage, too_many_handshakes, drain, shards, refusals)]
+        stapling, key_log, garbage, too_many_handshakes, drain, shards, other_threads, refusals)]
 
 
 if __name__ == "__main__":

@@ -258,13 +258,13 @@ def certificates_of_clients(env, kind):
             check(proxy.alive(), proxy.story())
 
 
-def header_before_tls(env, kind):
+def header_before_tls(env, kind, *options):
     """A PROXY header precedes the handshake, also in one segment with it."""
     header = V2_SIGNATURE + b"\x21\x11\0\x0c" + socket.inet_aton("192.0.2.7") + \
         socket.inet_aton("192.0.2.8") + struct.pack("!HH", 1234, 80)
     with Peer(kind, echo_bytes) as peer, \
-            log_lines(env, kind, *front(env), "--accept-proxy", to=["--to", peer.at]) as (proxy,
-                                                                                          lines):
+            log_lines(env, kind, *front(env), "--accept-proxy", *options,
+                      to=["--to", peer.at]) as (proxy, lines):
         for number, head in enumerate((header, b"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n")):
             client = ByHand(client_context(env), dial_proxy(kind, TLS_PORT), head)
             client.step(client.tls.do_handshake)
@@ -277,10 +277,15 @@ def header_before_tls(env, kind):
         check(await_log(proxy, lines, 3)[2]["end"] == "bad-header", f"{lines()}")
 
 
+def handshakes_elsewhere(env, kind):
+    """--tls-offload: other threads take what is behind the header, and refuse what is none."""
+    header_before_tls(env, kind, "--tls-offload")
+
+
 def bad_clients(env, kind):
     """Garbage, silence and too many handshakes end; those that are open go on."""
     with Peer(kind, echo_bytes) as peer, \
-            log_lines(env, kind, *front(env), "--max-half-open", "8", "--hello-timeout", "1",
+            log_lines(env, kind, *front(env), "--max-half-open", "8", "--hello-timeout", "3",
                       to=["--to", peer.at]) as (proxy, lines), dial(env, kind) as stays:
         check_echo(stays)
         with dial_proxy(kind, TLS_PORT) as sock:
@@ -288,7 +293,7 @@ def bad_clients(env, kind):
             check(read_to_end(sock)[:1] in (b"\x15", b""), "no alert")
         check(await_log(proxy, lines, 1)[0]["end"] == "tls-failed", f"{lines()}")
         with dial_proxy(kind, TLS_PORT) as sock:
-            check_broken(sock)  # after a second of silence
+            check_broken(sock)  # after three seconds of silence
         check(await_log(proxy, lines, 2)[1]["end"] == "hello-timeout", f"{lines()}")
         with contextlib.ExitStack() as stack:
             silent = [stack.enter_context(dial_proxy(kind, TLS_PORT)) for _ in range(24)]
@@ -524,6 +529,8 @@ def refusals(env, kind):
             (["coronet-proxy", *listen, *to, "--tls-cert", cert, "--tls-key", cert], "key"),
             (["coronet-proxy", *listen[:4], *to, "--tls-alpn", "h2"],
              "--tls-alpn: expected --listen tls:ADDRESS:PORT as well"),
+            (["coronet-proxy", *listen[:4], *to, "--tls-offload"],
+             "--tls-offload: expected --listen tls:ADDRESS:PORT as well"),
             (["coronet-proxy", *listen, *to, *pair, "--tls-alpn", "h2,"], "1 to 255 bytes"),
             (["coronet-proxy", *listen, *to, *pair, "--tls-alpn", ",h2"], "1 to 255 bytes"),
             (["coronet-proxy", *listen, *to, *pair, "--tls-alpn", "h 2"], "1 to 255 bytes"),
@@ -540,8 +547,9 @@ def refusals(env, kind):
               f"{words}: {done.returncode}: {done.stderr}")
 
 
-CASES = [terminates, truncated, names, certificates_of_clients, header_before_tls, bad_clients,
-         encrypts_again, resumed, key_log, end_of_a_backend, health, header_to_haproxy, renewal, refusals]
+CASES = [terminates, truncated, names, certificates_of_clients, header_before_tls,
+         handshakes_elsewhere, bad_clients, encrypts_again, resumed, key_log, end_of_a_backend, health,
+         header_to_haproxy, renewal, refusals]
 
 
 def cases(env):

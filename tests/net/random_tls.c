@@ -180,6 +180,7 @@ static void make_contexts(void)
 		.alpn = rng_chance(&life.rng, 300) ? "one,two" : NULL,
 		.tickets = (enum net_tls_tickets)rng_chance(&life.rng, 200),
 		.handshake_ms = HANDSHAKE_MS,
+		.offload = rng_chance(&life.rng, 400),
 	};
 	struct net_tls_opts client = {
 		.ca = cert_path("ca.pem"),
@@ -197,6 +198,34 @@ static void make_contexts(void)
 	if (net_tls_server(&server, &server_tls) < 0 ||
 	    net_tls_client(&client, &client_tls) < 0)
 		violated(NULL, "no context: %s%s", server.error, client.error);
+}
+
+/* ---- other threads ---- */
+
+int __wrap_coro_offload_until(coro_fn fn, void *arg, void **out,
+			      int64_t deadline_ns);
+
+/*
+ * A step of a handshake waits for a thread, while its connection may end, and
+ * is done here: the same in each run.
+ */
+int __wrap_coro_offload_until(coro_fn fn, void *arg, void **out,
+			      int64_t deadline_ns)
+{
+	int64_t wait_ns = rng_log(&life.rng, 1, 2000) * MS / 10;
+	int err;
+
+	(void)out;
+	if (rng_chance(&life.rng, 50))
+		return -EAGAIN; /* the queue is full */
+	err = coro_sleep_until(LWIP_MIN(fake_now_ns + wait_ns, deadline_ns));
+	if (err < 0)
+		return err;
+	if (fake_now_ns >= deadline_ns)
+		return -ETIMEDOUT;
+	fn(arg);
+	tls_seen->offloaded++;
+	return 0;
 }
 
 /* ---- the ends ---- */
@@ -520,12 +549,14 @@ int main(int argc, char **argv)
 	done = lives_run_many(&opts, live_one, true, &tls_seen->digest,
 			      argv[0]);
 	printf("random TLS: %llu seeds, %llu frames, %llu pairs, of which %llu "
-	       "whole, %llu by TLS 1.2, %llu resumed; %s\n",
+	       "whole, %llu by TLS 1.2, %llu resumed; %llu steps elsewhere; "
+	       "%s\n",
 	       (unsigned long long)done, (unsigned long long)tls_seen->frames,
 	       (unsigned long long)tls_seen->pairs,
 	       (unsigned long long)tls_seen->whole,
 	       (unsigned long long)tls_seen->old,
 	       (unsigned long long)tls_seen->resumed,
+	       (unsigned long long)tls_seen->offloaded,
 	       done < opts.count ? "one failed" : "none failed");
 	return done < opts.count;
 }

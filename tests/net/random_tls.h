@@ -20,6 +20,7 @@ static inline struct flow *tls_other(const struct flow *flow)
 struct tls_seen {
 	uint64_t frames, pairs, whole; /* whole: all arrived, and both ends */
 	uint64_t resumed, old;	       /* TLS 1.2 */
+	uint64_t offloaded;	       /* steps of handshakes */
 	uint64_t digest;	       /* of the last life's frames */
 };
 extern struct tls_seen *tls_seen;

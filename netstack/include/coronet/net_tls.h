@@ -106,6 +106,14 @@ struct net_tls_opts {
 	 * max_handshakes, at least 64. */
 	unsigned handshakes_per_source;
 	/*
+	 * A server: handshakes run on the threads of net_offload(), so that
+	 * their computing (about 0.25 ms, or 1 ms with a key of RSA) does not
+	 * hold up the shard's other connections. For programs that have CPUs
+	 * beside those that shards poll. A step that finds the queue of these
+	 * threads full runs on the shard.
+	 */
+	bool offload;
+	/*
 	 * File to which the secrets of every connection are appended, in the
 	 * format of NSS's key log, with which Wireshark decrypts a capture; it
 	 * is created with mode 600. Each connection's thread writes a line at a
