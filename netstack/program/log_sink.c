@@ -322,9 +322,12 @@ bool net_log_sink_is_full(void)
 void net_log_sink_settle(void)
 {
 	uint64_t next;
+	bool reopens;
 
 	if (!net_log_sink_is_due())
 		return;
+	/* First, so that it is for a file that was opened before it. */
+	reopens = atomic_exchange(&sink.reopen, false);
 	next = atomic_exchange(&sink.next, 0);
 	if (next) {
 		if (sink.owned)
@@ -334,7 +337,7 @@ void net_log_sink_settle(void)
 		sink.owned = next & NEXT_OWNED;
 		sink.torn = false;
 	}
-	if (atomic_exchange(&sink.reopen, false))
+	if (reopens)
 		reopen_all();
 }
 

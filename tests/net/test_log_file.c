@@ -4,16 +4,20 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <regex.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -126,6 +130,40 @@ static void wait_for(const char *name)
 {
 	while (access(name, F_OK) != 0)
 		usleep(1000);
+}
+
+static pthread_t main_thread;
+static atomic_bool hold_writer;
+static sem_t is_closing, may_close;
+
+/* In place of the C library's: holds the writer where it closes a file. */
+int close(int fd)
+{
+	if (!pthread_equal(pthread_self(), main_thread) &&
+	    atomic_exchange(&hold_writer, false)) {
+		sem_post(&is_closing);
+		sem_wait(&may_close);
+	}
+	return (int)syscall(SYS_close, fd);
+}
+
+/* The file is opened while the writer is still closing the one before it. */
+static void test_reopen_is_of_the_file_that_was_opened_last(void **state)
+{
+	main_thread = pthread_self();
+	sem_init(&is_closing, 0, 0);
+	sem_init(&may_close, 0, 0);
+	open_log(path);
+	net_log("one");
+	flush_log();
+	hold_writer = true;
+	net_log_close();
+	sem_wait(&is_closing);
+	open_log(path);
+	assert_int_equal(rename(path, moved), 0);
+	net_log_reopen();
+	sem_post(&may_close);
+	wait_for(path);
 }
 
 static void test_sigusr1_reopens_while_the_log_is_open(void **state)
@@ -391,6 +429,7 @@ int main(void)
 		CASE(test_lines_have_time_and_level),
 		CASE(test_log_file_is_appended_to),
 		CASE(test_rotation_loses_no_line),
+		CASE(test_reopen_is_of_the_file_that_was_opened_last),
 		CASE(test_sigusr1_reopens_while_the_log_is_open),
 		CASE(test_other_logs_are_notified_of_a_reopen),
 		CASE(test_log_continues_if_the_file_cannot_be_reopened),
