@@ -22,17 +22,17 @@ int httpd_tls_check(void *base, struct opt_error *error)
 {
 	struct httpd *to = base;
 	struct httpd_tls *tls = &to->tls;
-	const char *needless = tls->redirects	  ? "--redirect"
-			       : tls->hsts_ns	  ? "--hsts"
-			       : tls->key_log	  ? "--tls-keylog"
-			       : tls->offload	  ? "--tls-offload"
-			       : tls->ticket_keys ? "--tls-ticket-keys"
-						  : NULL;
+	const char *option = tls->redirects	? "--redirect"
+			     : tls->hsts_ns	? "--hsts"
+			     : tls->key_log	? "--tls-keylog"
+			     : tls->offload	? "--tls-offload"
+			     : tls->ticket_keys ? "--tls-ticket-keys"
+						: NULL;
 
-	if (tls->pairs.n == 0 && needless)
+	if (tls->pairs.n == 0 && option)
 		return opt_fail(error,
 				"%s needs a certificate: add --tls-cert FILE",
-				needless);
+				option);
 	if (tls->pairs.n && tls->port == to->port)
 		return opt_fail(error,
 				"--tls-port %u is the port of HTTP as well: "

@@ -55,23 +55,23 @@ static int check_together(const struct proxy_config *config,
 {
 	const struct tls_opts *tls = &config->tls;
 	const char *listener = tls_listener(config);
-	const char *needless = tls->pairs.n	  ? "cert"
-			       : tls->client_ca	  ? "client-ca"
-			       : tls->ticket_keys ? "ticket-keys"
-			       : tls->alpn	  ? "alpn"
-			       : tls->offload	  ? "offload"
-						  : NULL;
+	const char *option = tls->pairs.n	? "cert"
+			     : tls->client_ca	? "client-ca"
+			     : tls->ticket_keys ? "ticket-keys"
+			     : tls->alpn	? "alpn"
+			     : tls->offload	? "offload"
+						: NULL;
 
 	if (listener && tls->pairs.n == 0)
 		return opt_fail(error,
 				"--listen tls:%s: expected a certificate as "
 				"well: add --tls-cert FILE",
 				listener);
-	if (!listener && needless)
+	if (!listener && option)
 		return opt_fail(error,
 				"--tls-%s: expected --listen tls:ADDRESS:PORT "
 				"as well",
-				needless);
+				option);
 	if (tls->key_log && !listener &&
 	    !tls_backend(&config->opts, BACKEND_TLS_VERIFY) &&
 	    !tls_backend(&config->opts, BACKEND_TLS_INSECURE))

@@ -279,7 +279,6 @@ long net_recv(struct net_conn *conn, void *buf, size_t len)
 
 long net_peek(struct net_conn *conn, void *buf, size_t len)
 {
-	size_t done = 0, off;
 	int ready;
 
 	NET_CHECK_CONN(conn);
@@ -292,16 +291,7 @@ long net_peek(struct net_conn *conn, void *buf, size_t len)
 	ready = wait_readable(conn);
 	if (ready <= 0)
 		return ready;
-	off = conn->rx_off;
-	for (const struct pbuf *p = net_rxq_head(conn); p && done < len;
-	     p = net_rxq_next(conn, p), off = 0) {
-		size_t part = LWIP_MIN(p->len - off, len - done);
-
-		memcpy((uint8_t *)buf + done, (const uint8_t *)p->payload + off,
-		       part);
-		done += part;
-	}
-	return (long)done;
+	return (long)net_rxq_look(conn->rx_tail, conn->rx_off, buf, len);
 }
 
 static long receive_vectors(struct net_conn *conn, const struct iovec *iov,

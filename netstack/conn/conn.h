@@ -282,6 +282,13 @@ void net_rxq_copy_frames(struct net_conn *conn);
 unsigned net_rxq_frames(const struct net_conn *conn);
 void net_rxq_clear(struct net_conn *conn);	     /* frees all of it */
 unsigned net_rxq_bytes(const struct net_conn *conn); /* walks the queue */
+/*
+ * Copies at most len bytes of the queue that ends at tail (NULL: it is empty),
+ * from byte `from` of its first pbuf on, and leaves them there. Returns how
+ * many.
+ */
+size_t net_rxq_look(const struct pbuf *tail, size_t from, void *buf,
+		    size_t len);
 
 /*
  * Bytes that were written and are not acknowledged yet. snd_lbb does not count

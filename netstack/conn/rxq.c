@@ -189,6 +189,29 @@ unsigned net_rxq_frames(const struct net_conn *conn)
 	return n;
 }
 
+/* ---- looking ---- */
+
+size_t net_rxq_look(const struct pbuf *tail, size_t from, void *buf, size_t len)
+{
+	const struct pbuf *p = tail;
+	size_t done = 0;
+
+	while (p && done < len) {
+		size_t skip, part;
+
+		p = p->next;
+		skip = LWIP_MIN(from, (size_t)p->len);
+		part = LWIP_MIN(p->len - skip, len - done);
+		memcpy((uint8_t *)buf + done,
+		       (const uint8_t *)p->payload + skip, part);
+		from -= skip;
+		done += part;
+		if (p == tail)
+			break;
+	}
+	return done;
+}
+
 /* ---- emptying ---- */
 
 void net_rxq_clear(struct net_conn *conn)

@@ -24,18 +24,12 @@ static struct net_tls_step *make_step(const struct net_conn *conn)
 {
 	size_t room = conn->rx_tail ? net_rxq_bytes(conn) : 0;
 	struct net_tls_step *step = OPENSSL_malloc(sizeof(*step) + room);
-	size_t off = conn->rx_off;
 
 	if (!step)
 		return NULL;
 	*step = (struct net_tls_step){0};
-	for (const struct pbuf *p = net_rxq_head(conn); p;
-	     p = net_rxq_next(conn, p)) {
-		memcpy(step->in + step->in_len,
-		       (const uint8_t *)p->payload + off, p->len - off);
-		step->in_len += p->len - off;
-		off = 0;
-	}
+	step->in_len =
+		net_rxq_look(conn->rx_tail, conn->rx_off, step->in, room);
 	return step;
 }
 

@@ -76,34 +76,6 @@ static unsigned plain_bytes(struct net_tls_session *s)
 	return bytes;
 }
 
-/* Copies from byte `skip` of the queue on, and leaves it. */
-static size_t look_at_plain(const struct net_tls_session *s, size_t skip,
-			    uint8_t *buf, size_t len)
-{
-	const struct pbuf *tail = s->rx_tail, *p = tail;
-	size_t done = 0, off = s->rx_off;
-
-	while (p && done < len) {
-		size_t left, part;
-
-		p = p->next;
-		left = p->len - off;
-		if (skip < left) {
-			part = LWIP_MIN(left - skip, len - done);
-			memcpy(buf + done,
-			       (const uint8_t *)p->payload + off + skip, part);
-			done += part;
-			skip = 0;
-		} else {
-			skip -= left;
-		}
-		off = 0;
-		if (p == tail)
-			p = NULL;
-	}
-	return done;
-}
-
 static size_t copy_plain(struct net_tls_session *s, uint8_t *buf, size_t len)
 {
 	size_t done = 0;
@@ -289,7 +261,7 @@ long net_tls_peek(struct net_conn *conn, void *buf, size_t len)
 		return state;
 	while (state == 1 && plain_bytes(s) < LWIP_MIN(len, NET_RECV_UNTIL_MAX))
 		state = next_record(s);
-	return (long)look_at_plain(s, 0, buf, len);
+	return (long)net_rxq_look(s->rx_tail, s->rx_off, buf, len);
 }
 
 /* Not inlined: it has a frame, and its caller waits. */
@@ -335,9 +307,8 @@ static bool search_plain(struct search *search, const struct net_tls_session *s,
 	size_t n;
 
 	while (search->seen < limit) {
-		n = look_at_plain(
-			s, search->seen, piece,
-			LWIP_MIN(sizeof(piece), limit - search->seen));
+		n = net_rxq_look(s->rx_tail, s->rx_off + search->seen, piece,
+				 LWIP_MIN(sizeof(piece), limit - search->seen));
 		if (n == 0)
 			return false;
 		if (search_bytes(search, piece, n))

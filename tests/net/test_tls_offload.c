@@ -28,6 +28,13 @@ static atomic_int hold_at; /* of OpenSSL's info callback; 0: nowhere */
 static sem_t has_begun, may_go_on;
 static struct net_conn *accepted;
 
+static void hold(void)
+{
+	sem_post(&has_begun);
+	while (sem_wait(&may_go_on) < 0)
+		;
+}
+
 /* OpenSSL's callback, on the thread that does the step. */
 static void note_thread(const SSL *ssl, int where, int value)
 {
@@ -37,11 +44,8 @@ static void note_thread(const SSL *ssl, int where, int value)
 		else
 			steps_elsewhere++;
 	}
-	if (!(where & hold_at))
-		return;
-	sem_post(&has_begun);
-	while (sem_wait(&may_go_on) < 0)
-		;
+	if (where & hold_at)
+		hold();
 }
 
 static void remake(void)
@@ -52,7 +56,6 @@ static void remake(void)
 
 static void echo_counted(struct net_conn *conn, void *arg)
 {
-	accepted = conn;
 	echo_end(conn, arg);
 	ended++;
 }
@@ -64,7 +67,6 @@ static int offload_setup(void **state)
 	main_thread = pthread_self();
 	steps_here = steps_elsewhere = 0;
 	hold_at = 0;
-	accepted = NULL;
 	sem_init(&has_begun, 0, 0);
 	sem_init(&may_go_on, 0, 0);
 	server_opts.offload = true;
@@ -205,9 +207,7 @@ static void test_garbage_is_refused(void **state)
 
 static void *hold_thread(void *arg)
 {
-	sem_post(&has_begun);
-	while (sem_wait(&may_go_on) < 0)
-		;
+	hold();
 	return NULL;
 }
 
