@@ -25,7 +25,7 @@ import unittest
 
 from epoll_pair import (DRAIN_SECONDS, ECHO, LOAD, NAME, STUCK_KIB, TIMEOUT, Peer, Server, Spoiled,
                         command, in_a_quiet_moment, load_enough, load_until, main, receive,
-                        receive_all, reset_socket, run_load, run_program)
+                        receive_all, reset_socket, run_load, run_program, wait_for)
 
 
 class Echo(unittest.TestCase):
@@ -491,6 +491,8 @@ class Load(unittest.TestCase):
             with Peer(lambda sock: (times.append(time.monotonic()),
                                     sock.recv(1))) as peer:
                 run_load(peer.port, "--mode", "idle", "--conns", "100", "--ramp", "1")
+                # The peer's threads may be behind the load.
+                wait_for(lambda: len(times) >= 100, "connections are missing")
             self.assertEqual(len(times), 100)
             # Each is due a hundredth of the second after the one before.
             self.assert_pace(times, begun, 100)
