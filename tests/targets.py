@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Print the ninja targets that the tests of some suites need, in one line.
-Usage: targets.py BUILD_DIR SUITE...
+"""Print the ninja targets that some tests need, in one line.
+Usage: targets.py BUILD_DIR SUITE_OR_TEST...
 """
 
 import json
@@ -16,10 +16,10 @@ def introspect(build, what):
 
 
 def main():
-    build, suites = sys.argv[1], set(sys.argv[2:])
+    build, wanted = sys.argv[1], set(sys.argv[2:])
     needed = set()
     for test in introspect(build, "tests"):
-        if suites & {suite.rpartition(":")[2] for suite in test["suite"]}:
+        if wanted & {test["name"], *(suite.rpartition(":")[2] for suite in test["suite"])}:
             needed.update(test["depends"])
     root = pathlib.Path(build).resolve()
     for target in introspect(build, "targets"):
