@@ -298,9 +298,10 @@ static int configure_device(struct glue_device *device, char *err,
 	device->transit = transit_frames(device->n_ring, device->n_shards,
 					 device->n_queues);
 	device->can_lend = copies_frames(device->link);
-	/* A ring passes the frame itself back to us. */
-	device->can_resend =
-		device->can_lend && device->link->kind != GLUE_LINK_RING;
+	/* A ring passes the frame itself back to us; a tag would move in it. */
+	device->can_resend = device->can_lend &&
+			     device->link->kind != GLUE_LINK_RING &&
+			     !device->link->vlan;
 	/* memif.c lowers this if a client, which may come now, has fewer */
 	device->n_active = device->n_queues;
 	glue_memif_attach(device);

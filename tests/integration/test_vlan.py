@@ -128,6 +128,21 @@ def memif_echo(env, family, mtu):
         server.terminate()
 
 
+def memif_datagrams(env):
+    """coronet-echo sends the frames back that the datagrams came in."""
+    pair = memif_pair(env)
+    for argv in (pair.echo, pair.load):
+        argv[argv.index("--link") + 1] += f",vlan={VID}"
+        argv.append("--udp")
+    with pair.serve() as server:
+        seconds = 1
+        while pair.run_load("--target", TARGETS["IPv4"], "--conns", "8", "--seconds",
+                            seconds)[1]["requests"] < 1000:
+            seconds *= 2
+            check(seconds < WAIT_MAX_S, f"datagrams do not come back: {server.story()}")
+        server.terminate()
+
+
 def tagged(frame, *tags):
     """Returns the frame with tags, as (ethertype, TCI), the outermost first."""
     words = b"".join(struct.pack("!HH", *tag) for tag in tags)
@@ -244,6 +259,7 @@ def cases(env):
     yield "AF_PACKET, 2 shards", bind(af_packet_echo, env, 2)
     for family, mtu in (("IPv4", 1500), ("IPv6", 1500), ("IPv4", 9000), ("IPv4", 2032)):
         yield f"memif over {family}, MTU {mtu}", bind(memif_echo, env, family, mtu)
+    yield "memif, datagrams", bind(memif_datagrams, env)
 
 
 if __name__ == "__main__":
