@@ -25,6 +25,9 @@
 /* Datagrams that are received at once. */
 #define BATCH 32
 
+/* Sessions among which one is looked for whose port a new one can have. */
+#define PORT_LOOKS 64
+
 /* Sessions that end after an idle time of this while the program drains. */
 #define DRAIN_NS INT64_C(1000000000)
 
@@ -305,6 +308,53 @@ static int choose_backend(struct proxy_shard *shard,
 	return i;
 }
 
+/* Ends a session that makes room for a new one. */
+static void displace(struct udp_carrier *carrier, struct udp_session *s)
+{
+	counters_add(&carrier->shard->counters.udp_displaced, 1);
+	finish_session(carrier, s, ACCESS_DISPLACED);
+}
+
+/* Discards what a socket has received. */
+static void forget_received(struct net_udp *udp)
+{
+	struct net_datagram got[BATCH];
+	int n;
+
+	while ((n = net_udp_recv_batch(udp, got, BATCH)) > 0 ||
+	       n == -ECONNREFUSED)
+		if (n > 0)
+			net_udp_release(udp, got, (unsigned)n);
+}
+
+/*
+ * No port is left for another socket to this address, so the session that has
+ * been idle longest gives its own up, and ends. Answers to it that are still
+ * under way will go to the new session's client, as with any port that is used
+ * again. Returns whether there was one.
+ */
+static bool take_server(struct udp_session *s, const struct net_addr *addr)
+{
+	struct udp_carrier *carrier = s->listener->carrier;
+	struct udp_entry *entry = TAILQ_FIRST(&carrier->table.by_use);
+
+	for (unsigned i = 0; entry && i < PORT_LOOKS; i++) {
+		struct udp_session *old = (struct udp_session *)entry;
+		struct net_addr peer = net_udp_peer_addr(old->server);
+
+		if (peer.family == addr->family && peer.port == addr->port &&
+		    memcmp(peer.ip, addr->ip, sizeof(peer.ip)) == 0) {
+			s->server = old->server;
+			old->server = NULL;
+			forget_received(s->server);
+			displace(carrier, old);
+			return true;
+		}
+		entry = TAILQ_NEXT(entry, by_use);
+	}
+	return false;
+}
+
 /* Opens a socket that is connected to the backend. */
 static int open_server(struct udp_session *s, const struct net_addr *addr)
 {
@@ -314,10 +364,12 @@ static int open_server(struct udp_session *s, const struct net_addr *addr)
 
 	if (err == 0)
 		err = net_udp_connect(s->server, addr);
+	if (err < 0)
+		net_udp_close(s->server);
+	if (err == -EADDRNOTAVAIL && take_server(s, addr))
+		err = 0;
 	if (err == 0)
 		net_udp_set_watch(s->server, &s->watch);
-	else
-		net_udp_close(s->server);
 	return err;
 }
 
@@ -381,13 +433,9 @@ static struct udp_session *begin_session(struct udp_listener *listener,
 		counters_add(&shard->counters.no_backend, 1);
 		return NULL;
 	}
-	if (carrier->table.n >= carrier->max) {
-		counters_add(&shard->counters.udp_displaced, 1);
-		finish_session(carrier,
-			       (struct udp_session *)TAILQ_FIRST(
-				       &carrier->table.by_use),
-			       ACCESS_DISPLACED);
-	}
+	if (carrier->table.n >= carrier->max)
+		displace(carrier, (struct udp_session *)TAILQ_FIRST(
+					  &carrier->table.by_use));
 	s = make_session(listener, got, &shard->pool->entries[i]);
 	if (!s) {
 		backend_release(shard->pool->entries[i].backend);

@@ -7,17 +7,6 @@
 #include <errno.h>
 
 #define DIAL_TIMEOUT_MS 30000
-#define NO_PORT_NS	50000000 /* until a free one is looked for again */
-#define NO_PORT_SLOTS	16u
-
-/* Addresses between which no port was free, until until_ns. */
-struct no_port {
-	ip_addr_t local, remote;
-	uint16_t remote_port;
-	int64_t until_ns;
-};
-static NET_SHARD_VAR struct no_port no_ports[NO_PORT_SLOTS];
-#define no_ports NET_SHARD(no_ports)
 
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
@@ -51,30 +40,6 @@ static bool is_free(const ip_addr_t *local, uint16_t port,
 	       net_time_wait_yields(local, port, remote, remote_port);
 }
 
-/*
- * Returns the slot that notes that a destination has no port left. To check all
- * ports takes milliseconds: a program that dials again and again must not stall
- * all connections for that.
- */
-static struct no_port *no_port_slot(const ip_addr_t *remote,
-				    uint16_t remote_port)
-{
-	uint32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
-				      : ip_2_ip4(remote)->addr;
-
-	h = (h ^ remote_port) * 2654435761u;
-	return &no_ports[(h >> 16) % NO_PORT_SLOTS];
-}
-
-static bool known_full(const struct no_port *slot, const ip_addr_t *local,
-		       const ip_addr_t *remote, uint16_t remote_port)
-{
-	return net_here()->now_ns < slot->until_ns &&
-	       slot->remote_port == remote_port &&
-	       ip_addr_eq(&slot->local, local) &&
-	       ip_addr_eq(&slot->remote, remote);
-}
-
 bool net_flow_is_here(uint16_t fold, uint16_t port, uint16_t remote_port)
 {
 	return net_here()->n_shards == 1 ||
@@ -96,11 +61,11 @@ uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote)
 static uint16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 			    uint16_t remote_port)
 {
-	struct no_port *slot = no_port_slot(remote, remote_port);
+	struct net_no_port *failed;
 	struct net_ephemeral search;
 	uint16_t fold;
 
-	if (known_full(slot, local, remote, remote_port))
+	if (net_no_port_known(false, local, remote, remote_port, &failed))
 		return 0;
 	search = net_ephemeral_dial(local, remote, remote_port);
 	fold = net_flow_fold(local, remote);
@@ -111,8 +76,7 @@ static uint16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 		    is_free(local, port, remote, remote_port))
 			return port;
 	}
-	*slot = (struct no_port){*local, *remote, remote_port,
-				 net_here()->now_ns + NO_PORT_NS};
+	net_no_port_note(failed, false, local, remote, remote_port);
 	return 0;
 }
 

@@ -108,10 +108,14 @@ int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote)
 static uint16_t choose_port_to(const ip_addr_t *local, const ip_addr_t *remote,
 			       uint16_t remote_port)
 {
-	struct net_ephemeral search =
-		net_ephemeral_dial(local, remote, remote_port);
-	uint16_t fold = net_flow_fold(local, remote);
+	struct net_no_port *failed;
+	struct net_ephemeral search;
+	uint16_t fold;
 
+	if (net_no_port_known(true, local, remote, remote_port, &failed))
+		return 0;
+	search = net_ephemeral_dial(local, remote, remote_port);
+	fold = net_flow_fold(local, remote);
 	for (unsigned i = 0; i < net_port_count(); i++) {
 		uint16_t port = net_ephemeral_next(&search);
 
@@ -119,6 +123,7 @@ static uint16_t choose_port_to(const ip_addr_t *local, const ip_addr_t *remote,
 		    !net_udp_find(local, port, remote, remote_port))
 			return port;
 	}
+	net_no_port_note(failed, true, local, remote, remote_port);
 	return 0;
 }
 

@@ -274,6 +274,27 @@ def longest_idle_session_gives_way(env):
         check(proxy.alive(), proxy.story())
 
 
+def ports_to_a_backend_run_out(env):
+    """A client host that has begun a session for each port to the backend locks nobody out."""
+    one = Backend("one", "10.9.1.1",
+                  answer=lambda data: None if data == b"flood" else b"one:" + data)
+
+    def flood():
+        """Again from each port, since a part is lost while the proxy does not run."""
+        for port in range(1024, 65000):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+                sock.bind(("10.9.3.1", port))
+                sock.sendto(b"flood", (STACK4, PORT))
+        return metric("coronet_proxy_udp_displaced_total") > 1000
+
+    with proxying(env, "--to", one.to) as proxy, one:
+        eventually(flood, WAIT_MAX_S, lambda: f"no session is displaced: {proxy.story()}")
+        for _ in range(5):
+            with client() as sock:
+                check(ask(sock) == b"one:hello", "no answer")
+        check(metric("coronet_proxy_udp_sessions") == 49152, "ports are not used")
+
+
 def without_a_backend_datagrams_are_dropped(env):
     backends = two_backends()
     with proxying(env, "--to", backends[0].to + ",maxconn=2", "--deny", "10.9.4.0/24"), \
@@ -447,8 +468,8 @@ def cases(env):
                      hash_keeps_a_client_with_its_backend, idle_sessions_end,
                      session_ends_with_its_answers, refused_backend_is_left, checked_by_datagrams,
                      down_backend_loses_its_sessions, longest_idle_session_gives_way,
-                     without_a_backend_datagrams_are_dropped, end_waits_for_answers,
-                     shards_share_clients, refusals, name_servers, log_lines):
+                     ports_to_a_backend_run_out, without_a_backend_datagrams_are_dropped,
+                     end_waits_for_answers, shards_share_clients, refusals, name_servers, log_lines):
         yield function.__name__.replace("_", " "), functools.partial(function, env)
 
 

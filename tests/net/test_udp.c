@@ -156,6 +156,29 @@ static void test_hundred_thousand_sockets_are_found_in_a_few_probes(void **s)
 					 ip_2_ip4(&u->remote)->addr >> 24 == 2);
 }
 
+static void test_exhausted_ports_are_cached_for_a_while(void **state)
+{
+	struct net_addr us = udp_us4, peer = PEER, second = udp_peer4;
+	struct net_udp *closed;
+	uint16_t port;
+
+	for (unsigned i = 0; i < NET_PORT_COUNT; i++) {
+		assert_int_equal(net_udp_open(stack, &us, NULL, &closed), 0);
+		assert_int_equal(net_udp_connect(closed, &peer), 0);
+	}
+	assert_int_equal(net_udp_open(stack, &us, NULL, &udp), 0);
+	assert_int_equal(net_udp_connect(udp, &peer), -EADDRNOTAVAIL);
+	port = net_udp_local_addr(closed).port;
+	net_udp_close(closed);
+	assert_int_equal(net_udp_connect(udp, &peer), -EADDRNOTAVAIL);
+	second.port = 4001; /* the cache covers one destination only */
+	assert_int_equal(net_udp_open(stack, &us, NULL, &other), 0);
+	assert_int_equal(net_udp_connect(other, &second), 0);
+	run_ms(60);
+	assert_int_equal(net_udp_connect(udp, &peer), 0);
+	assert_int_equal(net_udp_local_addr(udp).port, port);
+}
+
 /* A key with which equidistant products have few values of their low bits. */
 static void test_consecutive_ports_share_few_buckets(void **state)
 {
@@ -476,6 +499,7 @@ int main(void)
 		T(test_port_0_chooses_different_ports),
 		T(test_open_without_memory_fails_cleanly),
 		T(test_hundred_thousand_sockets_are_found_in_a_few_probes),
+		T(test_exhausted_ports_are_cached_for_a_while),
 		T(test_consecutive_ports_share_few_buckets),
 		T(test_most_specific_socket_gets_the_datagram),
 		T(test_datagram_wakes_a_reader),
