@@ -212,7 +212,7 @@ long net_tls_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n,
 	}
 	if (err == 0)
 		err = net_tls_flush_all(conn);
-	if (err == -EAGAIN && done == total)
+	if (err == -EAGAIN && done >= (all ? total : 1))
 		return done; /* a watch: its next call passes the rest on */
 	return err < 0 ? err : done;
 }

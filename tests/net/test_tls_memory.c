@@ -375,21 +375,25 @@ static void test_writer_does_not_wait_for_memory_in_vain(void **state)
 	assert_int_equal(received, 0);
 }
 
-/* A chunk for a record with one byte (write.c). */
-#define RECORD_CHUNK (sizeof(struct net_tls_chunk) + 257)
+/* A chunk for a record with n bytes, and the longest at first (write.c). */
+#define RECORD_CHUNK(n) (sizeof(struct net_tls_chunk) + (n) + 256)
+#define RECORD_AT_FIRST 3840u
+
+static size_t watched_len;
 
 static void ignore_event(struct net_conn *conn, struct net_watch *watch)
 {
 }
 
 /* Takes all memory of these sizes, except for one piece of a record's. */
-static void **hog_memory(void)
+static void **hog_memory(size_t record_chunk)
 {
-	static const unsigned sizes[] = {RECORD_CHUNK, 64, 128, 256, 512, 1024};
+	const size_t sizes[] = {record_chunk, 64,  128,	 192,  256,
+				384,	      512, 1024, 1664, 2304};
 	void **last = NULL, **hog;
 
 	net_mem_set_max(net_mem_bytes());
-	for (unsigned i = 0; i < 6; i++)
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 		while ((hog = net_mem_malloc(sizes[i]))) {
 			*hog = last;
 			last = hog;
@@ -412,26 +416,38 @@ static void free_hogs(void **hog)
 static void write_watched(struct net_conn *conn, void *arg)
 {
 	static struct net_watch watch = {.fn = ignore_event};
-	void **piece = net_mem_malloc(RECORD_CHUNK), **hogs;
+	static const char bytes[RECORD_AT_FIRST + 1];
+	size_t chunk = RECORD_CHUNK(LWIP_MIN(watched_len, RECORD_AT_FIRST));
+	void **piece = net_mem_malloc(chunk), **hogs;
 
 	net_set_watch(conn, &watch);
 	write_results[0] = net_send(conn, "a", 1);
-	hogs = hog_memory();
+	hogs = hog_memory(chunk);
 	net_mem_free(piece);
-	write_results[1] = net_send(conn, "b", 1);
+	write_results[1] = net_send(conn, bytes, watched_len);
 	write_results[2] = net_tls_of(conn)->out != NULL;
 	free_hogs(hogs);
 	net_set_watch(conn, NULL);
 }
 
-/* It must not return -EAGAIN, after which the byte would be sent twice. */
+/* It must not return -EAGAIN, after which the bytes would be sent twice. */
 static void test_watched_write_is_not_repeated(void **state)
 {
+	watched_len = 1;
 	tls_run(count_received, write_watched);
 	assert_int_equal(write_results[0], 1);
 	assert_int_equal(write_results[1], 1);
 	assert_int_equal(write_results[2], 1);
 	assert_int_equal(received, 2);
+}
+
+static void test_record_of_a_longer_watched_write_is_not_repeated(void **state)
+{
+	watched_len = RECORD_AT_FIRST + 1;
+	tls_run(count_received, write_watched);
+	assert_int_equal(write_results[1], RECORD_AT_FIRST);
+	assert_int_equal(write_results[2], 1);
+	assert_int_equal(received, 1 + RECORD_AT_FIRST);
 }
 
 /* OpenSSL has no memory for its answer: it is not the peer that is wrong. */
@@ -653,6 +669,7 @@ int main(void)
 		TEST(test_shutdown_without_memory_can_be_repeated),
 		TEST(test_writer_does_not_wait_for_memory_in_vain),
 		TEST(test_watched_write_is_not_repeated),
+		TEST(test_record_of_a_longer_watched_write_is_not_repeated),
 		TEST(test_handshake_without_memory_says_so),
 		TEST(test_private_stacks_of_default_size_suffice),
 		TEST(test_idle_connection_has_a_small_stack),
