@@ -142,7 +142,8 @@ struct net_dns_socket {
 	struct net_conn *conn;	/* TCP, once it is connected; or NULL */
 	struct coro *dialer;	/* the coroutine that connects TCP; or NULL */
 	struct net_addr server; /* the peer of TCP */
-	struct net_udp_watch watch;
+	struct net_udp_watch udp_watch;
+	struct net_watch watch;
 	bool used, stream, reads, writes;
 	bool gone;   /* c-ares has closed it while it connects */
 	int16_t err; /* negative errno of the handshake; or 0 */

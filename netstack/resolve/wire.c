@@ -1,7 +1,7 @@
 /*
  * The sockets of c-ares, on the stack's UDP and TCP calls. None of these
- * functions blocks, so that c-ares is never left in the middle of its work: a
- * UDP socket has a watch, which makes a link without room an error, and TCP
+ * functions blocks, so that c-ares is never left in the middle of its work:
+ * sockets have a watch, with which no room and no memory are errors, and TCP
  * connects in a coroutine of its own.
  */
 #include "netstack/resolve/resolve_priv.h"
@@ -38,6 +38,10 @@ static void on_datagram(struct net_udp *udp, struct net_udp_watch *watch)
 {
 }
 
+static void on_event(struct net_conn *conn, struct net_watch *watch)
+{
+}
+
 static ares_socket_t open_socket(int domain, int type, int protocol, void *data)
 {
 	struct net_resolver *resolver = data;
@@ -50,13 +54,14 @@ static ares_socket_t open_socket(int domain, int type, int protocol, void *data)
 	if (s == resolver->sockets + NET_DNS_SOCKETS)
 		return set_errno(EMFILE);
 	*s = (struct net_dns_socket){.resolver = resolver,
-				     .watch.fn = on_datagram,
+				     .udp_watch.fn = on_datagram,
+				     .watch.fn = on_event,
 				     .stream = type == SOCK_STREAM};
 	if (!s->stream) {
 		err = net_udp_open(net_here(), &any, &udp_opts, &s->udp);
 		if (err < 0)
 			return set_errno(err);
-		net_udp_set_watch(s->udp, &s->watch);
+		net_udp_set_watch(s->udp, &s->udp_watch);
 	}
 	s->used = true;
 	return (ares_socket_t)(s - resolver->sockets) + 1;
@@ -91,6 +96,7 @@ static void *dial_server(void *arg)
 		*s = (struct net_dns_socket){0};
 		return NULL;
 	}
+	net_set_watch(conn, &s->watch);
 	s->conn = conn;
 	s->err = (int16_t)err;
 	net_query_wake(s->resolver);

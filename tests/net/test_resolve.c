@@ -578,65 +578,6 @@ static void test_stack_closes_while_names_are_asked_for(void **state)
 	/* The teardown closes the stack. */
 }
 
-/* ---- TCP ---- */
-
-static void serve_dns(struct net_conn *conn, void *arg)
-{
-	uint8_t bytes[600];
-
-	if (net_recv_full(conn, bytes, 2) != 2 ||
-	    net_recv_full(conn, bytes + 2, get16(bytes)) < 12)
-		return;
-	query_read(&q2, bytes + 2, (unsigned)get16(bytes));
-	response_begin(&r, &q2, 0);
-	for (unsigned i = 0; i < 100; i++)
-		response_add4(&r, 9, "10.1.0.1");
-	put16(bytes, r.len);
-	net_send_all(conn, bytes, 2);
-	net_send_all(conn, r.data, r.len);
-	net_recv(conn, bytes, 1);
-}
-
-/* The server is the stack itself, so that its TCP needs no script. */
-static void test_truncated_answer_is_asked_for_again_over_tcp(void **state)
-{
-	struct net_addr at = udp_at(udp_us4, 53);
-	struct net_datagram info;
-	struct net_udp *udp;
-
-	write_resolv_conf("nameserver 10.0.0.1\n");
-	assert_int_equal(net_udp_open(stack, &at, NULL, &udp), 0);
-	assert_int_equal(net_listen(stack, &at, 0, &listener), 0);
-	assert_int_equal(net_listener_serve(listener, serve_dns, NULL), 0);
-	lookup_begin(&a, "a.test", 4);
-	run_rounds(3);
-	assert_int_equal(net_udp_peek(udp, &info), 0);
-	query_read(&q, info.data, (unsigned)info.len);
-	response_begin(&r, &q, DNS_TRUNCATED);
-	assert_int_equal(net_udp_send(udp, &info.peer, r.data, r.len), r.len);
-	run_ms(50);
-	lookup_check(&a, (int)NET_RESOLVE_ADDRS);
-	assert_string_equal(q2.name, "a.test");
-}
-
-static void test_refused_tcp_after_truncation_is_reported(void **state)
-{
-	struct net_addr at = udp_at(udp_us4, 53);
-	struct net_datagram info;
-	struct net_udp *udp;
-
-	write_resolv_conf("nameserver 10.0.0.1\n");
-	assert_int_equal(net_udp_open(stack, &at, NULL, &udp), 0);
-	lookup_begin(&a, "a.test", 4);
-	run_rounds(3);
-	assert_int_equal(net_udp_peek(udp, &info), 0);
-	query_read(&q, info.data, (unsigned)info.len);
-	response_begin(&r, &q, DNS_TRUNCATED);
-	assert_int_equal(net_udp_send(udp, &info.peer, r.data, r.len), r.len);
-	run_ms(8000);
-	lookup_check(&a, -EAGAIN);
-}
-
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, names_setup, names_teardown)
 
@@ -675,8 +616,6 @@ int main(void)
 		TEST(test_draining_stack_asks_for_no_further_form_of_a_name),
 		TEST(test_draining_stack_opens_no_channel),
 		TEST(test_stack_closes_while_names_are_asked_for),
-		TEST(test_truncated_answer_is_asked_for_again_over_tcp),
-		TEST(test_refused_tcp_after_truncation_is_reported),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
