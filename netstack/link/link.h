@@ -183,6 +183,7 @@ struct net_neighbour {
 	int64_t expires_ns;
 	struct netif *netif;
 	uint32_t ip;	    /* network byte order; 0: empty */
+	bool by_route;	    /* the routes choose netif's address as well */
 	uint8_t header[34]; /* Ethernet's and IPv4's */
 };
 static_assert(sizeof(struct net_neighbour) <= 64, "a cache line");

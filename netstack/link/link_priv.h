@@ -178,6 +178,7 @@ struct net_asked4 {
 struct net_asked6 {
 	ip6_addr_t ip;
 	ip6_addr_t hop; /* the neighbour: the destination or its gateway */
+	const struct netif *netif; /* that sent there */
 	int64_t until_ns;
 	/* the neighbour's entry; NULL: lwIP looks it up each time */
 	struct nd6_neighbor_cache_entry *entry;

@@ -221,13 +221,27 @@ static void mark_answered(uint32_t ip)
 			slots[i].until_ns = 0;
 }
 
-static void learn_neighbour(struct netif *netif, uint32_t ip,
+/* Is the interface's address the one that the routes choose? */
+static bool is_by_route(const struct netif *netif, const ip_addr_t *to)
+{
+	const struct net_ifaddr *own;
+	struct net_hop hop;
+
+	if (net_route_find(NULL, to, &hop) < 0)
+		return false;
+	own = net_route_source(&hop, to);
+	return own && own->netif == netif;
+}
+
+static void learn_neighbour(struct netif *netif, const ip_addr_t *to,
 			    const struct eth_addr *mac)
 {
+	uint32_t ip = ip_2_ip4(to)->addr;
 	struct net_neighbour *slot = slot_of(ip);
 
 	slot->ip = ip;
 	slot->netif = netif;
+	slot->by_route = is_by_route(netif, to);
 	slot->expires_ns = net_here()->now_ns + KNOWN_NS;
 	net_link_header4(slot->header, netif, ip, mac->addr);
 }
@@ -252,7 +266,7 @@ cold static err_t ask_arp(struct netif *netif, struct pbuf *p,
 		return ERR_RTE;
 	if (etharp_find_addr(netif, ip_2_ip4(&hop.ip), &mac, &found) >= 0) {
 		mark_answered(ip_2_ip4(&hop.ip)->addr);
-		learn_neighbour(netif, dest->addr, mac);
+		learn_neighbour(netif, &to, mac);
 	} else if (!may_ask(ip_2_ip4(&hop.ip)->addr)) {
 		return ERR_OK; /* lost, as on a wire */
 	}
@@ -288,10 +302,12 @@ err_t net_neighbour_output4(struct netif *netif, struct pbuf *p,
 
 /* ---- IPv6 ---- */
 
-static struct nd6_neighbor_cache_entry *entry_of(const ip6_addr_t *ip)
+static struct nd6_neighbor_cache_entry *entry_of(const struct netif *netif,
+						 const ip6_addr_t *ip)
 {
 	for (unsigned i = 0; i < LWIP_ND6_NUM_NEIGHBORS; i++)
 		if (neighbor_cache[i].state != ND6_NO_ENTRY &&
+		    neighbor_cache[i].netif == netif &&
 		    ip6_addr_zoneless_eq(&neighbor_cache[i].next_hop_address,
 					 ip))
 			return &neighbor_cache[i];
@@ -364,7 +380,7 @@ bool net_neighbour_nd(const struct net_port *port,
 		return true; /* RFC 4862: a probe */
 	if (!is_on_link6(port, &src))
 		return false;
-	if (entry_of(&src) || count_entries(false) < ND_STRANGERS)
+	if (entry_of(port->netif0, &src) || count_entries(false) < ND_STRANGERS)
 		return true;
 	answer_solicitation(port, ip6, nd);
 	return false;
@@ -386,10 +402,10 @@ static_assert(NET_ASKED6 == 1 << 8, "slot_of6() keeps eight bits");
 static bool may_send6(const struct netif *netif, const ip6_addr_t *dest,
 		      struct net_asked6 *slot)
 {
-	struct nd6_neighbor_cache_entry *entry = entry_of(&slot->hop);
+	struct nd6_neighbor_cache_entry *entry = entry_of(netif, &slot->hop);
 
-	slot->entry = entry && entry->netif == netif ? entry : NULL;
-	if (slot->entry)
+	slot->entry = entry;
+	if (entry)
 		memcpy(slot->mac, entry->lladdr, 6);
 	if (entry || count_entries(true) < ND_ASKED)
 		return true;
@@ -417,6 +433,7 @@ cold static err_t ask_nd(struct netif *netif, struct pbuf *p,
 	if (!may_send6(netif, dest, slot))
 		return ERR_OK;
 	slot->ip = *dest;
+	slot->netif = netif;
 	slot->until_ns = net_here()->now_ns + KNOWN_NS;
 	return ethip6_output(netif, p, &slot->hop);
 }
@@ -434,11 +451,13 @@ struct nd6_neighbor_cache_entry *net_neighbour_known6(const ip6_addr_t *dest)
 		       : NULL;
 }
 
-void net_link_confirm6(const ip6_addr_t *dest)
+void net_link_confirm6(const struct netif *netif, const ip6_addr_t *dest)
 {
 	struct nd6_neighbor_cache_entry *entry = net_neighbour_known6(dest);
 	const struct net_asked6 *slot = slot_of6(dest);
 
+	if (slot->netif != netif)
+		return;
 	if (entry)
 		entry->counter.reachable_time = LWIP_ND6_REACHABLE_TIME;
 	else if (ip6_addr_zoneless_eq(&slot->ip, dest))
@@ -464,7 +483,7 @@ err_t net_neighbour_output6(struct netif *netif, struct pbuf *p,
 		return ERR_OK; /* lost */
 	if (ip6_addr_ismulticast(dest))
 		return ethip6_output(netif, p, dest);
-	if (slot->until_ns <= net_here()->now_ns ||
+	if (slot->until_ns <= net_here()->now_ns || slot->netif != netif ||
 	    !ip6_addr_zoneless_eq(&slot->ip, dest))
 		return ask_nd(netif, p, dest, slot);
 	return ethip6_output(netif, p, &slot->hop);
@@ -498,7 +517,7 @@ bool net_neighbour_reachable(const ip_addr_t *ip)
 	if (net_route_find(NULL, ip, &hop) < 0)
 		return false;
 	if (IP_IS_V6(ip)) {
-		entry = entry_of(ip_2_ip6(&hop.ip));
+		entry = entry_of(hop.near->netif, ip_2_ip6(&hop.ip));
 		return entry && entry->state >= ND6_REACHABLE;
 	}
 	for (unsigned i = 0; i < net_here()->n_netifs; i++)

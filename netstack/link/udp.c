@@ -85,8 +85,8 @@ static inline void put_udp(void *at, const struct net_udp_path *path,
 }
 
 /*
- * The neighbour of a destination, if the datagram may have the link's first
- * address; NULL: lwIP's IP sends it.
+ * The neighbour of a destination, if the datagram may have the address that
+ * was last used there; NULL: lwIP's IP sends it.
  */
 static const struct net_neighbour *find_neighbour4(struct net_udp_path *path)
 {
@@ -97,7 +97,7 @@ static const struct net_neighbour *find_neighbour4(struct net_udp_path *path)
 	if (!slot)
 		return NULL;
 	own = netif_ip4_addr(slot->netif)->addr;
-	if (local && local != own)
+	if (local ? local != own : !slot->by_route)
 		return NULL;
 	path->port = net_port_of(slot->netif);
 	return slot;

@@ -197,7 +197,7 @@ static inline unsigned input_segments(struct net_port *port,
 		return 1;
 	}
 	if (ip6)
-		net_link_confirm6(&remote);
+		net_link_confirm6(port->netif0, &remote);
 	if (likely(run == 1))
 		return 1;
 	return 1 + input_run(conn, port, frames + 1, run - 1);

@@ -35,10 +35,10 @@ void net_pcbs_take_back(void);
 void net_tcp_input_burst(struct net_port *port,
 			 struct glue_frame *const *frames, unsigned n);
 /*
- * Defined in link/neighbour.c: a connection to `dest` makes progress, so its
- * neighbour is reachable (RFC 4861 7.3.1).
+ * Defined in link/neighbour.c: a connection to `dest` through an interface
+ * makes progress, so its neighbour is reachable (RFC 4861 7.3.1).
  */
-void net_link_confirm6(const ip6_addr_t *dest);
+void net_link_confirm6(const struct netif *netif, const ip6_addr_t *dest);
 
 /* ---- predict.c ---- */
 /*

@@ -488,12 +488,12 @@ static void test_ipv6_neighbour_is_known_while_reachable(void **state)
 	send_syn6(friend6,
 		  1000); /* answered, but not yet known to be reachable */
 	assert_null(net_neighbour_known6(&ip));
-	net_link_confirm6(&ip);
+	net_link_confirm6(stack->ports[0].netif0, &ip);
 	assert_int_equal(entry->state, ND6_REACHABLE);
 	assert_ptr_equal(net_neighbour_known6(&ip), entry);
 
 	entry->counter.reachable_time = 1;
-	net_link_confirm6(&ip);
+	net_link_confirm6(stack->ports[0].netif0, &ip);
 	assert_int_equal(entry->counter.reachable_time,
 			 LWIP_ND6_REACHABLE_TIME);
 	entry->state = ND6_STALE;

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <coronet/net_udp.h>
+
 #include "netstack/link/link.h"
 #include "tests/bytes.h"
 #include "tests/net/fake_glue.h"
@@ -158,6 +160,59 @@ static void test_given_source_sends_through_its_own_link(void **state)
 	assert_int_equal(route_dial_from(NULL, "198.51.100.1"), -EHOSTUNREACH);
 }
 
+/* Each link has a gateway of its own to one and the same destination. */
+static void test_gateway_is_of_the_sources_link(void **state)
+{
+	struct net_addr from, hop;
+
+	route_add("default via fd00::254 dev 1");
+	route_add("default via fd01::254 dev 2");
+	route_open_stack();
+	route_dial_from("fd00::1", "2001:db9::9");
+	route_read_question(&from, &hop);
+	route_expect_addr("fd00::254", &hop);
+	route_drop_sent();
+	route_dial_from("fd01::1", "2001:db9::9");
+	route_read_question(&from, &hop);
+	route_expect_addr("fd01::254", &hop);
+}
+
+/* The source of the next IPv4 packet that was sent. */
+static void expect_source(const char *text)
+{
+	struct net_addr source = {.family = 4};
+	uint8_t frame[9216];
+
+	do
+		assert_true(fake_sent(frame, sizeof(frame)));
+	while (get16(frame + 12) != 0x0800);
+	memcpy(source.ip, frame + 26, 4);
+	route_expect_addr(text, &source);
+	route_drop_sent();
+}
+
+/* Another address of ours has just used the fast path to the same neighbour. */
+static void test_source_of_datagrams_does_not_follow_a_connection(void **state)
+{
+	struct net_addr any = {0}, to;
+	struct net_udp *udp;
+
+	route_open_stack();
+	net_addr_parse("10.0.0.99", 5000, &to);
+	assert_int_equal(net_udp_open(stack, &any, NULL, &udp), 0);
+	assert_int_equal(net_udp_send(udp, &to, "a", 1), 1);
+	run_rounds(2);
+	route_hear_arp(fake_peer_mac, "10.0.0.99", "10.0.0.1");
+	expect_source("10.0.0.1");
+	route_dial_from("10.0.4.1", "10.0.0.99");
+	route_hear_arp(fake_peer_mac, "10.0.0.99", "10.0.4.1");
+	route_dial_from("10.0.4.1", "10.0.0.99");
+	expect_source("10.0.4.1");
+	assert_int_equal(net_udp_send(udp, &to, "b", 1), 1);
+	run_rounds(2);
+	expect_source("10.0.0.1");
+}
+
 /* ---- neighbours of several addresses ---- */
 
 static const uint8_t *mac_for(unsigned netif)
@@ -289,6 +344,8 @@ int main(void)
 		T(test_source_of_a_route_overrides),
 		T(test_source_has_the_scope_and_prefix_of_the_destination),
 		T(test_given_source_sends_through_its_own_link),
+		T(test_gateway_is_of_the_sources_link),
+		T(test_source_of_datagrams_does_not_follow_a_connection),
 		T(test_announced_mac_is_learnt_for_every_address),
 		P(test_unusable_routes_are_refused),
 		P(test_wrong_routes_are_explained),
