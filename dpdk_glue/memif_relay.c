@@ -14,10 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define INIT_MS 5000 /* how long a client may take to send its INIT */
-#define LOOK_MS 1    /* between two looks whether frames have been read */
-#define LOOKS	1000 /* at most; not a time: the process may be stopped */
-#define FDS_MAX 4    /* descriptors taken from one message; DPDK sends one */
+#define INIT_MS	 5000 /* how long a client may take to send its INIT */
+#define PAUSE_MS 250  /* until a client is accepted after files ran out */
+#define LOOK_MS	 1    /* between two looks whether frames have been read */
+#define LOOKS	 1000 /* at most; not a time: the process may be stopped */
+#define FDS_MAX	 4    /* descriptors taken from one message; DPDK sends one */
 
 /* The first two bytes of a message are its type. */
 enum {
@@ -358,8 +359,11 @@ static void accept_client(struct glue_relay *relay)
 	int fd = accept4(relay->listener, NULL, NULL,
 			 SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
+			relay->accept_ms = now_ms() + PAUSE_MS;
 		return;
+	}
 	client = find_place(relay);
 	if (!client || send_bytes(fd, relay->greeting) < 0) {
 		close(fd);
@@ -618,10 +622,11 @@ static void drop_silent(struct glue_relay *relay)
 static void fill_polls(const struct glue_relay *relay, int wake_fd,
 		       struct pollfd *polls)
 {
+	bool accepts = relay->greeting_known && now_ms() >= relay->accept_ms;
+
 	polls[0] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
 	polls[1] = (struct pollfd){.fd = relay->probe, .events = POLLIN};
-	polls[2] = (struct pollfd){.fd = relay->greeting_known ? relay->listener
-							       : -1,
+	polls[2] = (struct pollfd){.fd = accepts ? relay->listener : -1,
 				   .events = POLLIN};
 	for (unsigned i = 0; i < GLUE_RELAY_CLIENTS; i++) {
 		const struct glue_relay_client *client = &relay->clients[i];

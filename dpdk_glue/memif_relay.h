@@ -57,8 +57,9 @@ struct glue_relay {
 	char path[GLUE_RELAY_PATH_MAX];	    /* where clients connect */
 	char new_path[GLUE_RELAY_PATH_MAX]; /* until the socket listens */
 	int listener;
-	int inner_file; /* O_PATH of DPDK's socket, which has no name */
-	int probe;	/* connection that fetches DPDK's greeting, or -1 */
+	int inner_file;	   /* O_PATH of DPDK's socket, which has no name */
+	int probe;	   /* connection that fetches DPDK's greeting, or -1 */
+	int64_t accept_ms; /* no client is accepted before: files ran out */
 	bool greeting_known;
 	mode_t mode; /* of our file at the path */
 	dev_t dev;

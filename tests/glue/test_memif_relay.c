@@ -56,6 +56,20 @@ int listen(int fd, int backlog)
 	return (int)syscall(SYS_listen, fd, backlog);
 }
 
+static bool no_files;
+static unsigned n_refused;
+
+/* Instead of the C library's. */
+int accept4(int fd, struct sockaddr *addr, socklen_t *len, int flags)
+{
+	if (no_files) {
+		n_refused++;
+		errno = EMFILE;
+		return -1;
+	}
+	return (int)syscall(SYS_accept4, fd, addr, len, flags);
+}
+
 static int set_address(struct sockaddr_un *addr, const char *name)
 {
 	memset(addr, 0, sizeof(*addr));
@@ -583,6 +597,26 @@ static void test_inner_paths_differ_and_fit(void **state)
 	assert_int_equal(glue_relay_inner_path(deep, a), -ENAMETOOLONG);
 }
 
+/* A client that waits would end each poll() at once. */
+static void test_accepting_pauses_without_files(void **state)
+{
+	int client = connect_to(path);
+
+	n_refused = 0;
+	no_files = true;
+	run_steps(1);
+	no_files = false;
+	assert_int_equal(n_refused, 1);
+	assert_true(relay.accept_ms > 0);
+	relay.accept_ms = INT64_MAX;
+	run_steps(3);
+	hears_nothing(client);
+	relay.accept_ms = 1; /* long ago */
+	run_steps(1);
+	assert_message(client, HELLO, 7);
+	close(client);
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -607,6 +641,7 @@ int main(void)
 		T(test_inner_socket_has_no_name),
 		T(test_path_exists_only_while_the_relay_listens),
 		T(test_probe_reports_why_it_cannot_connect),
+		T(test_accepting_pauses_without_files),
 		cmocka_unit_test(test_inner_paths_differ_and_fit),
 	};
 
