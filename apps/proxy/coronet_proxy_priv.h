@@ -146,10 +146,10 @@ struct session {
 	struct shutdown_closing closing;
 	struct net_watch watch; /* of the client, while `dialer` connects */
 	struct coro *dialer;
-	int64_t client_ns, server_ns; /* when one of their bytes moved last */
+	int64_t client_ns, server_ns; /* when each last sent or acknowledged */
 	int64_t limit_ns;	      /* how long it may be idle; 0: for ever */
 	enum access_end limit_end;    /* its end after that time */
-	uint32_t client_unacked, server_unacked; /* at the last check */
+	uint32_t client_acked, server_acked; /* up to where, at the last look */
 	struct proxy_addrs addrs; /* from the client's PROXY header */
 	struct pending pending;	  /* while its beginning is partial */
 	struct queue_waiter waiter;

@@ -139,21 +139,30 @@ static void session_end(struct session *s)
 
 /* ---- time ---- */
 
-/*
- * Bytes that were taken from one side move on as the other acknowledges them.
- * Nothing notifies the session of that, so it looks, four times in the limit.
- */
-static void look_for_progress(struct session *s, int64_t now_ns)
+/* Returns up to where the peer has acknowledged; 0: there is none. */
+static uint32_t acked_to(const struct net_conn *conn)
 {
-	uint32_t client = shutdown_unacked(s->client);
-	uint32_t server = shutdown_unacked(s->server);
+	struct net_conn_stats now;
 
-	if (client != s->client_unacked)
+	return !conn || net_conn_stats(conn, &now) < 0 ? 0 : now.snd_una;
+}
+
+/*
+ * A side that acknowledges bytes is alive; bytes that are queued for it say
+ * nothing about it. Nothing notifies the session of acknowledgements, so it
+ * looks, four times in the limit.
+ */
+static void look_for_acks(struct session *s, int64_t now_ns)
+{
+	uint32_t client = acked_to(s->client);
+	uint32_t server = acked_to(s->server);
+
+	if (client != s->client_acked)
 		s->client_ns = now_ns;
-	if (server != s->server_unacked)
+	if (server != s->server_acked)
 		s->server_ns = now_ns;
-	s->client_unacked = client;
-	s->server_unacked = server;
+	s->client_acked = client;
+	s->server_acked = server;
 }
 
 /* Applies a limit that has begun at since_ns: sets *end if it has passed, and
@@ -221,7 +230,7 @@ static void on_timer(struct coro_timer *timer)
 	if (s->failed)
 		return;
 	if (s->carries)
-		look_for_progress(s, now_ns);
+		look_for_acks(s, now_ns);
 	next_look(s, now_ns, &end);
 	if (end == ACCESS_ENDS) {
 		arm_timer(s, now_ns);
@@ -239,7 +248,8 @@ void session_watch(struct session *s, int64_t limit_ns, enum access_end end)
 	s->limit_ns = limit_ns;
 	s->limit_end = end;
 	s->client_ns = s->server_ns = now_ns;
-	s->client_unacked = s->server_unacked = 0;
+	s->client_acked = acked_to(s->client);
+	s->server_acked = acked_to(s->server);
 	arm_timer(s, now_ns);
 }
 
@@ -248,7 +258,7 @@ void session_watch(struct session *s, int64_t limit_ns, enum access_end end)
 /* One direction of a session. */
 struct direction {
 	struct net_conn *from, *to;
-	int64_t *from_ns, *to_ns; /* when they moved last */
+	int64_t *from_ns; /* when it moved last */
 	uint64_t *bytes, *counter;
 	_Atomic uint64_t *backend_bytes; /* of the backend */
 	struct backend_times *response;	 /* to its first byte; or NULL */
@@ -276,7 +286,6 @@ carry_bytes(struct session *s, const struct direction *direction)
 		sent = net_send_view(direction->to, &view);
 		if (sent < 0)
 			break;
-		*direction->to_ns = net_now_ns(s->shard->stack);
 		if (direction->response && *direction->bytes == 0)
 			backend_count_time(direction->response,
 					   *direction->from_ns -
@@ -305,7 +314,6 @@ static void carry_to(struct session *s)
 	const struct direction direction = {s->client,
 					    s->server,
 					    &s->client_ns,
-					    &s->server_ns,
 					    &s->bytes_to,
 					    &s->shard->counters.bytes_to,
 					    &s->backend->bytes_to,
@@ -321,7 +329,6 @@ static void carry_from(struct session *s)
 	const struct direction direction = {s->server,
 					    s->client,
 					    &s->server_ns,
-					    &s->client_ns,
 					    &s->bytes_from,
 					    &s->shard->counters.bytes_from,
 					    &s->backend->bytes_from,

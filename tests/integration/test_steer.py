@@ -16,8 +16,8 @@ import socket
 import threading
 import time
 
-from harness import (WAIT_MAX_S, Failure, await_rounds, check, command, eventually, main,
-                     repeat_for)
+from harness import (POLL_SECONDS, WAIT_MAX_S, Failure, await_rounds, check, command, eventually,
+                     main, repeat_for)
 from proxies import (Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes, read_exactly,
                      proxy_url, read_to_end, reset_socket, send_name)
 from steer_names import (dead_names_hold_up_no_other, headers_that_haproxy_reads, obeys_ttls,
@@ -312,13 +312,17 @@ def queue_under_load(env, kind):
 # ---- time ----
 
 
+def await_end(log, word, meanwhile=lambda: None):
+    """Waits until the access log has a session with that end; calls `meanwhile` again and again."""
+    def ended():
+        meanwhile()
+        return f"end={word}" in log.read_text()
+    eventually(ended, WAIT_MAX_S, lambda: f"no end={word}: {log.read_text()}")
+
+
 def timeouts(env, kind):
     """The client's, the server's and the half-closed timeout each end a session."""
     log = env.scratch / "access.log"
-
-    def check_timeout(word):
-        eventually(lambda: f"end={word}" in log.read_text(), WAIT_MAX_S,
-                   lambda: f"no end={word}: {log.read_text()}")
 
     def pour(sock):
         with contextlib.suppress(OSError):
@@ -331,12 +335,12 @@ def timeouts(env, kind):
             with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 check_broken(sock)
-            check_timeout("client-timeout")
+            await_end(log, "client-timeout")
             config.reload(proxy, f"to = {quiet.at}", "server-timeout = 1")
             with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
                 check_broken(sock)
-            check_timeout("server-timeout")
+            await_end(log, "server-timeout")
             config.reload(proxy, f"to = {quiet.at}", "half-closed-timeout = 0.5", "keepalive = 1")
             with dial_proxy(kind) as sock:
                 check(sock.recv(2) == b"hi", "no greeting")
@@ -354,13 +358,45 @@ def timeouts(env, kind):
                               "health-interval = 0")
                 with dial_proxy(kind) as sock:
                     check(read_to_end(sock) == b"ho", "the end does not come through")
-                    check_timeout("half-closed-timeout")
+                    await_end(log, "half-closed-timeout")
             # A client that only acknowledges is not idle.
             limit = 1
             config.reload(proxy, f"to = {busy.at}", f"client-timeout = {limit}",
                           "health-interval = 0")
             with dial_proxy(kind) as sock:
                 repeat_for(1.5 * limit, lambda: check(sock.recv(65536), "an end"))
+
+
+def timeouts_of_dead_hosts(env, kind):
+    """A side whose host has died is reset after its timeout, although the other side sends."""
+    log = env.scratch / "dead_hosts.log"
+
+    def trickle(sock):
+        with contextlib.suppress(OSError):
+            sock.sendall(b"x")
+
+    def serve_trickle(sock):
+        while not stop.wait(POLL_SECONDS):
+            sock.sendall(b"x")
+
+    def lose_host():
+        command("ip", "addr", "del", f"{kind.other}/16", "dev", f"cp{kind.count}")
+
+    stop = threading.Event()
+    with Peer(kind, serve_trickle) as peer, kind.serve(
+            env, "--to", peer.at, "--client-timeout", "1", "--health-interval", "0",
+            "--access-log", log), dial_proxy(kind, source=kind.other) as sock:
+        check(sock.recv(1) == b"x", "no byte")
+        lose_host()
+        await_end(log, "client-timeout")
+    stop.set()
+    with Peer(kind, echo_bytes, host=kind.other) as peer, kind.serve(
+            env, "--to", peer.at, "--server-timeout", "1", "--health-interval", "0",
+            "--access-log", log), dial_proxy(kind) as sock:
+        trickle(sock)
+        check(sock.recv(1) == b"x", "no byte")
+        lose_host()
+        await_end(log, "server-timeout", functools.partial(trickle, sock))
 
 
 # ---- access ----
@@ -540,8 +576,8 @@ CASES = {
                  wrong_reload_changes_nothing, drain_backend, backup_takes_over, ejection,
                  retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls,
                  dead_names_hold_up_no_other, resolves_by_the_stack],
-    "clients": [timeouts, access_lists, source_rate, many_sources, access_log,
-                access_log_in_json, access_log_never_blocks,
+    "clients": [timeouts, timeouts_of_dead_hosts, access_lists, source_rate, many_sources,
+                access_log, access_log_in_json, access_log_never_blocks,
                 access_log_of_the_local_daemon, server_names, unique_id_and_tlvs,
                 headers_that_haproxy_reads],
 }
