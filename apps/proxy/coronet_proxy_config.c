@@ -395,13 +395,13 @@ static bool publish_proxy_config(struct proxy_config *config, struct pool *pool)
 	struct proxy_config *old_config;
 	struct pool *old_pool;
 
+	pool_replace(state.pool, pool, net_clock_ns());
 	pthread_mutex_lock(&state.lock);
 	old_config = state.config;
 	old_pool = state.pool;
 	state.config = config;
 	state.pool = pool;
 	pthread_mutex_unlock(&state.lock);
-	pool_retire(old_pool, pool, net_clock_ns());
 	config_unref(old_config);
 	pool_unref(old_pool);
 	for (unsigned i = 0; i < proxy.n_shards && state.running; i++)

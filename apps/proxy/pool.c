@@ -119,26 +119,6 @@ static int add_entry(struct pool *pool, const struct backend_spec *spec,
 	return 0;
 }
 
-/* Updates the backends that were there before a new pool, once it is whole. */
-static void update_backends(const struct pool *pool, const struct pool *old,
-			    int64_t now_ns)
-{
-	for (unsigned i = 0; i < pool->n; i++) {
-		const struct pool_entry *entry = &pool->entries[i];
-		const struct pool_entry *same = find_same(old, &entry->spec);
-
-		/* Nobody checks it any more. */
-		if (!pool->rules.checks ||
-		    entry->spec.check == BACKEND_CHECK_NONE)
-			entry->backend->up = true;
-		if (entry->spec.weight == 0)
-			renew_number(entry->backend);
-		if (same && same->spec.state != entry->spec.state)
-			backend_set_state(entry->backend, entry->spec.state,
-					  now_ns);
-	}
-}
-
 static void fill_slots(struct pool *pool)
 {
 	const char *names[BALANCE_MAX];
@@ -168,7 +148,6 @@ struct pool *pool_build(const struct backend_spec *specs, unsigned n,
 		}
 	if (rules->kind == BALANCE_HASH)
 		fill_slots(pool);
-	update_backends(pool, old, now_ns);
 	return pool;
 }
 
@@ -204,11 +183,30 @@ unsigned pool_count_missing(const struct pool *a, const struct pool *b)
 	return n;
 }
 
-void pool_retire(const struct pool *a, const struct pool *b, int64_t now_ns)
+/* Applies the pool's settings to the state of a backend. */
+static void update_backend(const struct pool *pool, unsigned index,
+			   const struct pool *old, int64_t now_ns)
 {
-	for (unsigned i = 0; i < a->n; i++)
-		if (pool_find(b, a->entries[i].backend) < 0)
-			a->entries[i].backend->gone_ns = now_ns;
+	const struct pool_entry *entry = &pool->entries[index];
+	const struct pool_entry *same = find_same(old, &entry->spec);
+
+	/* Nobody checks it any more. */
+	if (!pool->rules.checks || entry->spec.check == BACKEND_CHECK_NONE)
+		entry->backend->up = true;
+	if (entry->spec.weight == 0)
+		renew_number(entry->backend);
+	if (same && same->spec.state != entry->spec.state)
+		backend_set_state(entry->backend, entry->spec.state, now_ns);
+}
+
+void pool_replace(const struct pool *old, const struct pool *pool,
+		  int64_t now_ns)
+{
+	for (unsigned i = 0; i < pool->n; i++)
+		update_backend(pool, i, old, now_ns);
+	for (unsigned i = 0; i < old->n; i++)
+		if (pool_find(pool, old->entries[i].backend) < 0)
+			old->entries[i].backend->gone_ns = now_ns;
 }
 
 int pool_find_name(const struct pool *pool, const char *name)

@@ -122,9 +122,9 @@ struct pool_wish {
 
 /*
  * Builds a pool of n backends. Backends that are also in `old` (NULL: none) are
- * shared with it, and keep their state unless the configuration changes it;
- * others begin up, with a slow start if there was an old pool. The caller owns
- * one reference. Returns NULL without memory.
+ * shared with it, and stay as they are until pool_replace(); others begin up,
+ * with a slow start if there was an old pool. The caller owns one reference.
+ * Returns NULL without memory.
  */
 struct pool *pool_build(const struct backend_spec *specs, unsigned n,
 			const struct pool_rules *rules, const struct pool *old,
@@ -146,8 +146,14 @@ int pool_find_name(const struct pool *pool, const char *name);
 /* How many of a's backends b does not have. */
 unsigned pool_count_missing(const struct pool *a, const struct pool *b);
 
-/* Notes the time in those of a's backends that b, which replaces a, lacks. */
-void pool_retire(const struct pool *a, const struct pool *b, int64_t now_ns);
+/*
+ * Called just before `pool`, which was built or readdressed from `old`, takes
+ * its place. Backends of both get the state that the new configuration changes,
+ * and are up if they are no longer checked; those that `pool` lacks get the
+ * time as gone_ns.
+ */
+void pool_replace(const struct pool *old, const struct pool *pool,
+		  int64_t now_ns);
 
 /*
  * The backends for a server name (in lower case; NULL or empty: none given), a

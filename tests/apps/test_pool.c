@@ -59,6 +59,7 @@ static void reload_pool(const struct pool_rules *rules, const char *texts)
 	struct pool *next = build_pool(rules, texts, pool);
 
 	assert_non_null(next);
+	pool_replace(pool, next, now_ns);
 	pool_unref(pool);
 	pool = next;
 	cursor = (struct pool_cursor){0};
@@ -492,7 +493,7 @@ static void test_backend_that_leaves_notes_the_time(void **state)
 	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
 	b = backend_ref(backend_at(1));
 	next = build_pool(&usual, "a=10.9.0.1:1", pool);
-	pool_retire(pool, next, now_ns);
+	pool_replace(pool, next, now_ns);
 	assert_int_equal(b->gone_ns, now_ns);
 	assert_int_equal(backend_at(0)->gone_ns, 0);
 	backend_unref(b);
@@ -508,6 +509,20 @@ static void test_a_reload_sets_states_that_the_file_changes(void **state)
 	assert_int_equal(backend_at(1)->state, BACKEND_READY);
 	reload_pool(&usual, "a=10.9.0.1:1,state=drain b=10.9.0.2:1");
 	assert_int_equal(backend_at(0)->state, BACKEND_DRAIN);
+}
+
+static void test_pool_that_is_not_used_changes_no_backend(void **state)
+{
+	uint32_t number;
+
+	make_pool(&usual, "a=10.9.0.1:1");
+	take_down(0);
+	number = backend_at(0)->number;
+	pool_unref(build_pool(
+		&usual, "a=10.9.0.1:1,state=drain,check=none,weight=0", pool));
+	assert_int_equal(backend_at(0)->state, BACKEND_READY);
+	assert_false(backend_at(0)->up);
+	assert_int_equal(backend_at(0)->number, number);
 }
 
 static void test_backend_without_checks_is_up(void **state)
@@ -665,6 +680,7 @@ int main(void)
 		CASE(test_reload_keeps_backends_that_stay_or_have_sessions),
 		CASE(test_backend_that_leaves_notes_the_time),
 		CASE(test_a_reload_sets_states_that_the_file_changes),
+		CASE(test_pool_that_is_not_used_changes_no_backend),
 		CASE(test_backend_without_checks_is_up),
 		CASE(test_backend_is_used_once_its_name_resolves),
 		CASE(test_retries_are_a_fraction_of_sessions),

@@ -99,6 +99,8 @@ def wrong_reload_changes_nothing(env, kind):
                     ([f"to = two={two.at}", "deny = 10.9.1.1/8"], ["line 2", "10.9.1.1/8"]),
                     ([good, "proxy-from = 10.0.0.0/8"], ["--proxy-from", "--accept-proxy"]),
                     (["balance = least"], ["--to", "missing"]),
+                    ([f"{good},state=drain", "route = 10.50.0.0/16 via 192.168.77.1"],
+                     ["192.168.77.1"]),
                     (["to = 10.9.0.1:80"], ["another host"])]:
                 line = config.reload(proxy, *lines, says="nothing has changed")
                 for word in names:
