@@ -311,7 +311,6 @@ static struct pool *build_pool(const struct proxy_config *config,
 {
 	const struct pool_rules rules = {
 		.kind = config->opts.balance,
-		.checks = config->opts.health_interval_ns != 0,
 		.rise = config->opts.rise,
 		.fall = config->opts.fall,
 		.eject_after = config->steer.eject_after,

@@ -198,16 +198,24 @@ static int check_backend(struct check *check, int64_t timeout_ns)
 	return err;
 }
 
+/* i: the backend's index in the pool, or -ENOENT. */
+static bool is_checked(const struct proxy_shard *shard, int i)
+{
+	return i >= 0 &&
+	       shard->pool->entries[i].spec.check != BACKEND_CHECK_NONE &&
+	       shard->config->opts.health_interval_ns != 0;
+}
+
 /* Takes the backend's settings from the pool. False: stop checking it. */
 static bool prepare_check(struct check *check)
 {
 	const struct proxy_shard *shard = check->shard;
 	int i = pool_find(shard->pool, check->backend);
-	const struct pool_entry *entry = &shard->pool->entries[i < 0 ? 0 : i];
+	const struct pool_entry *entry;
 
-	if (i < 0 || entry->spec.check == BACKEND_CHECK_NONE ||
-	    shard->config->opts.health_interval_ns == 0)
+	if (!is_checked(shard, i))
 		return false;
+	entry = &shard->pool->entries[i];
 	config_unref(check->config);
 	check->config = config_ref(shard->config);
 	check->spec = entry->spec;
@@ -221,8 +229,9 @@ static void report_check(const struct check *check, int err)
 	struct proxy_shard *shard = check->shard;
 	int i = pool_find(shard->pool, check->backend);
 
-	/* A reload may have removed the backend meanwhile. */
-	if (i < 0 || proxy_dial_failed(shard, check->backend, err))
+	/* A reload may have removed the backend meanwhile, or its checks. */
+	if (!is_checked(shard, i) ||
+	    proxy_dial_failed(shard, check->backend, err))
 		return;
 	if (!pool_report(shard->pool, (unsigned)i, err == 0,
 			 net_now_ns(shard->stack)))
@@ -300,22 +309,31 @@ static void cancel_gone(const struct proxy_shard *shard)
 			coro_cancel(check->co);
 }
 
-/* Starts this shard's checks: a backend stays with the same shard. */
+/* Does this shard check the backend? It is always the same one that does. */
+static bool checks_here(const struct proxy_shard *shard,
+			const struct backend *backend)
+{
+	return balance_hash(backend->name, strlen(backend->name)) %
+		       proxy.n_shards ==
+	       shard->index;
+}
+
 int health_start(struct proxy_shard *shard)
 {
 	int err = 0;
 
 	cancel_gone(shard);
 	for (unsigned i = 0; i < shard->pool->n && err == 0; i++) {
-		const struct pool_entry *entry = &shard->pool->entries[i];
-		const char *name = entry->backend->name;
+		struct backend *backend = shard->pool->entries[i].backend;
 
-		if (balance_hash(name, strlen(name)) % proxy.n_shards ==
-			    shard->index &&
-		    !entry->backend->checked &&
-		    entry->spec.check != BACKEND_CHECK_NONE &&
-		    shard->config->opts.health_interval_ns)
-			err = start_one(shard, entry->backend);
+		if (!checks_here(shard, backend))
+			continue;
+		if (!is_checked(shard, (int)i)) {
+			backend->up = true;
+			backend->streak = 0;
+		} else if (!backend->checked) {
+			err = start_one(shard, backend);
+		}
 	}
 	return err;
 }

@@ -264,7 +264,11 @@ bool proxy_dial_failed(struct proxy_shard *shard, const struct backend *backend,
 
 /* ---- coronet_proxy_health.c ---- */
 
-/* Starts the shard's checks of backends that are not checked yet. */
+/*
+ * Called when the shard has got a configuration: starts its checks of backends
+ * that are not checked yet. Backends without checks are up. Returns 0 or
+ * -ENOMEM.
+ */
 int health_start(struct proxy_shard *shard);
 
 /* Called when the stack has closed: frees checks that were interrupted. */

@@ -190,9 +190,6 @@ static void update_backend(const struct pool *pool, unsigned index,
 	const struct pool_entry *entry = &pool->entries[index];
 	const struct pool_entry *same = find_same(old, &entry->spec);
 
-	/* Nobody checks it any more. */
-	if (!pool->rules.checks || entry->spec.check == BACKEND_CHECK_NONE)
-		entry->backend->up = true;
 	if (entry->spec.weight == 0)
 		renew_number(entry->backend);
 	if (same && same->spec.state != entry->spec.state)

@@ -80,7 +80,6 @@ struct backend {
 
 struct pool_rules {
 	enum balance_kind kind;
-	bool checks;	       /* checks run; without them all are up */
 	unsigned rise, fall;   /* consecutive checks that change `up` */
 	unsigned eject_after;  /* consecutive failed connects; 0: never */
 	int64_t eject_ns;      /* duration of an ejection */
@@ -148,9 +147,8 @@ unsigned pool_count_missing(const struct pool *a, const struct pool *b);
 
 /*
  * Called just before `pool`, which was built or readdressed from `old`, takes
- * its place. Backends of both get the state that the new configuration changes,
- * and are up if they are no longer checked; those that `pool` lacks get the
- * time as gone_ns.
+ * its place. Backends of both get the state that the new configuration changes;
+ * those that `pool` lacks get the time as gone_ns.
  */
 void pool_replace(const struct pool *old, const struct pool *pool,
 		  int64_t now_ns);

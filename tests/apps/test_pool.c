@@ -23,7 +23,6 @@ static struct pool_cursor cursor;
 static int64_t now_ns;
 
 static const struct pool_rules usual = {.kind = BALANCE_RR,
-					.checks = true,
 					.rise = 2,
 					.fall = 3,
 					.eject_after = 3,
@@ -516,27 +515,11 @@ static void test_pool_that_is_not_used_changes_no_backend(void **state)
 	uint32_t number;
 
 	make_pool(&usual, "a=10.9.0.1:1");
-	take_down(0);
 	number = backend_at(0)->number;
-	pool_unref(build_pool(
-		&usual, "a=10.9.0.1:1,state=drain,check=none,weight=0", pool));
+	pool_unref(
+		build_pool(&usual, "a=10.9.0.1:1,state=drain,weight=0", pool));
 	assert_int_equal(backend_at(0)->state, BACKEND_READY);
-	assert_false(backend_at(0)->up);
 	assert_int_equal(backend_at(0)->number, number);
-}
-
-static void test_backend_without_checks_is_up(void **state)
-{
-	struct pool_rules rules = usual;
-
-	make_pool(&usual, "a=10.9.0.1:1 b=10.9.0.2:1");
-	take_down(0);
-	take_down(1);
-	reload_pool(&usual, "a=10.9.0.1:1,check=none b=10.9.0.2:1");
-	assert_int_equal(pool_usable(pool, now_ns), 1);
-	rules.checks = false;
-	reload_pool(&rules, "a=10.9.0.1:1 b=10.9.0.2:1");
-	assert_int_equal(pool_usable(pool, now_ns), 2);
 }
 
 static void test_backend_is_used_once_its_name_resolves(void **state)
@@ -681,7 +664,6 @@ int main(void)
 		CASE(test_backend_that_leaves_notes_the_time),
 		CASE(test_a_reload_sets_states_that_the_file_changes),
 		CASE(test_pool_that_is_not_used_changes_no_backend),
-		CASE(test_backend_without_checks_is_up),
 		CASE(test_backend_is_used_once_its_name_resolves),
 		CASE(test_retries_are_a_fraction_of_sessions),
 		CASE(test_health_shows_why_a_backend_gets_no_sessions),

@@ -17,7 +17,7 @@ import threading
 import time
 
 from harness import (POLL_SECONDS, WAIT_MAX_S, Failure, await_rounds, check, command, eventually,
-                     main, repeat_for)
+                     main, read_metric, repeat_for)
 from proxies import (Peer, Tap, check_broken, check_echo, dial_proxy, echo_bytes, read_exactly,
                      proxy_url, read_to_end, reset_socket, send_name)
 from steer_names import (dead_names_hold_up_no_other, headers_that_haproxy_reads, obeys_ttls,
@@ -252,6 +252,37 @@ def check_kinds(env, kind):
             await_line(proxy, "backend web is up")
             await_line(proxy, "backend gone is down")
             check("backend gone is up" not in proxy.output("stderr"), proxy.story())
+
+
+def checks_are_switched_off(env, kind):
+    """A reload that ends the checks makes each backend up, also if a check that has begun fails."""
+    def fail_check(sock):
+        sock.recv(4096)
+        begun.set()
+        release.wait(WAIT_MAX_S)
+        sock.sendall(b"HTTP/1.1 503 Busy\r\n")
+        read_to_end(sock)
+        ended.set()
+
+    for kept, off in (("check=http:/", "health-interval = 0"),
+                      ("check=none", "health-interval = 60")):
+        begun, release, ended = (threading.Event() for _ in range(3))
+
+        with Peer(kind, fail_check) as peer:
+            def lines(words):
+                return [f"to = slow={peer.at},{words}", f"to = dead={kind.near}:1,{words}",
+                        "connect-timeout = 60", "fall = 1"]
+
+            config = Config(env, *lines("check=http:/"), "health-interval = 60")
+            with kind.serve(env, "--config", config.path, "--metrics", "127.0.0.1:9470") as proxy:
+                await_line(proxy, "backend dead is down")
+                check(begun.wait(WAIT_MAX_S), "no check")
+                config.reload(proxy, *lines(kept), off)
+                release.set()
+                check(ended.wait(WAIT_MAX_S), "the check does not end")
+                for name in "slow", "dead":
+                    down = f'coronet_proxy_backend_health{{backend="{name}",health="down"}}'
+                    check(read_metric(9470, down) == 0, f"{off}: {name} is down: {proxy.story()}")
 
 
 def waiting(proxy, count):
@@ -576,7 +607,7 @@ def access_log_of_the_local_daemon(env, kind):
 CASES = {
     "backends": [reload_loses_no_session, reload_is_said_when_it_holds,
                  wrong_reload_changes_nothing, drain_backend, backup_takes_over, ejection,
-                 retry_budget, check_kinds, queue, queue_under_load, resolves_names, obeys_ttls,
+                 retry_budget, check_kinds, checks_are_switched_off, queue, queue_under_load, resolves_names, obeys_ttls,
                  dead_names_hold_up_no_other, resolves_by_the_stack],
     "clients": [timeouts, timeouts_of_dead_hosts, access_lists, source_rate, many_sources,
                 access_log, access_log_in_json, access_log_never_blocks,
