@@ -47,6 +47,17 @@ struct client {
 	struct http_chunks chunks;
 };
 
+static void set_half_open(struct visit *visit, bool begun)
+{
+	struct httpd_shard *shard = visit->shard;
+
+	if (begun)
+		pending_enter(&shard->half_open, &visit->pending);
+	else
+		pending_leave(&shard->half_open, &visit->pending);
+	counters_set(&shard->counters.half_open, shard->half_open.n);
+}
+
 /* When a request began whose head is there. */
 static int64_t request_begin(const struct client *c)
 {
@@ -80,9 +91,12 @@ static bool answer_client(struct client *c, const struct httpd_reply *reply,
 			  const struct http_request *keep, const char *head,
 			  size_t len)
 {
-	int err = !httpd.log ? httpd_answer(c->visit, reply, keep)
-			     : answer_logged(c, reply, keep, head, len);
+	int err;
 
+	/* A client that downloads slowly has nothing to complete. */
+	set_half_open(c->visit, false);
+	err = !httpd.log ? httpd_answer(c->visit, reply, keep)
+			 : answer_logged(c, reply, keep, head, len);
 	c->gave_up |= err < 0;
 	return err == 0;
 }
@@ -333,17 +347,6 @@ static int64_t deadline_of(const struct visit *visit, bool begun)
 			timeout_ns = grace_ns;
 	}
 	return net_now_ns(visit->shard->stack) + timeout_ns;
-}
-
-static void set_half_open(struct visit *visit, bool begun)
-{
-	struct httpd_shard *shard = visit->shard;
-
-	if (begun)
-		pending_enter(&shard->half_open, &visit->pending);
-	else
-		pending_leave(&shard->half_open, &visit->pending);
-	counters_set(&shard->counters.half_open, shard->half_open.n);
 }
 
 /* Receives and answers until the connection has come to its end. */

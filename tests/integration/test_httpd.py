@@ -19,7 +19,7 @@ import threading
 import time
 
 from harness import (WAIT_MAX_S, Failure, Spoiled, accepted_by, check, command, eventually,
-                     in_a_quiet_moment, linger, main, repeat_for)
+                     in_a_quiet_moment, linger, main, read_metric, repeat_for)
 from httpd_files import conditions, files_that_change, like_nginx, like_nginx_by_curl
 from httpd_server import (GET, HOST, PORT, Answers, dial_server, is_served, send_request,
                           serve_files, whole_answer)
@@ -547,6 +547,33 @@ def limits(env):
             check(is_served(another), "nobody is let in after two have gone")
 
 
+def request_is_whole_while_answered(env):
+    """A request that came in pieces does not count for --max-half-open while it is answered."""
+    root = env.scratch_for({})
+    wanted = random_file(root / "large", 8 * MIB)
+    head = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def await_partial():
+        eventually(lambda: read_metric(9466, "coronet_httpd_half_requests") == 1, WAIT_MAX_S,
+                   "no partial request")
+
+    with serve_files(env, "--root", root, "--max-half-open", "1", "--metrics",
+                     "127.0.0.1:9466"), dial_server(buffers=65536) as slow, dial_server() as half:
+        slow.sendall(head[:10])
+        await_partial()
+        slow.sendall(head[10:])
+        slow.recv(1, socket.MSG_PEEK)
+        check(read_metric(9466, "coronet_httpd_half_requests") == 0, "its request is not whole")
+        half.sendall(head[:10])
+        await_partial()
+        answers = Answers(slow)
+        check(hashlib.sha256(answers.next()[2]).hexdigest() == wanted, "the file differs")
+        slow.sendall(head)
+        check(answers.next()[0] == 200, "a client was displaced that had no partial request")
+        half.sendall(head[10:])
+        check(Answers(half).next()[0] == 200, "the only partial request was displaced")
+
+
 def wrk_load(env):
     """wrk finds no error with 1, 64 or 1000 connections."""
     need_programs("wrk")
@@ -645,6 +672,7 @@ def cases(env):
                      signals_that_do_not_end_it,
                      trickle, pipelining, large_file,
                      slow_reader, slow_readers_get_no_copies, wrk_load, timeouts, limits,
+                     request_is_whole_while_answered,
                      nobody_reads_stderr, answers_are_counted, drain,
                      drain_answers_whom_it_let_in):
         if not only or "one-shard" in only or function.__name__ in only:
