@@ -340,6 +340,7 @@ static int adopt_config(struct proxy_shard *shard, struct proxy_config *config,
 	shard->pool = pool;
 	/* Else the first client of every shard would go to the same backend. */
 	shard->cursor = (struct pool_cursor){.next = shard->index % pool->n};
+	udp_apply_config(shard);
 	return health_start(shard);
 }
 

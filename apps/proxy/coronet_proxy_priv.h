@@ -284,6 +284,9 @@ void health_fini(struct proxy_shard *shard);
 int udp_listen(struct proxy_shard *shard, const struct net_addr *addr,
 	       int number);
 
+/* Called when the shard has got a configuration: --udp-timeout may be new. */
+void udp_apply_config(struct proxy_shard *shard);
+
 /* From now on no UDP session begins, and idle ones end within a second. */
 void udp_drain(struct proxy_shard *shard);
 

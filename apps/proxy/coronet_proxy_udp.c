@@ -589,6 +589,12 @@ int udp_listen(struct proxy_shard *shard, const struct net_addr *addr,
 	return err ? err : open_listener(shard->udp, addr, number);
 }
 
+void udp_apply_config(struct proxy_shard *shard)
+{
+	if (shard->udp)
+		arm_timer(shard->udp, net_now_ns(shard->stack));
+}
+
 void udp_drain(struct proxy_shard *shard)
 {
 	if (!shard->udp)

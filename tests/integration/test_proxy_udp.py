@@ -17,6 +17,7 @@ import time
 
 from harness import (WAIT_MAX_S, Failure, Skip, Spoiled, check, command, eventually,
                      in_a_quiet_moment, main, read_metric)
+from steering import Config
 
 PORT = 5353
 STACK4, STACK6 = "10.9.0.1", "fd00:9::1"
@@ -181,6 +182,17 @@ def idle_sessions_end(env):
         for part in (f"client=10.9.3.1:{port}", f"listener={STACK4}:{PORT}", "backend=one",
                      "to=5", "from=9"):
             check(part in line.split(), f"no {part} in: {line}")
+
+
+def reloaded_timeout_holds_for_old_sessions(env):
+    """A reload that shortens --udp-timeout ends the sessions that are idle for longer."""
+    backends = two_backends()
+    config = Config(env, f"to = {backends[0].to}", "udp-timeout = 600")
+    with proxying(env, "--config", config.path) as proxy, backends[0], client() as sock:
+        ask(sock)
+        check(metric("coronet_proxy_udp_sessions") == 1, "no session")
+        config.reload(proxy, f"to = {backends[0].to}", "udp-timeout = 0.5")
+        await_metric("coronet_proxy_udp_sessions", lambda n: n == 0)
 
 
 def session_ends_with_its_answers(env):
@@ -466,7 +478,8 @@ def log_lines(env):
 def cases(env):
     for function in (answers_come_from_the_address_asked, session_keeps_its_backend,
                      hash_keeps_a_client_with_its_backend, idle_sessions_end,
-                     session_ends_with_its_answers, refused_backend_is_left, checked_by_datagrams,
+                     reloaded_timeout_holds_for_old_sessions, session_ends_with_its_answers,
+                     refused_backend_is_left, checked_by_datagrams,
                      down_backend_loses_its_sessions, longest_idle_session_gives_way,
                      ports_to_a_backend_run_out, without_a_backend_datagrams_are_dropped,
                      end_waits_for_answers, shards_share_clients, refusals, name_servers, log_lines):
