@@ -241,6 +241,25 @@ static void report_check(const struct check *check, int err)
 	queue_kick(&proxy.queue);
 }
 
+/*
+ * Sleeps until the next check is due. A reload wakes it, since it may change
+ * the interval. Returns 0, or the error of coro_park_until().
+ */
+static int await_turn(const struct check *check)
+{
+	const struct proxy_shard *shard = check->shard;
+	int64_t begin_ns = net_now_ns(shard->stack);
+	int err;
+
+	do {
+		if (!is_checked(shard, pool_find(shard->pool, check->backend)))
+			return 0;
+		err = coro_park_until(begin_ns +
+				      shard->config->opts.health_interval_ns);
+	} while (err == 0);
+	return err == -ETIMEDOUT ? 0 : err;
+}
+
 static void end_check(struct check *check)
 {
 	*check->pprev = check->next;
@@ -273,7 +292,7 @@ static void *watch_backend(void *arg)
 			break;
 		if (check->addr.family)
 			report_check(check, err);
-		if (coro_sleep_ns(interval_ns) < 0)
+		if (await_turn(check) < 0)
 			break;
 	}
 	end_check(check);
@@ -302,11 +321,16 @@ static int start_one(struct proxy_shard *shard, struct backend *backend)
 }
 
 /* A backend that has gone is not kept until its next check is due. */
-static void cancel_gone(const struct proxy_shard *shard)
+static void wake_checks(const struct proxy_shard *shard)
 {
-	for (struct check *check = shard->checks; check; check = check->next)
-		if (check->co && pool_find(shard->pool, check->backend) < 0)
+	for (struct check *check = shard->checks; check; check = check->next) {
+		if (!check->co)
+			continue;
+		if (pool_find(shard->pool, check->backend) < 0)
 			coro_cancel(check->co);
+		else
+			coro_unpark(check->co);
+	}
 }
 
 /* Does this shard check the backend? It is always the same one that does. */
@@ -322,7 +346,7 @@ int health_start(struct proxy_shard *shard)
 {
 	int err = 0;
 
-	cancel_gone(shard);
+	wake_checks(shard);
 	for (unsigned i = 0; i < shard->pool->n && err == 0; i++) {
 		struct backend *backend = shard->pool->entries[i].backend;
 

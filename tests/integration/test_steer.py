@@ -285,6 +285,17 @@ def checks_are_switched_off(env, kind):
                     check(read_metric(9470, down) == 0, f"{off}: {name} is down: {proxy.story()}")
 
 
+def shorter_interval_holds_at_once(env, kind):
+    """A reload that shortens --health-interval does not wait for the end of the old one."""
+    to = f"to = late={kind.near}:9004"
+    config = Config(env, to, "health-interval = 86400", "fall = 1", "rise = 1")
+    with kind.serve(env, "--config", config.path) as proxy:
+        await_line(proxy, "backend late is down")
+        with Peer(kind, echo_bytes, port=9004):
+            config.reload(proxy, to, "health-interval = 0.1", "rise = 1")
+            await_line(proxy, "backend late is up")
+
+
 def waiting(proxy, count):
     """Waits until the last line of statistics says that count sessions wait for a backend."""
     def all_wait():
@@ -607,8 +618,9 @@ def access_log_of_the_local_daemon(env, kind):
 CASES = {
     "backends": [reload_loses_no_session, reload_is_said_when_it_holds,
                  wrong_reload_changes_nothing, drain_backend, backup_takes_over, ejection,
-                 retry_budget, check_kinds, checks_are_switched_off, queue, queue_under_load, resolves_names, obeys_ttls,
-                 dead_names_hold_up_no_other, resolves_by_the_stack],
+                 retry_budget, check_kinds, checks_are_switched_off,
+                 shorter_interval_holds_at_once, queue, queue_under_load, resolves_names,
+                 obeys_ttls, dead_names_hold_up_no_other, resolves_by_the_stack],
     "clients": [timeouts, timeouts_of_dead_hosts, access_lists, source_rate, many_sources,
                 access_log, access_log_in_json, access_log_never_blocks,
                 access_log_of_the_local_daemon, server_names, unique_id_and_tlvs,
