@@ -683,13 +683,13 @@ void config_stop(void)
 	pthread_mutex_unlock(&state.publishing);
 }
 
+/* proxy.first stays: the reload thread, which is never joined, may read it. */
 void config_fini(void)
 {
 	for (unsigned i = 0; proxy.shards && i < proxy.n_shards; i++) {
 		config_unref(proxy.shards[i].config);
 		pool_unref(proxy.shards[i].pool);
 	}
-	config_unref(proxy.first);
 	config_unref(state.config);
 	pool_unref(state.pool);
 }
