@@ -1,9 +1,24 @@
 /* The shards of an appliance on coronet: calls on each of them, and SIGHUP. */
 #include "apps/common/coronet_shards.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+
+#define RETRY_NS 10000000
+
+/* Like net_call(), but tries again when it could not be made for now. */
+static int call_shard(unsigned shard, coro_fn fn, void *arg, void **result)
+{
+	int err;
+
+	do
+		err = net_call(shard, fn, arg, result);
+	while ((err == -EAGAIN || err == -ENOMEM) &&
+	       coro_sleep_ns(RETRY_NS) == 0);
+	return err;
+}
 
 int shards_call(coro_fn fn, void *first, size_t size)
 {
@@ -11,7 +26,7 @@ int shards_call(coro_fn fn, void *first, size_t size)
 	int err = 0;
 
 	for (unsigned i = 0; i < net_stack_shards(net_stack_here()); i++) {
-		err = net_call(i, fn, (char *)first + i * size, &result);
+		err = call_shard(i, fn, (char *)first + i * size, &result);
 		if (err == 0)
 			err = (int)(intptr_t)result;
 		if (err < 0)
@@ -47,6 +62,14 @@ static void on_hangup(int signo)
 void hangup_catch(void)
 {
 	sigaction(SIGHUP, &(struct sigaction){.sa_handler = on_hangup}, NULL);
+}
+
+int hangup_spawn(const char *name, coro_fn fn, void *arg)
+{
+	const struct coro_attr attr = {.name = name,
+				       .stack = CORO_STACK_PRIVATE};
+
+	return coro_spawn(coro_sched_self(), &attr, fn, arg, NULL);
 }
 
 void hangup_follow(void)

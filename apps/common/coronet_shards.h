@@ -12,14 +12,23 @@
 /*
  * Calls fn on the thread of each shard, one after the other, outside any
  * coroutine there; the argument of shard i is element i of an array. first,
- * size: the array's first element, and the bytes of an element. fn returns 0 or
- * a negative errno, as a pointer. Called in a coroutine of a shard, which it
- * blocks. Returns 0, or the first error, after which no shard is called.
+ * size: the array's first element, and the bytes of an element; 0: all shards
+ * get the first. fn returns 0 or a negative errno, as a pointer. Called in a
+ * coroutine of a shard, which it blocks. A call for which there is no memory
+ * now is tried again. Returns 0, or the first error, after which no shard is
+ * called: -ECANCELED or -ESHUTDOWN if the program ends, or fn's.
  */
 int shards_call(coro_fn fn, void *first, size_t size);
 
 /* Catches and notes each SIGHUP, instead of letting it end the process. */
 void hangup_catch(void);
+
+/*
+ * Starts the coroutine that follows SIGHUP, on the calling shard. It has a
+ * stack of its own, so that it can block however short memory is: only the
+ * program's end ends it. Returns 0 or -ENOMEM.
+ */
+int hangup_spawn(const char *name, coro_fn fn, void *arg);
 
 /*
  * Makes SIGHUP unpark the calling coroutine, until hangup_unfollow(). One

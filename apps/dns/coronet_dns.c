@@ -97,14 +97,13 @@ static void *use_zones(void *zones)
 }
 
 /* Passes the zones to all shards; less than 0: the program ends. */
-static int replace_zones(struct net_stack *stack, struct zones *zones)
+static int replace_zones(struct zones *zones)
 {
-	int err = 0;
+	int err;
 
 	old_zones = dns.zones;
 	dns.zones = zones;
-	for (unsigned i = 0; err == 0 && i < net_stack_shards(stack); i++)
-		err = net_call(i, use_zones, zones, NULL);
+	err = shards_call(use_zones, zones, 0);
 	if (err < 0)
 		return err;
 	zones_free(old_zones);
@@ -113,7 +112,7 @@ static int replace_zones(struct net_stack *stack, struct zones *zones)
 }
 
 /* Reads the zones on another thread, while the shards answer. */
-static int reload_zones(struct net_stack *stack)
+static int reload_zones(void)
 {
 	void *zones = NULL;
 	int err = net_offload(load_zones, NULL, &zones, CORO_FOREVER);
@@ -127,7 +126,7 @@ static int reload_zones(struct net_stack *stack)
 			   err < 0 ? strerror(-err) : load_error);
 		return 0;
 	}
-	err = replace_zones(stack, zones);
+	err = replace_zones(zones);
 	if (err < 0)
 		return err;
 	counters_add(&dns.loaded.reloads, 1);
@@ -138,13 +137,12 @@ static int reload_zones(struct net_stack *stack)
 /* Reloads the zones after each SIGHUP. Runs on the first shard. */
 static void *await_hangups(void *arg)
 {
-	struct net_stack *stack = arg;
 	int err = 0;
 
 	hangup_follow();
 	while (err == 0) {
 		if (hangup_take())
-			err = reload_zones(stack);
+			err = reload_zones();
 		else
 			err = coro_park_until(CORO_FOREVER);
 	}
@@ -335,7 +333,7 @@ static int start_shards(struct net_stack *stack)
 	if (err == 0)
 		err = dns_metrics_add(shards);
 	if (err == 0)
-		err = net_spawn(stack, "reload", await_hangups, stack);
+		err = hangup_spawn("reload", await_hangups, NULL);
 	if (err < 0)
 		return err;
 	announce_zones(dns.zones);

@@ -404,7 +404,7 @@ static int start_shards(struct net_stack *stack)
 	if (err == 0 && httpd.net.stats_s > 0)
 		err = net_spawn(stack, "stats", log_stats, &shards[0]);
 	if (err == 0 && (httpd.loader.runs || httpd.tls.pairs.n))
-		err = net_spawn(stack, "files", follow_files, stack);
+		err = hangup_spawn("files", follow_files, stack);
 	if (err < 0)
 		return err;
 	announce(httpd.port, "");

@@ -14,8 +14,6 @@
 #include "apps/common/coronet_shards.h"
 #include "apps/common/opts.h"
 
-#define RETRY_NS (OPT_NS_PER_S / 100)
-
 /* ---- options ---- */
 
 int httpd_tls_check(void *base, struct opt_error *error)
@@ -124,10 +122,7 @@ bool httpd_tls_renew(struct httpd_shard *shards)
 		return true;
 	}
 	httpd.tls.context = renewal.context;
-	do
-		err = shards_call(use_context, shards, sizeof(*shards));
-	while (err == -EAGAIN && coro_sleep_ns(RETRY_NS) == 0);
-	if (err < 0)
+	if (shards_call(use_context, shards, sizeof(*shards)) < 0)
 		return false; /* a shard that ends may use the old one */
 	net_tls_free(old);
 	net_log("httpd: new connections use the certificates as they are now");
