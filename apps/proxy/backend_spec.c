@@ -113,13 +113,13 @@ static int parse_check(const struct opt *opt, const char *value, void *base,
 	}
 	if (strcmp(value, "http") != 0 && strncmp(value, "http:/", 6) != 0)
 		return -EINVAL;
-	if (strlen(path) >= sizeof(out->send))
+	if (strlen(path) >= sizeof(out->path))
 		return -EINVAL;
 	for (const char *c = path; *c; c++)
 		if (!isgraph((unsigned char)*c))
 			return -EINVAL;
 	out->check = BACKEND_CHECK_HTTP;
-	strcpy(out->send, path);
+	strcpy(out->path, path);
 	return 0;
 }
 
@@ -221,8 +221,7 @@ int backend_spec_parse(const char *text, struct backend_spec *out,
 	while (err == 0 && next)
 		err = opt_set_key(keys, OPT_COUNT(keys), strsep(&next, ","),
 				  out, error);
-	if (err == 0 && out->send[0] && out->check != BACKEND_CHECK_HTTP &&
-	    out->check != BACKEND_CHECK_EXPECT &&
+	if (err == 0 && out->send[0] && out->check != BACKEND_CHECK_EXPECT &&
 	    out->check != BACKEND_CHECK_UDP)
 		err = opt_expect(error, "check=expect:TEXT or check=udp "
 					"together with send=");

@@ -32,7 +32,7 @@ enum backend_tls {
 enum backend_check {
 	BACKEND_CHECK_DEFAULT, /* TCP, or UDP if all listeners are of UDP */
 	BACKEND_CHECK_TCP,     /* the connection is made */
-	BACKEND_CHECK_HTTP,    /* GET `send` is answered 2xx or 3xx */
+	BACKEND_CHECK_HTTP,    /* GET `path` is answered 2xx or 3xx */
 	BACKEND_CHECK_EXPECT,  /* `expect` comes within the first KiB */
 	BACKEND_CHECK_UDP,     /* ICMP refuses no datagram; one with `expect`,
 				  unless empty, is the answer */
@@ -53,7 +53,8 @@ struct backend_spec {
 	enum backend_check check;
 	enum backend_tls tls;
 	char tls_name[HOST_BYTES];     /* asked for and verified; "": `host` */
-	char send[BACKEND_TEXT_MAX];   /* a path; or bytes, before `expect` */
+	char path[BACKEND_TEXT_MAX];   /* of BACKEND_CHECK_HTTP */
+	char send[BACKEND_TEXT_MAX];   /* bytes, before `expect` */
 	char expect[BACKEND_TEXT_MAX]; /* bytes without NUL */
 	char sni[BACKEND_SNI_MAX];     /* server names, separated by '|' */
 };

@@ -63,7 +63,7 @@ static int ask_http(struct check *check, struct net_conn *conn)
 	int n = snprintf(check->answer, sizeof(check->answer),
 			 "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: "
 			 "coronet-proxy\r\nConnection: close\r\n\r\n",
-			 check->spec.send, check->host);
+			 check->spec.path, check->host);
 	long err = net_send_all(conn, check->answer, (size_t)n);
 
 	return err < 0 ? (int)err : read_status(check, conn);

@@ -198,7 +198,7 @@ static void test_a_backend_with_all_its_keys(void **state)
 	assert_int_equal(spec.check, BACKEND_CHECK_DNS);
 	parse_spec("10.9.0.2:80,check=http:/up?x=1", &spec);
 	assert_string_equal(spec.name, "10.9.0.2:80");
-	assert_string_equal(spec.send, "/up?x=1");
+	assert_string_equal(spec.path, "/up?x=1");
 	assert_int_equal(spec.weight, 1);
 	parse_spec("10.9.0.2:443,tls=verify,tls-name=web.example", &spec);
 	assert_int_equal(spec.tls, BACKEND_TLS_VERIFY);
@@ -235,6 +235,8 @@ static void test_invalid_backends_are_refused(void **state)
 		"10.9.0.2:80,check=dns,send=x",
 		"10.9.0.2:80,check=http:x",
 		"10.9.0.2:80,check=http:/a b",
+		"10.9.0.2:80,check=http,send=x",
+		"10.9.0.2:80,send=x,check=http:/a",
 		"10.9.0.2:80,check=expect:",
 		"10.9.0.2:80,check=expect:\\x0",
 		"10.9.0.2:80,check=expect:\\x00",

@@ -135,8 +135,8 @@ WRONG_VALUES = [
         "=10.9.0.2:80", "a b=10.9.0.2:80", "a=10.9.0.1:80", "x..example:80",
         *(f"10.9.0.2:80,{key}" for key in (
             "", "weight", "weight=-1", "weight=257", "maxconn=-1", "maxconn=x", "backup=yes",
-            "state=up", "check=udp:", "check=dns:x", "check=http:x", "check=expect:", "send=x", "sni=", "sni=a|",
-            "colour=red"))]),
+            "state=up", "check=udp:", "check=dns:x", "check=http:x", "check=expect:", "send=x",
+            "check=http:/up,send=x", "sni=", "sni=a|", "colour=red"))]),
     (("epoll-proxy",), "--to", ["a=10.9.0.2:80", "web.example:80", "10.9.0.2:80,weight=2"]),
     (("coronet-proxy",), "--queue", [*NUMBERS, "2000001"]),
     (("coronet-proxy",), "--queue-timeout", [*SECONDS_VALUES, "0"]),
