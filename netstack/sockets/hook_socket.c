@@ -202,35 +202,45 @@ NET_HOOK int shutdown(int fd, int how)
 
 /* ---- descriptors ---- */
 
-int net_fd_let_go(int fd)
+int net_fd_let_go(int fd, struct net_sock **lingers)
 {
 	struct net_sock *sock;
 	int whose, err;
 
+	*lingers = NULL;
 	if (net_whole_keeps(fd))
 		return -EBADF;
 	whose = net_is_child() ? 0 : net_fd_sock(fd, &sock, "close");
-	if (whose > 0)
-		net_sock_linger(sock);
+	if (whose > 0 && net_sock_linger(sock))
+		*lingers = sock;
 	err = net_fd_forget(fd, "close");
 	return err < 0 ? err : whose > 0;
 }
 
+void net_fd_gone(struct net_sock *lingers)
+{
+	if (lingers)
+		net_sock_await_close(lingers);
+	else
+		net_done(0);
+}
+
 NET_HOOK int close(int fd)
 {
+	struct net_sock *lingers;
 	int whose, rc, saved;
 
 	if (net_fd_needs_baton(fd))
 		return (int)NET_WITH_BATON(close, fd);
 	if (!net_fds)
 		return net_real()->close(fd);
-	whose = net_fd_let_go(fd);
+	whose = net_fd_let_go(fd, &lingers);
 	if (whose < 0)
 		return (int)net_result(whose);
 	rc = net_real()->close(fd);
 	saved = errno;
 	if (whose > 0) /* the number is closed before others run */
-		net_done(0);
+		net_fd_gone(lingers);
 	errno = saved;
 	return rc;
 }

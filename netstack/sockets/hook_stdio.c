@@ -203,16 +203,17 @@ NET_HOOK FILE *popen(const char *command, const char *mode)
 /* ---- closing ---- */
 
 /* The C library closes a number by a call of its own. */
-static bool let_go_of_stream(FILE *file)
+static bool let_go_of_stream(FILE *file, struct net_sock **lingers)
 {
 	int fd = fileno_unlocked(file);
 
 	return fd >= 0 && net_fds && net_sockets_ours(fd) &&
-	       net_fd_let_go(fd) > 0;
+	       net_fd_let_go(fd, lingers) > 0;
 }
 
 NET_HOOK int fclose(FILE *file)
 {
+	struct net_sock *lingers;
 	int rc, saved;
 	bool ours;
 
@@ -220,11 +221,11 @@ NET_HOOK int fclose(FILE *file)
 		return net_real()->fclose(file);
 	if (net_fd_needs_baton(fileno_unlocked(file)))
 		return (int)NET_WITH_BATON(fclose, (long)file);
-	ours = let_go_of_stream(file);
+	ours = let_go_of_stream(file, &lingers);
 	rc = net_real()->fclose(file);
 	saved = errno;
 	if (ours)
-		net_done(0);
+		net_fd_gone(lingers);
 	errno = saved;
 	return rc;
 }
@@ -240,20 +241,34 @@ static FILE *replace_stream(const char *path, const char *mode, FILE *file)
 	return NULL;
 }
 
-NET_HOOK FILE *freopen(const char *path, const char *mode, FILE *file)
+static FILE *reopen_stream(FILE *(*real)(const char *path, const char *mode,
+					 FILE *file),
+			   const char *path, const char *mode, FILE *file)
 {
+	struct net_sock *lingers;
+	FILE *opened;
+	int saved;
+	bool ours;
+
 	if (find_stream(file))
 		return replace_stream(path, mode, file);
-	let_go_of_stream(file);
-	return fresh_stream(net_real()->freopen(path, mode, file));
+	ours = let_go_of_stream(file, &lingers);
+	opened = fresh_stream(real(path, mode, file));
+	saved = errno;
+	if (ours)
+		net_fd_gone(lingers);
+	errno = saved;
+	return opened;
+}
+
+NET_HOOK FILE *freopen(const char *path, const char *mode, FILE *file)
+{
+	return reopen_stream(net_real()->freopen, path, mode, file);
 }
 
 NET_HOOK FILE *freopen64(const char *path, const char *mode, FILE *file)
 {
-	if (find_stream(file))
-		return replace_stream(path, mode, file);
-	let_go_of_stream(file);
-	return fresh_stream(net_real()->freopen64(path, mode, file));
+	return reopen_stream(net_real()->freopen64, path, mode, file);
 }
 
 void net_streams_flush(void)

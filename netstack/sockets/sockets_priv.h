@@ -340,11 +340,13 @@ int net_fd_fresh(int fd);
 /* net_fd_fresh() for all descriptors that a message brought (SCM_RIGHTS). */
 void net_fd_fresh_from(struct msghdr *msg);
 /*
- * The part of close() before the kernel closes fd; waits as SO_LINGER demands.
- * Returns 1 if fd was the stack's, 0 if it is the kernel's, or -errno if fd
- * must stay open. The caller then runs net_done(), once the number is closed.
+ * The part of close() before the kernel closes fd. Returns 1 if fd was the
+ * stack's, 0 if it is the kernel's, or -errno if fd must stay open. After 1,
+ * the caller calls net_fd_gone(*lingers) once the number is closed, which waits
+ * as SO_LINGER demands.
  */
-int net_fd_let_go(int fd);
+int net_fd_let_go(int fd, struct net_sock **lingers);
+void net_fd_gone(struct net_sock *lingers);
 
 /* ---- hook_stdio.c ---- */
 
@@ -451,8 +453,16 @@ long net_sock_write(struct net_sock *sock, const void *buf, size_t len);
 long net_sock_sendfile(struct net_sock *sock, int out, int in, off_t *offset,
 		       size_t count);
 long net_sock_shutdown(struct net_sock *sock, int how);
-void net_sock_close(struct net_sock *sock);  /* with its last descriptor */
-void net_sock_linger(struct net_sock *sock); /* close() with SO_LINGER */
+void net_sock_close(struct net_sock *sock); /* with its last descriptor */
+/*
+ * close() with SO_LINGER: closes the socket, whose last descriptor is about to
+ * be closed. Returns whether close() has to wait: the caller then calls
+ * net_sock_await_close() once the number is closed. That waits until the peer
+ * has acknowledged everything, the time has passed or a signal has come; the
+ * connection goes on closing after that.
+ */
+bool net_sock_linger(struct net_sock *sock);
+void net_sock_await_close(struct net_sock *sock);
 long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
 		   socklen_t *len);
 

@@ -521,19 +521,58 @@ void net_sock_close(struct net_sock *sock)
 	leave_nodes(sock);
 }
 
-/* close() with SO_LINGER waits for the peer, with the socket closed already. */
-void net_sock_linger(struct net_sock *sock)
+/* Runs in a coroutine of its own, since close() may be called outside one. */
+static void *close_slowly(void *arg)
 {
+	struct net_sock *sock = arg;
 	struct net_conn *conn = sock->conn;
-	int64_t ns = sock->opts.linger.seconds * INT64_C(1000000000);
+
+	sock->conn = NULL;
+	net_close_wait(conn, CORO_FOREVER);
+	sock->helper = NULL;
+	net_waitq_wake(&sock->writable);
+	net_sock_put(sock);
+	return NULL;
+}
+
+/* As on Linux, O_NONBLOCK does not matter. */
+bool net_sock_linger(struct net_sock *sock)
+{
+	const struct coro_attr attr = {.name = "close"};
+	struct net_conn *conn = sock->conn;
 
 	if (sock->fds > 1 || sock->state != NET_SOCK_CONNECTED ||
-	    !sock->opts.linger.on || ns == 0 || sock->nonblock ||
+	    !sock->opts.linger.on || sock->opts.linger.seconds == 0 ||
 	    !net_may_wait())
-		return;
+		return false;
 	sock->conn = NULL;
 	net_sock_close(sock);
-	net_close_wait(conn, net_deadline_in(ns));
+	if (coro_spawn(coro_sched_self(), &attr, close_slowly, sock,
+		       &sock->helper) < 0) {
+		net_close(conn);
+		return false;
+	}
+	coro_detach(sock->helper);
+	net_set_watch(conn, NULL);
+	sock->conn = conn;
+	net_sock_hold(sock); /* for the coroutine */
+	net_sock_hold(sock);
+	return true;
+}
+
+void net_sock_await_close(struct net_sock *sock)
+{
+	int64_t ns = sock->opts.linger.seconds * INT64_C(1000000000);
+	int64_t until = net_deadline_in(ns);
+	int err = 0;
+
+	net_unrestartable(true);
+	while (sock->helper && err == 0)
+		err = net_waitq_wait(&sock->writable, until);
+	net_unrestartable(false);
+	if (sock->helper)
+		coro_cancel(sock->helper); /* the stack closes it alone */
+	net_sock_put(sock);
 }
 
 long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,

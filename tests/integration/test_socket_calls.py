@@ -72,7 +72,7 @@ class Peer:
         sock.settimeout(WAIT_MAX_S)
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             stack.enter_context(sock)
-            line = b""
+            first, line = sock, b""
             while not line.endswith(b"\n"):
                 byte = sock.recv(1)
                 if not byte:
@@ -83,6 +83,8 @@ class Peer:
                 if name == "dial":
                     sock = stack.enter_context(socket.create_connection(
                         (sock.getpeername()[0], int(value)), WAIT_MAX_S))
+                elif name == "follow":
+                    self.do_end(first, "")
                 else:
                     getattr(self, f"do_{name}")(sock, value)
             self.do_end(sock, "")

@@ -255,6 +255,23 @@ static void test_close_lingers(void **state)
 	assert_int_equal(result, 0);
 }
 
+static void test_close_goes_on_after_lingering(void **state)
+{
+	struct linger linger = {.l_onoff = 1, .l_linger = 1};
+	struct segment s;
+
+	connect_socket();
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	run_coro(close_body);
+	run_ms(1100);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, 0);
+	while (peer_next(&s))
+		assert_int_equal(s.flags & PEER_RST, 0);
+	s = peer_wait(4000);
+	assert_int_equal(s.flags & (PEER_FIN | PEER_RST), PEER_FIN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -268,6 +285,7 @@ int main(void)
 		T(test_keepalive_set_before_connect_is_applied),
 		T(test_linger_0_resets),
 		T(test_close_lingers),
+		T(test_close_goes_on_after_lingering),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,6 +33,8 @@ void show_poll(const char *label, int result, short events);
  *	eof		shuts down its direction
  *	close, reset	closes the connection, with FIN or RST
  *	dial:PORT	goes on with a connection to this host's port
+ *	follow		waits until this side has closed the connection that
+ *			brought the script
  *
  * It closes at the end of the script only when this side has closed. Ends the
  * program if there is no connection. The caller closes the descriptor.

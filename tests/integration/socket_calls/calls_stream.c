@@ -15,6 +15,7 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <linux/sockios.h>
@@ -265,11 +266,17 @@ static void check_deaf(void)
 	close(fd);
 }
 
+static void set_linger(int fd, int seconds)
+{
+	struct linger linger = {.l_onoff = 1, .l_linger = seconds};
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+}
+
 static void resets(void)
 {
 	struct sockaddr_storage name;
 	socklen_t len = sizeof(name);
-	struct linger linger = {.l_onoff = 1};
 	int fd = talk("say:left read:1 reset");
 	char text[20] = "";
 
@@ -299,8 +306,70 @@ static void resets(void)
 	show("reset: send then", send(fd, "x", 1, 0));
 	close(fd);
 	fd = accepted("end close");
-	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	set_linger(fd, 0);
 	show("SO_LINGER of 0: close", close(fd));
+}
+
+/* ---- SO_LINGER ---- */
+
+/* The peer, which has read everything to the end, dials. */
+static void show_arrival(const char *label, int listens)
+{
+	int fd = accept(listens, NULL, NULL);
+
+	show(label, fd < 0 ? -1 : 0);
+	close(fd);
+}
+
+/* The peer has acknowledged the FIN when close() returns; its own comes later,
+ * to a socket that has gone. */
+static void lingers(void)
+{
+	char script[50], text[4];
+	unsigned port;
+	int listens = listener(&port), fd;
+
+	snprintf(script, sizeof(script), "end dial:%u read:1 say:ok", port);
+	fd = talk(script);
+	set_linger(fd, 10);
+	show("SO_LINGER: close", close(fd));
+	fd = accept(listens, NULL, NULL);
+	show("SO_LINGER: the peer got the FIN",
+	     send(fd, "x", 1, 0) + recv(fd, text, 2, MSG_WAITALL));
+	close(fd);
+	close(listens);
+}
+
+/* The peer reads nothing for longer than close() may wait, and then all. */
+static void lingers_in_vain(void)
+{
+	static const char bytes[1 << 16];
+	struct timespec begin, end;
+	char script[50];
+	unsigned port, arrives;
+	int dialed = listener(&port), listens = listener(&arrives);
+	int first, fd;
+
+	snprintf(script, sizeof(script), "follow end dial:%u", arrives);
+	first = ask_to_dial(port, script);
+	fd = accept(dialed, NULL, NULL);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	for (int i = 0; i < 100; i++, usleep(1000))
+		while (send(fd, bytes, sizeof(bytes), 0) > 0)
+			i = 0;
+	set_linger(fd, 1);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	errno = 0;
+	show("SO_LINGER, in vain: close", close(fd));
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	show("SO_LINGER, in vain: waits although non-blocking",
+	     (end.tv_sec - begin.tv_sec) * 1000 +
+			     (end.tv_nsec - begin.tv_nsec) / 1000000 >=
+		     990);
+	close(first);
+	show_arrival("SO_LINGER, in vain: the peer got everything", listens);
+	close(listens);
+	close(dialed);
 }
 
 void calls_at_the_end(void)
@@ -308,6 +377,8 @@ void calls_at_the_end(void)
 	half_closed();
 	check_deaf();
 	resets();
+	lingers();
+	lingers_in_vain();
 }
 
 /* ---- faults ---- */
