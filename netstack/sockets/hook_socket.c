@@ -211,6 +211,8 @@ int net_fd_let_go(int fd, struct net_sock **lingers)
 	if (net_whole_keeps(fd))
 		return -EBADF;
 	whose = net_is_child() ? 0 : net_fd_sock(fd, &sock, "close");
+	if (whose > 0 && net_fd_shares_memory())
+		return 0; /* the socket remains its parent's */
 	if (whose > 0 && net_sock_linger(sock))
 		*lingers = sock;
 	err = net_fd_forget(fd, "close");

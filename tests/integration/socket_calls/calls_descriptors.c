@@ -284,6 +284,7 @@ static void cloned(void)
 static void children(void)
 {
 	int fd = talk("say:abc read:1 say:more end"), one = 1;
+	struct linger linger = {.l_onoff = 1, .l_linger = 1};
 	char text[8];
 	pid_t child;
 
@@ -309,6 +310,8 @@ static void children(void)
 	}
 	show("fork: dup2 in the child", status_of(child));
 	show("fork: write in the parent", send(fd, "x", 1, 0));
+	show("vfork: SO_LINGER",
+	     setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)));
 	child = vfork();
 	if (child == 0) {
 		close(fd);
