@@ -265,6 +265,7 @@ static int accept_one(struct net_sock *sock, int flags)
 long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 		     int flags)
 {
+	struct net_addr peer;
 	int64_t until = 0;
 	long fd;
 
@@ -287,7 +288,10 @@ long net_sock_accept(struct net_sock *sock, struct sockaddr *sa, socklen_t *len,
 			return err;
 	}
 	fd = accept_one(sock, flags);
-	if (fd >= 0 && sa)
-		net_sock_name(net_fds[fd].sock, true, sa, len);
+	if (fd >= 0 && net_can_write_name(sa, len)) {
+		/* getpeername() fails if the client has reset already. */
+		peer = net_peer_addr(net_fds[fd].sock->conn);
+		net_addr_to_sockaddr(&peer, sock->v6, sa, len);
+	}
 	return fd;
 }

@@ -580,8 +580,7 @@ long net_sock_name(struct net_sock *sock, bool peer, struct sockaddr *sa,
 {
 	struct net_addr addr;
 
-	if (!sa || !len || !net_can_write(len, sizeof(*len)) ||
-	    ((int)*len > 0 && !net_can_write(sa, 1)))
+	if (!net_can_write_name(sa, len))
 		return -EFAULT;
 	if (sock->dgram)
 		return net_dgram_name(sock, peer, sa, len);

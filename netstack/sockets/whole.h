@@ -238,6 +238,13 @@ static inline bool net_can_write(void *memory, size_t bytes)
 	return net_reachable(memory, bytes, true) == bytes;
 }
 
+/* Returns whether a call can store an address where the program wants it. */
+static inline bool net_can_write_name(struct sockaddr *sa, socklen_t *len)
+{
+	return sa && len && net_can_write(len, sizeof(*len)) &&
+	       ((int)*len <= 0 || net_can_write(sa, 1));
+}
+
 /* poll() has returned `events`: their writes are sent in one turn. */
 static inline void net_batch(long events)
 {

@@ -229,7 +229,7 @@ static void accepting(void)
 	socklen_t len = sizeof(name);
 	unsigned port;
 	int listens = listener(&port), asked, fd;
-	char byte;
+	char byte, text[INET_ADDRSTRLEN];
 
 	show("listener: SO_ACCEPTCONN",
 	     get_int(listens, SOL_SOCKET, SO_ACCEPTCONN));
@@ -269,8 +269,14 @@ static void accepting(void)
 	asked = ask_to_dial(port, "say:gone reset");
 	show("accept: the peer has gone", recv(asked, &byte, 1, 0));
 	wait_for(listens, POLLIN);
-	fd = accept(listens, NULL, NULL);
+	memset(&name, 0, sizeof(name));
+	len = sizeof(name);
+	fd = accept(listens, ADDR(name), &len);
 	show("accept: reset before", fd < 0 ? fd : 0);
+	inet_ntop(AF_INET, &((struct sockaddr_in *)&name)->sin_addr, text,
+		  sizeof(text));
+	show_text("accept: reset before: peer", "%d %u %s", name.ss_family, len,
+		  text);
 	show_poll("accept: reset before: poll", 1, wait_for(fd, POLLIN));
 	close(fd);
 	close(asked);
