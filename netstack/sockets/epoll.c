@@ -192,10 +192,12 @@ static int member_new(struct net_epoll *set, int fd, struct net_sock *sock,
 	m->event = *event;
 	set->by_fd[fd] = m;
 	set->kernels += !sock;
-	if (sock)
+	if (sock) {
 		watch_sock(m);
-	else
+	} else {
 		watch_nested(m);
+		set_wake(set); /* a call that waits has to watch it */
+	}
 	return 0;
 }
 

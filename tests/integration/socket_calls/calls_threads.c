@@ -187,6 +187,26 @@ static void watched(void)
 	show("watched: poll", result_of(thread));
 }
 
+/* The first descriptor of the kernel joins a set while a thread waits. */
+static void added(void)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	int epfd = epoll_create1(0), fd = talk("end"), ends[2];
+	pthread_t thread;
+
+	epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &event);
+	if (pipe(ends) < 0 || write(ends[1], "x", 1) < 0)
+		show("added: pipe", -1);
+	thread = start_thread(wait_for_events, &epfd);
+	show("added: epoll_ctl",
+	     epoll_ctl(epfd, EPOLL_CTL_ADD, ends[0], &event));
+	show("added: epoll_wait", result_of(thread));
+	close(ends[0]);
+	close(ends[1]);
+	close(fd);
+	close(epfd);
+}
+
 void calls_in_threads(void)
 {
 	shared_streams();
@@ -194,4 +214,5 @@ void calls_in_threads(void)
 		shut_connecting(how);
 	disconnected();
 	watched();
+	added();
 }
