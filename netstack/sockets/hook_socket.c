@@ -278,16 +278,15 @@ static int close_each(unsigned first, unsigned last)
 
 NET_HOOK int close_range(unsigned first, unsigned last, int flags)
 {
-	int err = 0;
+	int err;
 
+	if (flags & (int)CLOSE_RANGE_CLOEXEC) /* the stack's have it */
+		return net_real()->close_range(first, last, flags);
 	if (net_needs_baton())
 		return (int)NET_WITH_BATON(close_range, first, last, flags);
 	if (net_whole_keeps_any(first, last))
-		return flags & (int)CLOSE_RANGE_CLOEXEC
-			       ? 0 /* as all of ours are */
-			       : close_each(first, last);
-	if (!(flags & (int)CLOSE_RANGE_CLOEXEC) && first <= last)
-		err = net_fd_forget_range(first, last, "close_range");
+		return close_each(first, last);
+	err = net_fd_forget_range(first, last, "close_range");
 	return err < 0 ? (int)net_result(err)
 		       : net_real()->close_range(first, last, flags);
 }

@@ -98,6 +98,9 @@ static void open_ranges(void)
 	dup2(fd, 310);
 	dup2(file, 305);
 	dup2(file, 320);
+	show("close_range: CLOEXEC", close_range(3, ~0U, CLOSE_RANGE_CLOEXEC));
+	show("close_range: CLOEXEC: the file", fcntl(305, F_GETFD));
+	show("close_range: CLOEXEC: the socket", fcntl(310, F_GETFD));
 	show("close_range: all", close_range(3, ~0U, 0));
 	show("close_range: all: the file", fcntl(305, F_GETFD));
 	show("close_range: all: the socket", fcntl(310, F_GETFD));
