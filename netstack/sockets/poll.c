@@ -287,6 +287,37 @@ static size_t to_poll(int n, const fd_set *in, const fd_set *out,
 	return count;
 }
 
+/* Returns for which of its sets a descriptor is ready, as POLLIN and so on. */
+static short ready_sets(const struct pollfd *p)
+{
+	short sets = 0;
+
+	if (p->revents & (POLLIN | POLLHUP | POLLERR))
+		sets |= POLLIN;
+	if (p->revents & (POLLOUT | POLLERR))
+		sets |= POLLOUT;
+	if (p->revents & POLLPRI)
+		sets |= POLLPRI;
+	return (short)(sets & p->events);
+}
+
+/*
+ * poll() returns when a descriptor has hung up, but select() only if it is in
+ * the right set: any other is left out of the wait. Returns whether select()
+ * may return.
+ */
+static bool leave_out_unasked(struct pollfd *fds, size_t count)
+{
+	bool returns = false;
+
+	for (size_t i = 0; i < count; i++)
+		if (fds[i].revents & POLLNVAL || ready_sets(&fds[i]))
+			returns = true;
+		else if (fds[i].revents)
+			fds[i].fd = -1;
+	return returns;
+}
+
 static long from_poll(const struct pollfd *fds, size_t count, int n, fd_set *in,
 		      fd_set *out, fd_set *except)
 {
@@ -299,13 +330,13 @@ static long from_poll(const struct pollfd *fds, size_t count, int n, fd_set *in,
 	bits_clear(out, n);
 	bits_clear(except, n);
 	for (size_t i = 0; i < count; i++) {
-		short events = fds[i].events, got = fds[i].revents;
+		short sets = ready_sets(&fds[i]);
 
-		if (events & POLLIN && got & (POLLIN | POLLHUP | POLLERR))
+		if (sets & POLLIN)
 			bit_set(in, fds[i].fd), bits++;
-		if (events & POLLOUT && got & (POLLOUT | POLLERR))
+		if (sets & POLLOUT)
 			bit_set(out, fds[i].fd), bits++;
-		if (events & POLLPRI && got & POLLPRI)
+		if (sets & POLLPRI)
 			bit_set(except, fds[i].fd), bits++;
 	}
 	return bits;
@@ -313,6 +344,7 @@ static long from_poll(const struct pollfd *fds, size_t count, int n, fd_set *in,
 
 long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns)
 {
+	int64_t until = net_deadline_in(ns);
 	struct pollfd *fds;
 	size_t count;
 	long ready;
@@ -326,7 +358,9 @@ long net_select_fds(int n, fd_set *in, fd_set *out, fd_set *except, int64_t ns)
 	if (!fds)
 		return -ENOMEM;
 	to_poll(n, in, out, except, fds);
-	ready = net_poll_fds(fds, count, ns);
+	while ((ready = net_poll_fds(fds, count, ns)) > 0 &&
+	       !leave_out_unasked(fds, count) && ns != 0)
+		ns = net_time_left(until);
 	if (ready >= 0)
 		ready = from_poll(fds, count, n, in, out, except);
 	free(fds);

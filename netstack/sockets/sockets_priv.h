@@ -110,6 +110,8 @@ void net_sleeper_remove(struct net_sleeper *sleeper);
 
 /* Returns now + ns without overflow; ns below 0: never. */
 int64_t net_deadline_in(int64_t ns);
+/* Returns the ns until then, 0 if it has passed, or -1 for never. */
+int64_t net_time_left(int64_t deadline_ns);
 bool net_has_passed(int64_t deadline_ns);
 
 /* ---- sockets ---- */

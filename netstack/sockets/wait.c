@@ -37,6 +37,15 @@ bool net_has_passed(int64_t deadline_ns)
 	return now_ns() >= deadline_ns;
 }
 
+int64_t net_time_left(int64_t deadline_ns)
+{
+	int64_t left_ns = deadline_ns - now_ns();
+
+	if (deadline_ns == CORO_FOREVER)
+		return -1;
+	return left_ns > 0 ? left_ns : 0;
+}
+
 /* ---- lists ---- */
 
 void net_node_add(struct net_sock_node **list, struct net_sock_node *node)

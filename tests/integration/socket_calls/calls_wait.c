@@ -199,12 +199,57 @@ static void selecting(void)
 	show("select: closed", select(fd + 1, &in, NULL, NULL, &none));
 }
 
+/*
+ * A descriptor that has hung up is ready only in the set of readers: the call
+ * waits until its time is over, of which nothing is left then.
+ */
+static void select_hung_up(const char *label, int fd, bool writes, bool excepts)
+{
+	int other = talk("end");
+	char of_sets[60];
+	struct timeval wait = {.tv_usec = 30000};
+	fd_set in, out, except;
+
+	FD_ZERO(&in);
+	FD_SET(other, &in);
+	FD_ZERO(&out);
+	FD_ZERO(&except);
+	if (writes)
+		FD_SET(fd, &out);
+	if (excepts)
+		FD_SET(fd, &except);
+	show(label,
+	     select((fd > other ? fd : other) + 1, &in, &out, &except, &wait));
+	snprintf(of_sets, sizeof(of_sets), "%s: sets", label);
+	show_text(of_sets, "%d %d %d, time left %d", FD_ISSET(other, &in) != 0,
+		  FD_ISSET(fd, &out) != 0, FD_ISSET(fd, &except) != 0,
+		  wait.tv_sec || wait.tv_usec);
+	close(other);
+}
+
+static void hung_up(void)
+{
+	int fd = talk("close"), ends[2];
+
+	wait_for(fd, POLLRDHUP);
+	shutdown(fd, SHUT_WR);
+	select_hung_up("select: closed socket, except", fd, false, true);
+	close(fd);
+	if (pipe(ends) < 0)
+		show("select: pipe", -1);
+	close(ends[1]);
+	select_hung_up("select: closed pipe, except", ends[0], false, true);
+	select_hung_up("select: closed pipe, out", ends[0], true, false);
+	close(ends[0]);
+}
+
 void calls_of_poll(void)
 {
 	polling();
 	full_buffers();
 	check_masks();
 	selecting();
+	hung_up();
 }
 
 /* ---- epoll ---- */
