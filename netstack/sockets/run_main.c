@@ -9,6 +9,11 @@
  * A program ends by exit(). The handler below runs after the program's own,
  * closes open sockets as the kernel would, waits until the peers have
  * acknowledged the written data, and closes the stack.
+ *
+ * If main() ends by pthread_exit(), the C library calls exit() when the last
+ * thread has ended. The stack's threads never do. So the end of main()'s thread
+ * starts one that waits until the program's threads have ended, and then calls
+ * exit() in their place.
  */
 #include "netstack/sockets/run.h"
 #include "netstack/sockets/whole.h"
@@ -25,13 +30,16 @@
 #define WORDS_MAX  256
 #define LOOK_NS	   INT64_C(1000000)
 #define STALLED_NS INT64_C(10000000000) /* for bytes still to be sent */
+#define LAST_NS	   50000000L		/* between two looks at the threads */
 
 typedef int (*main_fn)(int argc, char **argv, char **envp);
 
 static struct {
 	main_fn main;
-	char *text; /* coronet-run's words */
-	bool late;  /* a child opens the stack */
+	char *text;	    /* coronet-run's words */
+	bool late;	    /* a child opens the stack */
+	pthread_key_t ends; /* runs main_ends() */
+	sigset_t mask;	    /* of main()'s thread at its end */
 } the;
 
 /* ---- the options ---- */
@@ -216,6 +224,51 @@ static void at_exit(int status, void *arg)
 	net_run_left();
 }
 
+/* ---- the end of main() by pthread_exit() ---- */
+
+/* The first thread of a process stays as a zombie until the others have ended.
+ * The state follows the name, which is in parentheses (proc(5)). */
+static bool main_has_ended(void)
+{
+	FILE *file = fopen("/proc/self/stat", "re");
+	char text[64] = "";
+	const char *name_end;
+
+	if (!file)
+		return false;
+	if (!fgets(text, sizeof(text), file))
+		text[0] = '\0';
+	fclose(file);
+	name_end = strrchr(text, ')');
+	return name_end && strncmp(name_end, ") Z", 3) == 0;
+}
+
+static void *exit_after_last(void *arg)
+{
+	const struct timespec pause = {.tv_nsec = LAST_NS};
+
+	while (!main_has_ended() || net_whole_has_threads())
+		net_real()->nanosleep(&pause, NULL);
+	pthread_sigmask(SIG_SETMASK, &the.mask, NULL);
+	exit(0);
+}
+
+/* Called when main()'s thread ends, unless the program does. */
+static void main_ends(void *arg)
+{
+	pthread_t thread;
+	sigset_t all;
+
+	if (net_is_child())
+		return;
+	sigfillset(&all); /* signals are for the program's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &the.mask);
+	if (net_real()->pthread_create(&thread, NULL, exit_after_last, NULL) ==
+	    0)
+		pthread_detach(thread);
+	pthread_sigmask(SIG_SETMASK, &the.mask, NULL);
+}
+
 /* ---- the beginning ---- */
 
 /* The program has all signals that come; fails the program with one line. */
@@ -262,6 +315,9 @@ void net_run_open(void)
 	net_run_signals_begin();
 	net_sockets_given = NULL;
 	net_stack_leave(stack);
+	if (gettid() == getpid() &&
+	    pthread_key_create(&the.ends, main_ends) == 0)
+		pthread_setspecific(the.ends, &the);
 	if (net_whole_keeper() < 0)
 		fail_run("no thread can be made (ulimit -u, pids.max)");
 }

@@ -28,6 +28,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -428,6 +429,7 @@ static void *keep_baton(void *arg)
 	uint64_t seen = 0;
 
 	net_caller.unbiased = true;
+	net_whole.keeper = gettid();
 	net_whole_take_signals();
 	sem_post(arg);
 	for (;;) {

@@ -69,6 +69,26 @@ bool net_whole_own_thread(void)
 	return is_among(net_whole.threads, net_whole.n_threads, gettid());
 }
 
+bool net_whole_has_threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	struct dirent *entry;
+	bool found = !dir;
+
+	errno = 0;
+	while (!found && (entry = readdir(dir))) {
+		int tid = atoi(entry->d_name);
+
+		found = tid > 0 && tid != getpid() && tid != gettid() &&
+			tid != net_whole.keeper &&
+			!is_among(net_whole.threads, net_whole.n_threads, tid);
+	}
+	found |= errno != 0; /* the program has closed the folder */
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
 /*
  * Programs close whatever numbers they find. The stack's own look closed to
  * them, and only the stack itself closes them.

@@ -39,6 +39,7 @@ struct net_whole {
 	const struct net_late *late;
 	int threads[NET_WHOLE_THREADS]; /* the stack's and DPDK's own */
 	unsigned n_threads;
+	int keeper; /* its thread, which is not among these */
 	int programs_threads[NET_WHOLE_THREADS]; /* before the stack opened */
 	unsigned n_programs_threads;
 };
@@ -104,6 +105,8 @@ void net_whole_close(void);
  * of the program; without it, afterwards, the new ones, which are the stack's.
  */
 void net_whole_note_threads(bool programs);
+/* Returns whether the program has a thread beside main()'s and the caller. */
+bool net_whole_has_threads(void);
 /* Returns whether the calling thread is one of the stack's. */
 bool net_whole_own_thread(void);
 void net_whole_reserve(int fd); /* the stack uses fd itself */

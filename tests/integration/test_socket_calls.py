@@ -23,7 +23,7 @@ from test_run import KERNELS, KERNELS6, OURS, OURS6, bring_up, without_leaks
 RESET = struct.pack("ii", 1, 0)
 GROUPS = ["new", "connect", "listen", "stream", "end", "faults", "poll", "epoll", "options",
           "descriptors", "stdio", "signals", "threads", "datagrams", "datagram options",
-          "datagram faults", "small stacks"]
+          "datagram faults", "small stacks", "after main"]
 # label: (the kernel, the stack), with the reasons in docs/unchanged.md
 DIFFERENCES = {
     "splice: to the socket": ("3", "-1 EPIPE"),

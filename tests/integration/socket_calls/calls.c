@@ -258,6 +258,7 @@ static const struct {
 	{"datagrams", calls_on_datagrams},
 	{"datagram options", calls_on_dgram_options},
 	{"datagram faults", calls_with_dgram_faults},
+	{"after main", calls_after_main}, /* last: it does not return */
 };
 
 int main(int argc, char **argv)

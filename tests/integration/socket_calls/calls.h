@@ -81,6 +81,7 @@ void calls_of_stdio(void);
 void calls_with_signals(void);
 void calls_in_threads(void);
 void calls_on_small_stacks(void);
+void calls_after_main(void); /* ends main()'s thread */
 void calls_on_datagrams(void);
 void calls_on_dgram_options(void);
 void calls_with_dgram_faults(void);

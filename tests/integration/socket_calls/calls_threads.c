@@ -216,3 +216,30 @@ void calls_in_threads(void)
 	watched();
 	added();
 }
+
+/* ---- the end of main() ---- */
+
+/* Runs on when main() has ended; the program ends when it returns. */
+static void *outlive_main(void *arg)
+{
+	pthread_t *first = arg;
+	char text[4] = "";
+	int fd;
+
+	show("main ended: join", pthread_join(*first, NULL));
+	fd = talk("read:1 say:abc end");
+	show("main ended: send", send(fd, "x", 1, 0));
+	show("main ended: recv", recv(fd, text, 3, MSG_WAITALL));
+	show_text("main ended: text", "%s", text);
+	return NULL;
+}
+
+void calls_after_main(void)
+{
+	static pthread_t first;
+	pthread_t thread;
+
+	first = pthread_self();
+	pthread_create(&thread, NULL, outlive_main, &first);
+	pthread_exit(NULL);
+}
