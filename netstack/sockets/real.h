@@ -73,7 +73,7 @@ int __vdprintf_chk(int fd, int flag, const char *format, va_list args);
 	X(epoll_pwait2) X(sleep) X(usleep) X(nanosleep) X(clock_nanosleep)     \
 	/* programs */                                                         \
 	X(execve) X(execvpe) X(fexecve) X(execveat)                            \
-	X(pthread_cancel) X(pthread_setcanceltype) X(pthread_create)           \
+	X(pthread_cancel) X(pthread_setcanceltype) X(pthread_create) X(_exit)  \
 	/* names */                                                            \
 	X(getaddrinfo) X(getnameinfo) X(gethostbyname) X(gethostbyname2)
 /* clang-format on */

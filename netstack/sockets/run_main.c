@@ -224,6 +224,26 @@ static void at_exit(int status, void *arg)
 	net_run_left();
 }
 
+static void at_quick_end(void)
+{
+	if (net_whole.keeper && !net_whole.closed && !net_is_child() &&
+	    !net_fd_shares_memory() && net_caller.state == NET_OUTSIDE)
+		net_whole_end();
+}
+
+/* Also called in signal handlers, and by children. */
+NET_HOOK void _exit(int status)
+{
+	at_quick_end();
+	net_real()->_exit(status);
+	__builtin_unreachable();
+}
+
+NET_HOOK void _Exit(int status)
+{
+	_exit(status);
+}
+
 /* ---- the end of main() by pthread_exit() ---- */
 
 /* The first thread of a process stays as a zombie until the others have ended.
@@ -312,6 +332,7 @@ void net_run_open(void)
 	net_run_exec_begin();
 	each_fd(reserve_fd, open);
 	on_exit(at_exit, NULL);
+	at_quick_exit(at_quick_end);
 	net_run_signals_begin();
 	net_sockets_given = NULL;
 	net_stack_leave(stack);

@@ -39,6 +39,10 @@
 #define ASIDE_NS     INT64_C(10000)
 #define ASIDE_MAX_NS INT64_C(100000)
 
+#define EXITS	 (-1)	  /* the program calls _exit() */
+#define EXIT_NS	 1000000L /* between two looks whether the stack is closed */
+#define EXIT_MAX 2000	  /* looks; the loop takes a second to drain */
+
 static struct {
 	/* These fields, unless atomic, belong to the baton's holder. */
 	_Atomic uint64_t turns;
@@ -47,9 +51,10 @@ static struct {
 	_Atomic bool keeper_sleeps;	     /* until the poller leaves */
 	sem_t keeper;
 	LIST_HEAD(, net_caller) callers;
-	_Atomic int fatal;	   /* a signal that ends the program */
-	pthread_key_t ends;	   /* runs end_caller() */
-	_Atomic bool closing;	   /* the loop has ended */
+	_Atomic int fatal;    /* a signal that ends the program; or EXITS */
+	_Atomic bool ended;   /* it has closed the stack */
+	pthread_key_t ends;   /* runs end_caller() */
+	_Atomic bool closing; /* the loop has ended */
 	_Atomic unsigned n_waking; /* threads that are waking the loop */
 } loop;
 
@@ -413,15 +418,19 @@ void net_whole_close(void)
 	net_stack_close(net_whole.stack);
 }
 
-/* Closes all connections before a signal ends the program, as a kernel does. */
-static void end_by(int signo)
+/* Closes all connections before a signal or _exit() ends the program, as a
+ * kernel does. */
+static void end_by(int fatal)
 {
 	net_whole_step_in();
 	net_stack_stop(net_whole.stack);
 	net_caller.state = NET_TURNING;
 	net_stack_run(net_whole.stack);
 	net_whole_close();
-	net_whole.default_action(signo);
+	atomic_store(&loop.ended, true);
+	while (fatal == EXITS)
+		pause();
+	net_whole.default_action(fatal);
 }
 
 static void *keep_baton(void *arg)
@@ -478,6 +487,15 @@ void net_whole_end_by(int signo)
 	atomic_store(&loop.fatal, signo);
 	sem_post(&loop.keeper);
 	net_whole_wake_loop();
+}
+
+void net_whole_end(void)
+{
+	const struct timespec pause = {.tv_nsec = EXIT_NS};
+
+	net_whole_end_by(EXITS);
+	for (int i = 0; i < EXIT_MAX && !atomic_load(&loop.ended); i++)
+		nanosleep(&pause, NULL);
 }
 
 void net_whole_note(int signo)

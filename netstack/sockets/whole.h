@@ -150,6 +150,12 @@ int net_whole_signals(void);
  */
 void net_whole_note(int signo);
 void net_whole_end_by(int signo);
+/*
+ * Has the keeper close all connections, before _exit(). Waits at most two
+ * seconds for it: the caller may be a signal handler, and hold a lock that the
+ * stack needs.
+ */
+void net_whole_end(void);
 
 /* Returns whether this is a whole program's thread without the baton. */
 static inline bool net_needs_baton(void)

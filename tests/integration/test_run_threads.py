@@ -395,9 +395,36 @@ def cancelled_threads(env):
     check(got == wanted, f"{got} instead of {wanted}")
 
 
+WITHOUT_EXIT = """
+import ctypes, os, signal, socket, subprocess
+c = ctypes.CDLL(None)
+s = socket.create_connection(("10.9.1.1", 7031), 60)
+try:
+    subprocess.run(["/nosuchprogram"])
+except FileNotFoundError: # its child, made by vfork(), has called _exit()
+    s.sendall(b"sent")
+"""
+
+
+def ends_without_exit(env):
+    """_exit() and quick_exit() close the connections, also in a signal handler while a call waits,
+    but not in a child."""
+    for ends, wanted in (("os._exit(3)", 3), ("c._Exit(4)", 4), ("c.quick_exit(5)", 5),
+                         ("c.signal(14, c._exit); c.alarm(1); s.settimeout(None); s.recv(1)", 14)):
+        with socket.create_server(("0.0.0.0", 7031)) as listener:
+            program = OnTap(env).start("python3", "-c", WITHOUT_EXIT + ends)
+            sock = listener.accept()[0]
+            sock.settimeout(WAIT_MAX_S)
+            exactly(sock, b"sent")
+            check(sock.recv(1) == b"", f"{ends}: more than was written")
+            status = program.wait(WAIT_MAX_S)
+            check(status == wanted, f"{ends}: status {status}: {program.story()}")
+
+
 def cases(env):
     for case in (cancelled_threads, signals, default_actions, handlers, computes, waits_for_threads,
-                 threads_at_once, waits_for_all_signals, frames_end_no_call, another_thread_exits):
+                 threads_at_once, waits_for_all_signals, frames_end_no_call, another_thread_exits,
+                 ends_without_exit):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
