@@ -66,6 +66,8 @@ static int64_t timeval_ns(const struct timeval *tv)
 {
 	if (tv->tv_sec == 0 && tv->tv_usec == 0)
 		return NEVER_NS;
+	if (tv->tv_sec < 0)
+		return 0; /* at once */
 	if (tv->tv_sec >= INT64_MAX / 2000000000)
 		return NEVER_NS;
 	return tv->tv_sec * INT64_C(1000000000) + tv->tv_usec * 1000;

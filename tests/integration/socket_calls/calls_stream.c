@@ -131,6 +131,13 @@ static void timeouts(void)
 	wait.tv_usec = 1000000;
 	show("SO_RCVTIMEO: a million us",
 	     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)));
+	wait = (struct timeval){.tv_sec = -1, .tv_usec = 1};
+	show("SO_RCVTIMEO: negative",
+	     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)));
+	show("SO_RCVTIMEO: negative: recv", recv(fd, text, 1, 0));
+	getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &got, &len);
+	show_text("SO_RCVTIMEO: negative: read", "%ld.%06ld", (long)got.tv_sec,
+		  (long)got.tv_usec);
 	close(fd);
 }
 
