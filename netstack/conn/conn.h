@@ -34,6 +34,8 @@ net_conn_user_timeout(const struct net_conn *conn)
 /* ---- user_timeout.c ---- */
 /* Sets the user timeout; timeout_ms 0: none. Returns 0 or -ENOMEM. */
 int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms);
+/* Sets the times in a net_conn_user_timeout that is new. */
+void net_user_timeout_init(struct net_conn *conn);
 /*
  * Returns whether a user timeout is set. It replaces the limit of keepalive
  * probes.

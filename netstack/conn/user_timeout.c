@@ -4,7 +4,8 @@
  *
  * For data in flight the wait begins with its first retransmission; for data
  * that a closed window holds back, when that is noticed, even if the peer
- * answers each probe; for keepalive, with the last segment of the peer. Without
+ * answers each probe; for keepalive, with the last segment of the peer. If data
+ * waits when the first user timeout is set, it counts from that call. Without
  * a user timeout TCP's own bounds apply: twelve timeouts, and a peer that
  * answers probes is never given up.
  *
@@ -16,7 +17,19 @@
 #include <errno.h>
 #include <string.h>
 
+/* Leaves out time in which the process did not run; wraps after 49 days. */
+static uint32_t clock_ms(void)
+{
+	return (uint32_t)((net_here()->now_ns - net_here()->paused_ns) /
+			  1000000);
+}
+
 /* ---- setting the user timeout ---- */
+
+void net_user_timeout_init(struct net_conn *conn)
+{
+	net_conn_user_timeout(conn)->since_ms = clock_ms();
+}
 
 /* Replaces the connection's ext, which is freed. */
 static struct net_conn_user_timeout *make_timeout(struct net_conn *conn)
@@ -36,6 +49,7 @@ static struct net_conn_user_timeout *make_timeout(struct net_conn *conn)
 		was->pollers->pprev = &timeout->all.ext.pollers;
 	net_mem_free(was);
 	conn->ext = &timeout->all.ext;
+	net_user_timeout_init(conn);
 	return timeout;
 }
 
@@ -54,13 +68,6 @@ int net_conn_set_user_timeout(struct net_conn *conn, uint32_t timeout_ms)
 }
 
 /* ---- waiting ---- */
-
-/* Leaves out time in which the process did not run; wraps after 49 days. */
-static uint32_t clock_ms(void)
-{
-	return (uint32_t)((net_here()->now_ns - net_here()->paused_ns) /
-			  1000000);
-}
 
 bool net_user_timeout_is_set(const struct net_conn *conn)
 {

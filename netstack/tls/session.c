@@ -234,17 +234,20 @@ static void adopt_ext(struct net_tls_session *s, struct net_conn *conn)
 {
 	const struct net_conn_ext *was = conn->ext;
 	struct net_conn_ext *ext = &s->base.base.all.ext;
+	bool had_timeout = was->has_user_timeout;
 
 	memcpy(&s->base.base, was,
-	       was->has_user_timeout ? sizeof(s->base.base)
-	       : was->has_counters   ? sizeof(struct net_counted)
-				     : sizeof(*was));
+	       had_timeout	   ? sizeof(s->base.base)
+	       : was->has_counters ? sizeof(struct net_counted)
+				   : sizeof(*was));
 	ext->has_user_timeout = true;
 	if (ext->pollers) /* the list's head moves */
 		ext->pollers->pprev = &ext->pollers;
 	if (was != &net_conn_no_ext)
 		net_mem_free((void *)(uintptr_t)was);
 	conn->ext = ext;
+	if (!had_timeout)
+		net_user_timeout_init(conn);
 	conn->shard |= NET_SHARD_TLS;
 }
 

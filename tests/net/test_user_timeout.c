@@ -194,13 +194,39 @@ static void test_user_timeout_may_be_removed(void **state)
 	assert_int_equal(net_set_user_timeout(ours, 0), 0);
 	run_until_ended(20000, NULL);
 	assert_int_equal(ended, 0);
-	/* Set after it has waited for longer: the connection ends now. */
+	/* Set again after it has waited for longer: the connection ends. */
 	assert_int_equal(net_set_user_timeout(ours, TIMEOUT_MS), 0);
 	run_ms(30);
 	assert_int_equal(read_result, -ETIMEDOUT);
 }
 
+/* The first user timeout of a connection cannot know when the wait began. */
+static void test_first_user_timeout_counts_from_the_call(void **state)
+{
+	run_ms(2 * TIMEOUT_MS); /* the clock is not near 0 */
+	connect_with(0, 65535);
+	net_send(ours, "hello", 5);
+	run_until_ended(1000, NULL);
+	assert_int_equal(net_set_user_timeout(ours, TIMEOUT_MS), 0);
+	assert_in_range(run_until_ended(60000, NULL), TIMEOUT_MS - 10,
+			TIMEOUT_MS + 300);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
 /* ---- a closed window ---- */
+
+static void
+test_first_user_timeout_of_a_closed_window_counts_from_the_call(void **state)
+{
+	run_ms(2 * TIMEOUT_MS);
+	connect_with(0, 0);
+	net_send(ours, "hello", 5);
+	run_until_ended(1000, say_shut);
+	assert_int_equal(net_set_user_timeout(ours, TIMEOUT_MS), 0);
+	assert_in_range(run_until_ended(60000, say_shut), TIMEOUT_MS - 10,
+			TIMEOUT_MS + 300);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
 
 static void
 test_user_timeout_ends_a_connection_with_a_closed_window(void **state)
@@ -328,6 +354,8 @@ int main(void)
 		T(test_an_idle_connection_is_not_given_up),
 		T(test_short_user_timeout_waits_for_the_first_ack),
 		T(test_user_timeout_may_be_removed),
+		T(test_first_user_timeout_counts_from_the_call),
+		T(test_first_user_timeout_of_a_closed_window_counts_from_the_call),
 		T(test_user_timeout_ends_a_connection_with_a_closed_window),
 		T(test_closed_window_is_probed_without_a_user_timeout),
 		T(test_opening_window_restarts_the_user_timeout),

@@ -654,10 +654,10 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
  *   it, even if the peer answers the probes;
  * - with keepalive, the time that a peer does not answer probes, however many
  *   were sent.
- * 0, the default: TCP's own bounds, which apply as well after net_close().
- * Accurate to about 20 ms. The first timeout of a connection takes 192 bytes.
- * Returns 0, -EBADF, -EINVAL (ms is more than 2,000,000,000), -ENOTCONN (the
- * connection has ended) or -ENOMEM.
+ * Data that waits when the first timeout is set counts from that call. 0, the
+ * default: TCP's own bounds, which apply as well after net_close(). Accurate to
+ * about 20 ms. The first timeout of a connection takes 192 bytes. Returns 0,
+ * -EBADF, -EINVAL (ms > 2,000,000,000), -ENOTCONN (it has ended) or -ENOMEM.
  */
 int net_set_user_timeout(struct net_conn *conn, unsigned ms);
 
