@@ -46,6 +46,8 @@ bool net_user_timeout_is_set(const struct net_conn *conn);
  * for its peer without progress.
  */
 void net_user_timeout_begin(struct net_conn *conn);
+/* Notes that a keepalive probe was sent, which pcb.keep_cnt_sent counts. */
+void net_user_timeout_probed(struct net_conn *conn);
 /*
  * Returns when the connection is given up, ns; CORO_FOREVER: it does not wait,
  * or has no user timeout.

@@ -4,8 +4,9 @@
  *
  * For data in flight the wait begins with its first retransmission; for data
  * that a closed window holds back, when that is noticed, even if the peer
- * answers each probe; for keepalive, with the last segment of the peer. If data
- * waits when the first user timeout is set, it counts from that call. Without
+ * answers each probe; for keepalive, with the last segment of the peer, but the
+ * last probe has its interval to be answered in. If data waits when the first
+ * user timeout is set, it counts from that call. Without
  * a user timeout TCP's own bounds apply: twelve timeouts, and a peer that
  * answers probes is never given up.
  *
@@ -28,7 +29,10 @@ static uint32_t clock_ms(void)
 
 void net_user_timeout_init(struct net_conn *conn)
 {
-	net_conn_user_timeout(conn)->since_ms = clock_ms();
+	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
+
+	timeout->since_ms = timeout->silent_ms = timeout->probed_ms =
+		clock_ms();
 }
 
 /* Replaces the connection's ext, which is freed. */
@@ -94,31 +98,53 @@ static bool is_waiting(const struct tcp_pcb *pcb)
 			    : pcb->unsent && pcb->persist_steps;
 }
 
+/* Returns how long it is until this time of clock_ms(); negative: passed. */
+static int32_t until_ms(uint32_t due_ms)
+{
+	return (int32_t)(due_ms - clock_ms());
+}
+
 static int64_t data_due_ns(const struct net_conn_user_timeout *timeout,
 			   const struct tcp_pcb *pcb)
 {
-	int32_t left_ms;
+	int32_t left_ms = until_ms(timeout->since_ms + timeout->timeout_ms);
 
 	if (!is_waiting(pcb))
 		return CORO_FOREVER;
-	left_ms =
-		(int32_t)(timeout->since_ms + timeout->timeout_ms - clock_ms());
 	return net_here()->now_ns + left_ms * INT64_C(1000000);
+}
+
+void net_user_timeout_probed(struct net_conn *conn)
+{
+	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
+
+	if (!timeout)
+		return;
+	timeout->probed_ms = clock_ms();
+	if (conn->pcb.keep_cnt_sent == 1)
+		timeout->silent_ms =
+			timeout->probed_ms - 1000u * conn->pcb.keep_idle_s;
 }
 
 /*
  * Returns when a connection whose keepalives are not answered is given up: the
- * number of probes does not count then, as in Linux.
+ * number of probes does not count then, and each has its interval to be
+ * answered in, as in Linux. That ends a tick before the next probe is sent.
  */
 static int64_t keepalive_due_ns(const struct net_conn_user_timeout *timeout,
 				const struct tcp_pcb *pcb)
 {
+	int32_t answer_ms =
+		until_ms(timeout->probed_ms + 1000u * pcb->keep_intvl_s -
+			 TCP_SLOW_INTERVAL);
+	int32_t left_ms = until_ms(timeout->silent_ms + timeout->timeout_ms);
+
 	if (!pcb->keep_cnt_sent || !ip_get_option(pcb, SOF_KEEPALIVE))
 		return CORO_FOREVER;
 	if (pcb->keep_cnt_sent == UINT8_MAX) /* lwIP counts no further */
 		return net_here()->now_ns;
-	return (int64_t)pcb->tmr * NET_TICK_NS +
-	       timeout->timeout_ms * INT64_C(1000000);
+	return net_here()->now_ns +
+	       LWIP_MAX(answer_ms, left_ms) * INT64_C(1000000);
 }
 
 int64_t net_user_timeout_due_ns(const struct net_conn *conn)

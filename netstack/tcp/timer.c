@@ -251,13 +251,14 @@ void net_timer_check(struct net_conn *conn)
  */
 static void settle_keepalive(struct tcp_pcb *pcb)
 {
-	uint32_t ms = keepalive_ms(pcb);
-	uint32_t ticks = ms / TCP_SLOW_INTERVAL + 1;
+	uint32_t ticks;
 
-	if (ip_get_option(pcb, SOF_KEEPALIVE) &&
-	    pcb->keep_cnt_sent < pcb->keep_probes &&
-	    !net_user_timeout_is_set(net_conn_of(pcb)) &&
-	    tcp_ticks - pcb->tmr > ticks)
+	if (!ip_get_option(pcb, SOF_KEEPALIVE) ||
+	    (pcb->keep_cnt_sent >= pcb->keep_probes &&
+	     !net_user_timeout_is_set(net_conn_of(pcb))))
+		return;
+	ticks = keepalive_ms(pcb) / TCP_SLOW_INTERVAL + 2;
+	if (tcp_ticks - pcb->tmr > ticks)
 		pcb->tmr = tcp_ticks - ticks;
 }
 
@@ -357,13 +358,12 @@ cold static void trace_tick(struct net_conn *conn)
 		net_trace_timer(conn, "handshake", pcb->nrtx + 1u);
 }
 
-/* Traces what lwIP has done to a connection that lives on. */
-cold static void trace_ticked(struct net_conn *conn, uint8_t keepalives)
+/* Called when lwIP has sent a keepalive probe. */
+cold static void note_keepalive(struct net_conn *conn)
 {
-	const struct tcp_pcb *pcb = &conn->pcb;
-
-	if (pcb->keep_cnt_sent > keepalives)
-		net_trace_timer(conn, "keepalive", pcb->keep_cnt_sent);
+	net_user_timeout_probed(conn);
+	if (net_traced(conn))
+		net_trace_timer(conn, "keepalive", conn->pcb.keep_cnt_sent);
 }
 
 /* Runs lwIP's timers for the one pcb it is shown. */
@@ -387,8 +387,8 @@ static void run_tick(struct net_conn *conn)
 			trace_tick(conn);
 		slow_tick(pcb);
 		net_here()->ending = NET_END_NONE;
-		if (tcp_active_pcbs && net_traced(conn))
-			trace_ticked(conn, keepalives);
+		if (tcp_active_pcbs && pcb->keep_cnt_sent > keepalives)
+			note_keepalive(conn);
 		if (tcp_active_pcbs && pcb->nrtx > nrtx)
 			net_count_rto(conn); /* of a handshake */
 	}

@@ -294,6 +294,59 @@ static void test_peer_that_answers_probes_is_not_timed_out(void **state)
 	assert_int_equal(ended, 0);
 }
 
+/* Answers a keepalive probe half a second after it was sent. */
+static void test_user_timeout_below_the_idle_time_awaits_answers(void **state)
+{
+	unsigned wait_ms = 0, answered = 0;
+
+	connect_with(TIMEOUT_MS, 65535);
+	assert_int_equal(net_set_keepalive(ours, 10, 5, 3), 0);
+	for (unsigned ms = 0; ms < 60000 && !ended; ms++) {
+		run_ms(1);
+		if (peer_next(&(struct segment){0}))
+			wait_ms = 500;
+		if (wait_ms && --wait_ms == 0) {
+			say_shut();
+			answered++;
+		}
+	}
+	assert_int_equal(ended, 0);
+	assert_in_range(answered, 5, 6);
+}
+
+/* As on Linux: when the next probe would be due. */
+static void test_user_timeout_below_the_idle_time_ends_a_silent_peer(void **st)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	assert_int_equal(net_set_keepalive(ours, 10, 5, 3), 0);
+	assert_in_range(run_until_ended(60000, NULL), 14900, 15300);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
+/* The peer that was not asked before has an interval in which to answer. */
+static void test_keepalive_set_late_asks_before_it_gives_up(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	run_until_ended(30000, NULL);
+	assert_int_equal(net_set_keepalive(ours, 10, 5, 3), 0);
+	assert_in_range(run_until_ended(60000, NULL), 4900, 5300);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
+static void test_pause_of_the_process_is_not_silence_of_the_peer(void **state)
+{
+	connect_with(TIMEOUT_MS, 65535);
+	assert_int_equal(net_set_keepalive(ours, 10, 5, 3), 0);
+	run_until_ended(10500, NULL); /* a probe was sent */
+	assert_int_equal(ours->pcb.keep_cnt_sent, 1);
+	fake_now_ns += INT64_C(1000000000) * 3600;
+	run_rounds(2);
+	assert_true(peer_next(&(struct segment){0}));
+	say_shut();
+	run_until_ended(9000, NULL);
+	assert_int_equal(ended, 0);
+}
+
 /* ---- the call ---- */
 
 static void test_invalid_user_timeouts_are_refused(void **state)
@@ -362,6 +415,10 @@ int main(void)
 		T(test_user_timeout_replaces_the_keepalive_count),
 		T(test_user_timeout_ends_before_many_keepalive_probes),
 		T(test_peer_that_answers_probes_is_not_timed_out),
+		T(test_user_timeout_below_the_idle_time_awaits_answers),
+		T(test_user_timeout_below_the_idle_time_ends_a_silent_peer),
+		T(test_keepalive_set_late_asks_before_it_gives_up),
+		T(test_pause_of_the_process_is_not_silence_of_the_peer),
 		T(test_invalid_user_timeouts_are_refused),
 		T(test_failed_allocation_is_survived),
 		T(test_user_timeout_may_be_set_during_a_poll),

@@ -652,8 +652,8 @@ int net_set_keepalive(struct net_conn *conn, unsigned idle_s,
  *   retransmission on, however often it was sent again;
  * - the time that a zero window holds data back, from when the stack noticed
  *   it, even if the peer answers the probes;
- * - with keepalive, the time that a peer does not answer probes, however many
- *   were sent.
+ * - with keepalive, the time that a peer is silent, however many probes were
+ *   sent; but the last probe has its interval to be answered in.
  * Data that waits when the first timeout is set counts from that call. 0, the
  * default: TCP's own bounds, which apply as well after net_close(). Accurate to
  * about 20 ms. The first timeout of a connection takes 192 bytes. Returns 0,
