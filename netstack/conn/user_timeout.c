@@ -141,8 +141,6 @@ static int64_t keepalive_due_ns(const struct net_conn_user_timeout *timeout,
 
 	if (!pcb->keep_cnt_sent || !ip_get_option(pcb, SOF_KEEPALIVE))
 		return CORO_FOREVER;
-	if (pcb->keep_cnt_sent == UINT8_MAX) /* lwIP counts no further */
-		return net_here()->now_ns;
 	return net_here()->now_ns +
 	       LWIP_MAX(answer_ms, left_ms) * INT64_C(1000000);
 }

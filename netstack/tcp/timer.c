@@ -244,6 +244,18 @@ void net_timer_check(struct net_conn *conn)
 }
 
 /*
+ * With a user timeout the number of probes does not count: the last that fits
+ * is sent again and again, each time an interval later.
+ */
+static void hold_keepalive_count(struct tcp_pcb *pcb)
+{
+	if (pcb->keep_cnt_sent < UINT8_MAX)
+		return;
+	pcb->keep_cnt_sent--;
+	pcb->tmr += 1000u * pcb->keep_intvl_s / TCP_SLOW_INTERVAL;
+}
+
+/*
  * lwIP gives a peer up once all of keepalive's time has passed, however many
  * probes were sent. After a jump of the clock, or a long pause of the process,
  * the peer has not been asked: the probe that is due is sent now, and the time
@@ -253,9 +265,11 @@ static void settle_keepalive(struct tcp_pcb *pcb)
 {
 	uint32_t ticks;
 
-	if (!ip_get_option(pcb, SOF_KEEPALIVE) ||
-	    (pcb->keep_cnt_sent >= pcb->keep_probes &&
-	     !net_user_timeout_is_set(net_conn_of(pcb))))
+	if (!ip_get_option(pcb, SOF_KEEPALIVE))
+		return;
+	if (net_user_timeout_is_set(net_conn_of(pcb)))
+		hold_keepalive_count(pcb);
+	else if (pcb->keep_cnt_sent >= pcb->keep_probes)
 		return;
 	ticks = keepalive_ms(pcb) / TCP_SLOW_INTERVAL + 2;
 	if (tcp_ticks - pcb->tmr > ticks)

@@ -347,6 +347,22 @@ static void test_pause_of_the_process_is_not_silence_of_the_peer(void **state)
 	assert_int_equal(ended, 0);
 }
 
+static void test_user_timeout_outlasts_255_keepalive_probes(void **state)
+{
+	unsigned ms, probes = 0;
+
+	connect_with(400000, 65535);
+	assert_int_equal(net_set_keepalive(ours, 1, 1, 1), 0);
+	for (ms = 0; ms < 600000 && !ended; ms++) {
+		run_ms(1);
+		while (peer_next(&(struct segment){0}))
+			probes++;
+	}
+	assert_int_equal(read_result, -ETIMEDOUT);
+	assert_in_range(ms, 399900, 401300);
+	assert_in_range(probes, 398, 402);
+}
+
 /* ---- the call ---- */
 
 static void test_invalid_user_timeouts_are_refused(void **state)
@@ -419,6 +435,7 @@ int main(void)
 		T(test_user_timeout_below_the_idle_time_ends_a_silent_peer),
 		T(test_keepalive_set_late_asks_before_it_gives_up),
 		T(test_pause_of_the_process_is_not_silence_of_the_peer),
+		T(test_user_timeout_outlasts_255_keepalive_probes),
 		T(test_invalid_user_timeouts_are_refused),
 		T(test_failed_allocation_is_survived),
 		T(test_user_timeout_may_be_set_during_a_poll),
