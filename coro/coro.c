@@ -294,9 +294,15 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 	return err;
 }
 
+/* Returns whether a function must run on its stack when it ends. */
+static bool has_cleanups(const struct coro *co)
+{
+	return co->last || (co->ext && (co->ext->cleanups || co->ext->locals));
+}
+
 static int destroy_coro(struct coro_sched *s, struct coro *co)
 {
-	if (co->ext && (co->ext->cleanups || co->ext->locals))
+	if (has_cleanups(co))
 		return end_with_cleanups(s, co);
 	if (co->ctx.state != CORO_ST_NEW)
 		release_resumer(s, co);

@@ -252,24 +252,43 @@ void coro_bury(struct coro_sched *s, struct coro *co)
 	coro_discard(s, co);
 }
 
+/* Runs the cleanups, which may not block. */
+cold static void run_cleanups(struct coro_sched *s, struct coro *co)
+{
+	uint8_t destroyed = co->ctx.flags & CORO_F_KILLED;
+
+	co->ctx.flags |= CORO_F_KILLED;
+	coro_ext_run(s, co);
+	if (!destroyed)
+		co->ctx.flags &= ~CORO_F_KILLED;
+}
+
+/* Calls the function of coro_sched_last(), which may block. */
+static void run_last(struct coro_sched *s, struct coro *co)
+{
+	void *last = co->last;
+
+	co->last = NULL;
+	s->last(last);
+}
+
 /* End the running coroutine. It goes on running on its stack until the switch,
  * which is safe: nothing else runs meanwhile. */
 void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 {
-	struct coro *joiner, *to = co->resumer;
+	struct coro *to;
 
-	if (unlikely(co->ext)) {
-		co->ctx.flags |= CORO_F_KILLED;
-		coro_ext_run(s, co);
-		co->ctx.flags &= ~CORO_F_KILLED;
-		joiner = co->ext->joiner;
-		if (joiner)
-			coro_ready_with(s, joiner, 0);
-	}
+	if (unlikely(co->ext))
+		run_cleanups(s, co);
+	if (co->last)
+		run_last(s, co);
+	if (unlikely(co->ext && co->ext->joiner))
+		coro_ready_with(s, co->ext->joiner, 0);
 	if (unlikely(co->ctx.flags & CORO_F_MEASURE))
 		coro_stack_measure(s, co);
 	coro_discard(s, co);
 	co->value = (long)result;
+	to = co->resumer;
 	if (likely(to->ctx.state == CORO_ST_NORMAL)) { /* resumed by hand */
 		coro_switch(s, co, to, (long)result, 0);
 	} else {
@@ -307,14 +326,8 @@ struct ctx_start coro_begin(void *arg)
 void coro_end(void *result)
 {
 	struct coro_sched *s = coro_tls_sched;
-	struct coro *co = s->cur;
-	void *last = co->last;
 
-	if (last) {
-		co->last = NULL;
-		s->last(last);
-	}
-	coro_exit_now(s, co, result);
+	coro_exit_now(s, s->cur, result);
 }
 
 void coro_sched_last(struct coro_sched *s, void (*fn)(void *arg))

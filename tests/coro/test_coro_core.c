@@ -73,101 +73,6 @@ static void *counts_itself(void *arg)
 	return NULL;
 }
 
-/* ---- the function that runs after a body ---- */
-
-static unsigned lasts;
-static void *last_arg;
-static struct coro *last_in;
-
-static void note_last(void *arg)
-{
-	assert_int_equal(coro_yield(), 0); /* it may block */
-	lasts++;
-	last_arg = arg;
-	last_in = coro_self();
-}
-
-static struct coro *body_in;
-
-static void *ends_with(void *arg)
-{
-	coro_set_last(arg);
-	body_in = coro_self();
-	coro_yield();
-	return arg;
-}
-
-static void *exits_with(void *arg)
-{
-	coro_set_last(arg);
-	coro_exit(arg);
-}
-
-static void *changes_its_mind(void *arg)
-{
-	coro_set_last(arg);
-	coro_set_last(NULL);
-	return arg;
-}
-
-static void test_last_function_is_called_once(void **state)
-{
-	struct coro_sched *s = *state;
-	struct coro *co;
-	int thing;
-
-	lasts = 0;
-	coro_sched_last(s, note_last);
-	assert_int_equal(coro_spawn(s, NULL, ends_with, &thing, NULL), 0);
-	run_idle(s);
-	assert_int_equal(lasts, 1);
-	assert_ptr_equal(last_arg, &thing);
-	assert_ptr_equal(last_in, body_in);
-	/* The control block is reused, without the function. */
-	assert_int_equal(coro_spawn(s, NULL, changes_its_mind, &thing, NULL),
-			 0);
-	assert_int_equal(coro_spawn(s, NULL, exits_with, &thing, NULL), 0);
-	run_idle(s);
-	assert_int_equal(lasts, 1);
-	/* Once by resume, once by destroy. */
-	assert_int_equal(coro_create(s, NULL, changes_its_mind, &co), 0);
-	assert_int_equal(coro_resume(co, &thing, NULL), 0);
-	assert_int_equal(coro_destroy(co), 0);
-	assert_int_equal(coro_spawn(s, NULL, ends_with, &thing, &co), 0);
-	coro_sched_round(s);
-	assert_int_equal(coro_destroy(co), 0);
-	run_idle(s);
-	assert_int_equal(lasts, 1);
-}
-
-/*
- * Sets an argument, which keeps the end of a resumed coroutine with a handle
- * off the fast path.
- */
-static void *ends_at_once(void *arg)
-{
-	coro_set_last(arg);
-	return arg;
-}
-
-static void note_at_once(void *arg)
-{
-	lasts++;
-}
-
-static void test_last_function_runs_when_resumed(void **state)
-{
-	struct coro *co;
-	int thing;
-
-	lasts = 0;
-	coro_sched_last(*state, note_at_once);
-	assert_int_equal(coro_create(*state, NULL, ends_at_once, &co), 0);
-	assert_int_equal(coro_resume(co, &thing, NULL), 0);
-	assert_int_equal(lasts, 1);
-	assert_int_equal(coro_destroy(co), 0);
-}
-
 static void test_reset_makes_room_in_the_run_queue(void **state)
 {
 	static struct coro *again[FIRST_RING], *more[FIRST_RING];
@@ -663,8 +568,6 @@ int main(void)
 		BOTH(test_errno_is_kept_by_resume_and_suspend),
 		BOTH(test_private_and_shared_stacks_mix),
 		BOTH(test_names_are_kept),
-		BOTH(test_last_function_is_called_once),
-		BOTH(test_last_function_runs_when_resumed),
 		BOTH(test_foreign_thread_is_refused),
 		BOTH(test_each_thread_may_have_its_scheduler),
 	};

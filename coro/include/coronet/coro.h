@@ -583,10 +583,11 @@ void coro_sched_recognize(struct coro_sched *s, coro_recognize_fn fn);
 
 /*
  * Sets a function that runs after the bodies of a scheduler's coroutines. When
- * the body of a coroutine returns, fn is called on its stack with the argument
- * that it gave to coro_set_last(); fn may block. So a wrapper can end with a
- * tail call of the body, and its own frame is not kept while the body waits. fn
- * is not called for a coroutine that coro_exit() or coro_destroy() ends.
+ * a coroutine ends, in whatever way, fn is called on its stack after its
+ * cleanups, with the argument that it gave to coro_set_last(). fn may block,
+ * unless coro_destroy() ends the coroutine: blocking calls return -ECANCELED
+ * then. So a wrapper can end with a tail call of the body, and its own frame is
+ * not kept while the body waits.
  */
 void coro_sched_last(struct coro_sched *s, void (*fn)(void *arg));
 
