@@ -131,11 +131,14 @@ bool net_persist_gives_up(struct tcp_pcb *pcb)
 
 /*
  * A segment that a timeout has sent into a shrunk window need not wait for the
- * next timeout, which may be a minute away: it is due as after the first.
+ * next timeout, which may be a minute away: it is due as after the first. But
+ * the timeouts of an orphan end only by an ACK of new data, since a peer that
+ * acknowledges nothing could shut and open its window for ever.
  */
-void net_persist_window_opened(struct tcp_pcb *pcb)
+void net_persist_window_opened(struct tcp_pcb *pcb, uint32_t was)
 {
-	if (pcb->unacked && !net_window_shut(pcb))
+	if (pcb->unacked && net_window_shut_at(pcb, was) &&
+	    !net_window_shut(pcb) && !net_conn_of(pcb)->orphaned)
 		pcb->nrtx = 0;
 }
 

@@ -253,8 +253,11 @@ bool net_pacing_holds(const struct net_conn *conn);
  * then arms the timer. The user timeout goes on.
  */
 void net_persist_carrier_returned(struct tcp_pcb *pcb);
-/* Called when the peer's window opens after a timeout: ends the backoff. */
-void net_persist_window_opened(struct tcp_pcb *pcb);
+/*
+ * Called when the peer's window has grown from `was` after a timeout: if it was
+ * shut for what is in flight, and no longer is, the backoff ends.
+ */
+void net_persist_window_opened(struct tcp_pcb *pcb, uint32_t was);
 /* Returns when the persist timer is due, ns; CORO_FOREVER: it is not needed. */
 int64_t net_persist_due_ns(struct net_conn *conn);
 /*

@@ -150,11 +150,17 @@ static inline struct net_recovery *net_recovery_of(const struct net_conn *conn)
 }
 
 /*
- * Returns whether the oldest segment in flight ends beyond the peer's window.
+ * Returns whether the oldest segment in flight ends beyond the peer's window,
+ * or beyond one of wnd bytes.
  */
+static inline bool net_window_shut_at(const struct tcp_pcb *pcb, uint32_t wnd)
+{
+	return net_seg_end(pcb->unacked) - pcb->lastack > wnd;
+}
+
 static inline bool net_window_shut(const struct tcp_pcb *pcb)
 {
-	return net_seg_end(pcb->unacked) - pcb->lastack > pcb->snd_wnd;
+	return net_window_shut_at(pcb, pcb->snd_wnd);
 }
 
 /* Sequence numbers from the oldest unacknowledged to the newest sent one. */

@@ -273,7 +273,7 @@ static void settle_open(struct net_conn *conn, const struct before *before)
 	struct tcp_pcb *pcb = &conn->pcb;
 
 	if (pcb->nrtx && pcb->snd_wnd > before->snd_wnd)
-		net_persist_window_opened(pcb);
+		net_persist_window_opened(pcb, before->snd_wnd);
 	if (conn->has_recovery)
 		net_recovery_after_input(conn);
 	else

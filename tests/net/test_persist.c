@@ -282,6 +282,55 @@ static void test_orphan_with_a_shrunk_window_is_given_up(void **state)
 	assert_int_equal(net_here()->n_conns, 0);
 }
 
+/*
+ * The peer acknowledges nothing and announces two windows in turn, one each 100
+ * ms. Returns for how many seconds the connection lasts, and in *sent how many
+ * segments with data or FIN it sends.
+ */
+static unsigned alternate_windows(uint16_t one, uint16_t other, unsigned *sent)
+{
+	struct segment s;
+	unsigned i;
+
+	*sent = 0;
+	for (i = 0; i < 12000 && net_here()->n_conns; i++) {
+		peer.wnd = i % 2 ? one : other;
+		peer_send(&peer, PEER_ACK, NULL, 0);
+		pass_ms(100);
+		while (peer_next(&s))
+			*sent += s.len || s.flags & PEER_FIN;
+	}
+	return i / 10;
+}
+
+static void test_changing_window_does_not_save_an_orphan(void **state)
+{
+	unsigned sent;
+
+	connect_to(send_and_close, 0, 65535);
+	assert_in_range(alternate_windows(50000, 60000, &sent), 60, 600);
+	assert_in_range(sent, 10, 15);
+}
+
+static void test_orphan_whose_window_opens_and_shuts_is_given_up(void **state)
+{
+	unsigned sent;
+
+	connect_to(send_and_close, 20000, 1);
+	assert_in_range(alternate_windows(0, 1, &sent), 60, 900);
+}
+
+/* The owner has not closed. */
+static void test_changing_window_does_not_undo_the_backoff(void **state)
+{
+	unsigned sent;
+
+	connect_to(send_and_wait, 1072, 65535);
+	assert_in_range(alternate_windows(50000, 60000, &sent), 60, 600);
+	assert_in_range(sent, 10, 15);
+	go = true;
+}
+
 /* A closed window does not indicate a path MTU black hole. */
 static void test_shrunk_window_does_not_lower_the_mss(void **state)
 {
@@ -577,6 +626,9 @@ int main(int argc, char **argv)
 		T(test_silent_peer_is_given_up),
 		T(test_peer_that_shrinks_its_window_to_zero_is_kept),
 		T(test_orphan_with_a_shrunk_window_is_given_up),
+		T(test_changing_window_does_not_save_an_orphan),
+		T(test_orphan_whose_window_opens_and_shuts_is_given_up),
+		T(test_changing_window_does_not_undo_the_backoff),
 		T(test_shrunk_window_does_not_lower_the_mss),
 		T(test_silent_peer_with_a_shrunk_window_is_given_up),
 		T(test_answers_stay_in_a_shrunk_window),
