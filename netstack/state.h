@@ -76,6 +76,8 @@ struct net_conn_user_timeout {
 	struct net_counted all; /* first; without counters only ext is used */
 	uint32_t timeout_ms;	/* 0: it was removed */
 	uint32_t since_ms;	/* when it began to wait for the peer */
+	uint32_t since_ack;	/* pcb.lastack then */
+	bool since_in_flight;	/* was data in flight then? */
 	uint32_t silent_ms;	/* when the peer was heard before keepalives */
 	uint32_t probed_ms;	/* when the last keepalive was sent */
 };

@@ -43,7 +43,7 @@ void net_user_timeout_init(struct net_conn *conn);
 bool net_user_timeout_is_set(const struct net_conn *conn);
 /*
  * Starts the user timeout, if there is one: from now on the connection waits
- * for its peer without progress.
+ * for its peer without progress. It goes on if it waited for the same before.
  */
 void net_user_timeout_begin(struct net_conn *conn);
 /* Notes that a keepalive probe was sent, which pcb.keep_cnt_sent counts. */

@@ -33,6 +33,7 @@ void net_user_timeout_init(struct net_conn *conn)
 
 	timeout->since_ms = timeout->silent_ms = timeout->probed_ms =
 		clock_ms();
+	timeout->since_ack = conn->pcb.lastack - 1; /* before any wait */
 }
 
 /* Replaces the connection's ext, which is freed. */
@@ -81,12 +82,23 @@ bool net_user_timeout_is_set(const struct net_conn *conn)
 	return timeout && timeout->timeout_ms;
 }
 
+/*
+ * Only an ACK of new data is progress: a peer that acknowledges nothing and
+ * changes its window would make the wait begin again and again. But when the
+ * window has opened for what it held back, that data has the whole timeout to
+ * be acknowledged in.
+ */
 void net_user_timeout_begin(struct net_conn *conn)
 {
 	struct net_conn_user_timeout *timeout = net_conn_user_timeout(conn);
+	bool in_flight = conn->pcb.unacked;
 
-	if (timeout)
-		timeout->since_ms = clock_ms();
+	if (!timeout || (timeout->since_ack == conn->pcb.lastack &&
+			 timeout->since_in_flight == in_flight))
+		return;
+	timeout->since_ms = clock_ms();
+	timeout->since_ack = conn->pcb.lastack;
+	timeout->since_in_flight = in_flight;
 }
 
 /* Does data wait for the peer? */

@@ -114,6 +114,22 @@ static void test_data_of_the_peer_does_not_reset_the_user_timeout(void **state)
 	assert_int_equal(read_result, -ETIMEDOUT);
 }
 
+static void change_window(void)
+{
+	peer.wnd ^= 1;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+}
+
+static void
+test_window_of_the_peer_does_not_reset_the_user_timeout(void **state)
+{
+	connect_with(TIMEOUT_MS, 1000);
+	net_send(ours, "hello", 5);
+	assert_in_range(run_until_ended(60000, change_window), TIMEOUT_MS + 100,
+			TIMEOUT_MS + 300);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
 /* Data is lost and resent repeatedly, but finally acknowledged. */
 static void test_progress_restarts_the_user_timeout(void **state)
 {
@@ -257,6 +273,30 @@ static void test_opening_window_restarts_the_user_timeout(void **state)
 	peer_send(&peer, PEER_ACK, NULL, 0);
 	run_rounds(2);
 	swallow();
+	ack_all();
+	run_until_ended(10000, NULL);
+	assert_int_equal(ended, 0);
+}
+
+/* It opens for a byte, which is not acknowledged, and shuts again. */
+static void test_alternating_window_does_not_reset_the_user_timeout(void **st)
+{
+	connect_with(TIMEOUT_MS, 0);
+	net_send(ours, "hello", 5);
+	assert_in_range(run_until_ended(60000, change_window), TIMEOUT_MS - 10,
+			2 * TIMEOUT_MS + 500);
+	assert_int_equal(read_result, -ETIMEDOUT);
+}
+
+/* When it opens, the first transmission is lost. */
+static void test_data_after_a_closed_window_has_the_whole_timeout(void **state)
+{
+	connect_with(TIMEOUT_MS, 0);
+	net_send(ours, "hello", 5);
+	run_until_ended(TIMEOUT_MS - 100, say_shut);
+	peer.wnd = 65535;
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	run_until_ended(TIMEOUT_MS - 500, NULL);
 	ack_all();
 	run_until_ended(10000, NULL);
 	assert_int_equal(ended, 0);
@@ -416,6 +456,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_user_timeout_gives_up_a_vanished_peer),
 		T(test_data_of_the_peer_does_not_reset_the_user_timeout),
+		T(test_window_of_the_peer_does_not_reset_the_user_timeout),
 		T(test_progress_restarts_the_user_timeout),
 		T(test_user_timeout_may_be_longer_than_tcps_own_bound),
 		T(test_user_timeout_of_an_orphan_is_no_longer_than_tcps_own),
@@ -428,6 +469,8 @@ int main(void)
 		T(test_user_timeout_ends_a_connection_with_a_closed_window),
 		T(test_closed_window_is_probed_without_a_user_timeout),
 		T(test_opening_window_restarts_the_user_timeout),
+		T(test_alternating_window_does_not_reset_the_user_timeout),
+		T(test_data_after_a_closed_window_has_the_whole_timeout),
 		T(test_user_timeout_replaces_the_keepalive_count),
 		T(test_user_timeout_ends_before_many_keepalive_probes),
 		T(test_peer_that_answers_probes_is_not_timed_out),
