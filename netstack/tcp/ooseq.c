@@ -431,7 +431,8 @@ struct pbuf *net_ooseq_take(struct net_conn *conn, struct pbuf *p)
 	s.p = pbuf_free_header(p, TCPH_HDRLEN_BYTES(tcp));
 	s.end = s.begin + (s.p ? s.p->tot_len : 0);
 	if (!bare) { /* as lwIP does for any segment */
-		pcb->tmr = tcp_ticks;
+		if (!(pcb->flags & TF_RXCLOSED))
+			pcb->tmr = tcp_ticks;
 		pcb->keep_cnt_sent = 0;
 		pcb->persist_probe = 0;
 	}

@@ -70,6 +70,27 @@ static void test_sack_blocks_disappear_as_holes_are_filled(void **state)
 	ahead_expect_held(0);
 }
 
+/* The connection was closed, and its peer does not close. */
+static void test_data_out_of_order_does_not_prolong_fin_wait_2(void **state)
+{
+	struct segment s;
+
+	ahead_connect(ahead_read_nothing, true);
+	do {
+		assert_true(peer_next(&s));
+	} while (!(s.flags & PEER_FIN));
+	ahead_peer.rcv = s.seq + 1;
+	peer_send(&ahead_peer, PEER_ACK, NULL, 0);
+	run_rounds(2);
+	assert_int_equal(net_here()->n_conns, 1);
+	for (unsigned i = 0; i < 5; i++) {
+		ahead_put(1000, 1100, 0);
+		ahead_drain();
+		run_ms(5000);
+	}
+	assert_int_equal(net_here()->n_conns, 0);
+}
+
 static void echo_handler(struct net_conn *c, void *arg)
 {
 	ahead_conn = c;
@@ -410,6 +431,7 @@ int main(void)
 		T(test_newest_sack_block_is_first_of_four),
 		T(test_without_sack_a_hole_draws_plain_acks),
 		T(test_sack_blocks_disappear_as_holes_are_filled),
+		T(test_data_out_of_order_does_not_prolong_fin_wait_2),
 		T(test_every_second_segment_of_a_window_may_be_lost),
 		T(test_ranges_of_single_bytes_are_bounded),
 		T(test_pieces_in_any_order_make_the_stream),
