@@ -284,9 +284,19 @@ static bool is_newer(const struct tcp_hdr *syn, const struct net_past *past)
 	return ts.value == past->ts_recent && beyond;
 }
 
+/* Returns whether a listener may take this SYN. */
+static bool is_listening(const struct tcp_hdr *syn)
+{
+	const struct net_listener *listener = net_listener_find(
+		ip_current_dest_addr(), lwip_ntohs(syn->dest));
+
+	return listener && !listener->draining;
+}
+
 /*
  * Returns whether a SYN reopens a connection in TIME_WAIT; it is then handled
- * like any other SYN. The new connection's sequence numbers lie beyond all of
+ * like any other SYN. Where nobody listens it would be reset, and the record
+ * would be lost. The new connection's sequence numbers lie beyond all of
  * the old one's, even if the old one sent faster than the clock of RFC 6528
  * runs.
  */
@@ -296,7 +306,7 @@ bool net_handshake_renews(const struct tcp_hdr *tcp,
 	uint32_t isn;
 
 	if ((TCPH_FLAGS(tcp) & (TCP_SYN | TCP_ACK)) != TCP_SYN ||
-	    !is_newer(tcp, past))
+	    !is_newer(tcp, past) || !is_listening(tcp))
 		return false;
 	isn = net_isn(ip_current_dest_addr(), lwip_ntohs(tcp->dest),
 		      ip_current_src_addr(), lwip_ntohs(tcp->src));

@@ -212,6 +212,29 @@ static void test_reopened_connection_has_a_higher_isn(void **state)
 	assert_false(s.seq - peer.rcv <= 0x10000);
 }
 
+/* A SYN that no listener takes is answered, and the record stays. */
+static void expect_record_survives_syn(const struct peer *peer)
+{
+	send_at(peer, PEER_SYN, peer->snd + 1000, 0);
+	expect(NULL, PEER_ACK, peer->rcv, peer->snd, 0);
+	assert_int_equal(net_time_waits.n, 1);
+	say_fin(peer);
+	expect_last_ack(peer);
+}
+
+static void test_syn_that_no_listener_takes_ends_no_record(void **state)
+{
+	struct peer peer;
+
+	serve(close_at_once);
+	peer = churn_conn(1000);
+	net_listener_drain(listener);
+	expect_record_survives_syn(&peer);
+	net_listener_close(listener);
+	run_ms(600); /* between two challenge ACKs */
+	expect_record_survives_syn(&peer);
+}
+
 static bool yields(const struct peer *peer)
 {
 	ip_addr_t local, remote;
@@ -463,6 +486,7 @@ int main(void)
 		T(test_record_answers_only_its_own_connection),
 		T(test_record_comes_after_the_last_ack),
 		T(test_reopened_connection_has_a_higher_isn),
+		T(test_syn_that_no_listener_takes_ends_no_record),
 		T(test_dialing_waits_for_higher_numbers),
 		T(test_time_wait_lasts_two_msl),
 		T(test_fin_prolongs_only_its_own_record),
