@@ -85,7 +85,7 @@ static bool fills_its_path(const struct net_conn *conn)
 
 void net_cc_engage(struct net_conn *conn)
 {
-	if (conn->pcb.state >= ESTABLISHED && conn->srtt_us &&
-	    (conn->paced || fills_its_path(conn)))
+	if (conn->pcb.state >= ESTABLISHED &&
+	    (conn->paced || (conn->srtt_us && fills_its_path(conn))))
 		net_recovery_begin(conn);
 }

@@ -200,10 +200,10 @@ void net_conn_output_now(struct net_conn *conn);
 /* In the output phase: resends lost segments if there are any, then sends. */
 void net_recovery_output(struct net_conn *conn);
 /*
- * Used around calls in which lwIP would send by itself: a connection with
- * recovery state sends in the output phase, where it is paced. net_cwnd_shut()
- * returns the window, which net_cwnd_open() restores; the connection may have
- * ended in between.
+ * Used around calls in which lwIP would send by itself: a connection that has
+ * recovery state, or is to get it for pacing, sends in the output phase, where
+ * it is paced. net_cwnd_shut() returns the window, which net_cwnd_open()
+ * restores; the connection may have ended in between.
  */
 uint32_t net_cwnd_shut(struct net_conn *conn);
 void net_cwnd_open(struct net_conn *conn, uint32_t window);

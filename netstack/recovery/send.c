@@ -297,13 +297,13 @@ uint32_t net_cwnd_shut(struct net_conn *conn)
 {
 	uint32_t window = conn->pcb.cwnd;
 
-	if (conn->has_recovery)
+	if (conn->has_recovery || conn->paced)
 		conn->pcb.cwnd = NET_CWND_SHUT;
 	return window;
 }
 
 void net_cwnd_open(struct net_conn *conn, uint32_t window)
 {
-	if (conn->pcb_live && conn->has_recovery)
+	if (conn->pcb_live && (conn->has_recovery || conn->paced))
 		conn->pcb.cwnd = window;
 }

@@ -411,6 +411,40 @@ static void fill_window(unsigned segs)
 	run_ms(2 * RTT_MS);
 }
 
+#define CAP 100000u /* bytes a second */
+
+static void send_capped(struct net_conn *conn, void *arg)
+{
+	static const uint8_t data[20 * MSS];
+
+	ours = conn;
+	assert_int_equal(net_set_pacing_rate(conn, CAP), 0);
+	net_send_all(conn, data, sizeof(data));
+	ended++;
+}
+
+/* The stack has repeated its SYN, so that the handshake has measured none. */
+static void test_pacing_cap_holds_before_the_first_round_trip(void **state)
+{
+	struct segment s;
+	unsigned sent = 0;
+
+	serve(send_capped);
+	peer_open(&peer, 99, (const uint8_t *)"\2\4\3\350", 4);
+	run_ms(1500);
+	assert_true(peer_next(&s));
+	peer_send(&peer, PEER_ACK, NULL, 0);
+	for (unsigned ms = 0; ms < 50; ms++) {
+		run_ms(1);
+		while (peer_next(&s))
+			sent += s.len;
+	}
+	assert_int_equal(ours->srtt_us, 0);
+	assert_in_range(sent, CAP / 20, CAP / 20 + 3 * MSS);
+	net_abort(ours);
+	run_rounds(2);
+}
+
 static unsigned sent_now(void)
 {
 	struct segment s;
@@ -493,6 +527,7 @@ int main(void)
 		T(test_tail_loss_probe_obeys_pacing),
 		T(test_close_obeys_pacing),
 		T(test_pacing_cap_holds_for_small_writes),
+		T(test_pacing_cap_holds_before_the_first_round_trip),
 		T(test_paced_segments_leave_when_the_cap_is_removed),
 		T(test_idle_capped_connection_has_no_recovery_state),
 		T(test_slow_start_is_paced_at_twice_the_window),
