@@ -9,6 +9,10 @@
 #include "lwip/ip.h"
 #include "lwip/prot/tcp.h"
 
+/* Connections that have left the table: net_for_each_conn() */
+static NET_SHARD_VAR unsigned removals;
+#define removals NET_SHARD(removals)
+
 int net_demux_init(unsigned max_conns)
 {
 	net_here()->buckets =
@@ -179,6 +183,7 @@ void net_demux_remove(struct net_conn *conn)
 	for (at = bucket_of(net_demux_hash_of(conn)); *at != conn;)
 		at = &(*at)->pcb.hash_next;
 	*at = conn->pcb.hash_next;
+	removals++;
 	conn->hashed = false;
 	if (unlikely(conn->announced))
 		++*net_turn_of(net_demux_hash_of(conn));
@@ -253,11 +258,14 @@ void net_demux_hash_burst(struct glue_frame *const *frames, unsigned n,
 void net_for_each_conn(void (*fn)(struct net_conn *conn))
 {
 	for (uint32_t i = 0; i <= net_here()->bucket_mask; i++) {
-		struct net_conn *next, *conn = net_here()->buckets[i];
+		struct net_conn *conn = net_here()->buckets[i];
 
-		for (; conn; conn = next) {
-			next = conn->pcb.hash_next;
+		while (conn) {
+			unsigned before = removals;
+
 			fn(conn);
+			conn = removals == before ? conn->pcb.hash_next
+						  : net_here()->buckets[i];
 		}
 	}
 }

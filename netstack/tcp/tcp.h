@@ -146,7 +146,10 @@ static inline void net_trace_begins(struct net_conn *conn, const char *how)
  */
 void net_demux_hash_burst(struct glue_frame *const *frames, unsigned n,
 			  uint32_t *hashes);
-/* Calls fn for each connection in the hash table; fn may free it. */
+/*
+ * Calls fn for each connection in the hash table. fn may free it and others;
+ * then those of the same bucket are visited again.
+ */
 void net_for_each_conn(void (*fn)(struct net_conn *conn));
 
 /* ---- local_index.c: addresses in a record ---- */

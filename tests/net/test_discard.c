@@ -351,6 +351,72 @@ static int teardown(void **state)
 	return peer_teardown(state);
 }
 
+/* ---- all connections at once ---- */
+
+#define MANY 2000u
+
+static struct net_conn *crowd[MANY];
+static struct net_watch crowd_watches[MANY];
+static unsigned accepted, failed;
+
+static void *accept_crowd(void *arg)
+{
+	while (accepted < MANY && net_accept(listener, &crowd[accepted]) == 0)
+		accepted++;
+	return NULL;
+}
+
+static uint32_t bucket_of(const struct net_conn *conn)
+{
+	return net_demux_hash_of(conn) & net_here()->bucket_mask;
+}
+
+/* The first connection that fails takes those of its bucket with it. */
+static void abort_bucket(struct net_conn *conn, struct net_watch *watch)
+{
+	uint32_t bucket = bucket_of(conn);
+
+	if (!(net_ready(conn, 0) & NET_FAILED))
+		return;
+	failed++;
+	for (unsigned i = 0; i < MANY; i++) {
+		struct net_conn *other = crowd[i];
+
+		if (!other || bucket_of(other) != bucket)
+			continue;
+		crowd[i] = NULL;
+		net_abort(other);
+	}
+}
+
+static void test_watch_may_abort_others_when_the_stack_closes(void **state)
+{
+	accepted = failed = 0;
+	net_spawn(stack, "accept", accept_crowd, NULL);
+	for (unsigned i = 0; i < MANY; i++) {
+		struct peer peer;
+
+		peer_connect(&peer, (uint16_t)(1000 + i), 7, 5);
+	}
+	run_rounds(5);
+	assert_int_equal(accepted, MANY);
+	for (unsigned i = 0; i < MANY; i++) {
+		crowd_watches[i].fn = abort_bucket;
+		net_set_watch(crowd[i], &crowd_watches[i]);
+	}
+}
+
+/* The stack is closed in the teardown. */
+static int tear_down_crowd(void **state)
+{
+	int err = peer_teardown(state);
+
+	for (unsigned i = 0; i < MANY; i++)
+		if (crowd[i])
+			return -1;
+	return failed == 0 || failed == MANY ? -1 : err;
+}
+
 #define T(test) cmocka_unit_test_setup_teardown(test, listen_again, teardown)
 
 int main(void)
@@ -367,6 +433,9 @@ int main(void)
 #endif
 		T(test_recv_until_fails_when_its_bytes_are_dropped),
 		T(test_recv_until_continues_after_its_frames_are_copied),
+		cmocka_unit_test_setup_teardown(
+			test_watch_may_abort_others_when_the_stack_closes,
+			peer_listen_many, tear_down_crowd),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
