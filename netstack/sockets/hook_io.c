@@ -51,6 +51,22 @@ NET_HOOK ssize_t read(int fd, void *buf, size_t len)
 	return net_result(net_read_done(net_sock_read(sock, buf, len)));
 }
 
+/*
+ * Returns whether the buffers of readv() or writev() hold no bytes. Linux
+ * returns 0 then without asking the socket, so no datagram is received or sent.
+ */
+static bool has_no_bytes(const struct iovec *iov, int n)
+{
+	int i = 0;
+
+	if (n < 0 || n > IOV_MAX ||
+	    !net_can_read(iov, (size_t)n * sizeof(*iov)))
+		return false;
+	while (i < n && iov[i].iov_len == 0)
+		i++;
+	return i == n;
+}
+
 NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 {
 	struct net_sock *sock;
@@ -61,6 +77,8 @@ NET_HOOK ssize_t readv(int fd, const struct iovec *iov, int n)
 		return NET_WITH_BATON(readv, fd, (long)iov, n);
 	if (net_fd_is_lost(whose))
 		whose = -EBADF;
+	if (whose > 0 && has_no_bytes(iov, n))
+		return 0;
 	if (whose)
 		return net_result(whose < 0 ? whose
 				  : n < 0 || n > IOV_MAX
@@ -157,6 +175,8 @@ NET_HOOK ssize_t writev(int fd, const struct iovec *iov, int n)
 
 	if (whose < 0 && net_fd_needs_baton(fd))
 		return NET_WITH_BATON(writev, fd, (long)iov, n);
+	if (whose > 0 && has_no_bytes(iov, n))
+		return 0;
 	if (whose)
 		return net_result(whose < 0 ? whose
 				  : n < 0   ? -EINVAL

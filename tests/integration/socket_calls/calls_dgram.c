@@ -261,6 +261,13 @@ static void messages(void)
 	show("UDP: recvmsg, cut: flags", msg.msg_flags == MSG_TRUNC);
 	send(fd, "abcdef", 6, 0);
 	show("UDP: readv", readv(fd, iov, 3));
+	send(fd, "abcd", 4, 0);
+	wait_for(fd, POLLIN);
+	show("UDP: readv of no bytes", readv(fd, &iov[1], 1));
+	show("UDP: readv of no bytes: then", recv(fd, buf, 10, 0));
+	show("UDP: writev of no bytes", writev(fd, &iov[1], 1));
+	send(fd, "efghi", 5, 0);
+	show("UDP: writev of no bytes: recv", recv(fd, buf, 10, 0));
 	msg.msg_iovlen = 2000;
 	show("UDP: recvmsg, many buffers", recvmsg(fd, &msg, MSG_DONTWAIT));
 	show("UDP: sendmsg, many buffers", sendmsg(fd, &msg, 0));
