@@ -348,13 +348,16 @@ long net_sock_connect(struct net_sock *sock, const struct sockaddr *sa,
 long net_sock_abort_connect(struct net_sock *sock)
 {
 	int64_t until = 0;
-	long err = 0;
+	long err;
 
 	sock->aborts = true;
 	coro_cancel(sock->helper);
-	while (sock->aborts && (err == 0 || err == -EINTR || err == -EPIPE))
+	do {
 		err = net_sock_wait(sock, &sock->writable, -1, &until);
-	return sock->aborts || err == -EBADF ? err : 0;
+		if (err == -EBADF) /* the socket has been freed */
+			return err;
+	} while (sock->aborts && (err == 0 || err == -EINTR || err == -EPIPE));
+	return sock->aborts ? err : 0;
 }
 
 long net_sock_disconnect(struct net_sock *sock)

@@ -306,7 +306,8 @@ static long send_buffer(struct net_sock *sock, const uint8_t *at, size_t len,
 				continue;
 			if (n == -EPIPE) /* disconnected: no signal */
 				n = not_connected(sock);
-			if (!sock->conn || n == -EAGAIN)
+			/* With -EBADF the socket has been freed. */
+			if (n == -EBADF || !sock->conn || n == -EAGAIN)
 				return done ? (long)done : n;
 		}
 		return done ? (long)done : send_error(sock, n, flags);

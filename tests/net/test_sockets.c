@@ -103,6 +103,31 @@ static void test_close_ends_a_connect(void **state)
 	while (!(s.flags & PEER_RST));
 }
 
+static void *shutdown_body(void *arg)
+{
+	keep_result(shutdown(fd, SHUT_RDWR));
+	return NULL;
+}
+
+static void *close_only_body(void *arg)
+{
+	close(fd);
+	fd = -1;
+	return NULL;
+}
+
+static void test_close_ends_a_shutdown_while_connecting(void **state)
+{
+	run_coro(connect_later_body);
+	ended = 0;
+	net_spawn(stack, "shutdown", shutdown_body, NULL);
+	net_spawn(stack, "close", close_only_body, NULL);
+	run_rounds(4);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -1);
+	assert_int_equal(error, EBADF);
+}
+
 /* ---- stack or kernel ---- */
 
 static void *kernels_body(void *arg)
@@ -577,6 +602,7 @@ int main(void)
 		T(test_nonblocking_connect_ends_writable),
 		T(test_nonblocking_connect_is_refused),
 		T(test_close_ends_a_connect),
+		T(test_close_ends_a_shutdown_while_connecting),
 		T(test_loopback_addresses_use_the_kernel),
 		T(test_prefixes_select_the_stack),
 		T(test_prefixes_compare_bits),

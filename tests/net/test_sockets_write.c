@@ -60,6 +60,25 @@ static void test_write_blocks_until_all_has_been_taken(void **state)
 	assert_int_equal(result, sizeof(much));
 }
 
+static void *close_only_body(void *arg)
+{
+	close(fd);
+	fd = -1;
+	return NULL;
+}
+
+static void test_close_ends_a_write(void **state)
+{
+	connect_socket();
+	recv_flags = 0;
+	run_coro(write_much_body);
+	assert_int_equal(ended, 0);
+	net_spawn(stack, "close", close_only_body, NULL);
+	run_rounds(4);
+	assert_int_equal(ended, 1);
+	assert_in_range(result, 10000, sizeof(much) - 1);
+}
+
 static void test_nonblocking_write_accepts_as_much_as_fits(void **state)
 {
 	connect_socket();
@@ -277,6 +296,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(test_writes_leave_together),
 		T(test_write_blocks_until_all_has_been_taken),
+		T(test_close_ends_a_write),
 		T(test_nonblocking_write_accepts_as_much_as_fits),
 		T(test_write_after_shutdown_is_epipe_with_sigpipe),
 		T(test_half_closed_socket_still_reads),
