@@ -17,6 +17,7 @@
 #define SENDFILE_BYTES 65536u
 #define PEEK_BYTES     (1u << 20) /* of several buffers */
 #define SCRATCH	       (1u << 20) /* bytes that are discarded at once */
+#define SCRATCHES      2048u /* times that, in one call: 2 GiB as on Linux */
 #define SEND_BYTES     (1u << 20) /* that are looked at, and sent, at once */
 
 /* ---- reading ---- */
@@ -186,18 +187,29 @@ static long recv_all(struct net_sock *sock, const struct iovec *iov, size_t n,
 	}
 }
 
-/* MSG_TRUNC: the bytes are discarded. */
+/*
+ * MSG_TRUNC: the bytes are discarded. With MSG_WAITALL all of them count, so
+ * that many buffers are needed, which are the same memory.
+ */
 static long recv_nothing(struct net_sock *sock, int flags, size_t total)
 {
-	struct iovec scratch = {NULL, total < SCRATCH ? total : SCRATCH};
-	long n;
+	size_t part = total < SCRATCH ? total : SCRATCH;
+	bool all = (flags & (MSG_WAITALL | MSG_PEEK)) == MSG_WAITALL;
+	size_t n = all ? (total - 1) / SCRATCH + 1 : 1;
+	struct iovec *iov;
+	long got;
 
-	scratch.iov_base = malloc(scratch.iov_len);
-	if (!scratch.iov_base)
+	n = n < SCRATCHES ? n : SCRATCHES;
+	total = total < n * SCRATCH ? total : n * SCRATCH;
+	iov = malloc(n * sizeof(*iov) + part);
+	if (!iov)
 		return -ENOMEM;
-	n = recv_all(sock, &scratch, 1, flags, scratch.iov_len);
-	free(scratch.iov_base);
-	return n;
+	for (size_t i = 0; i < n; i++)
+		iov[i] = (struct iovec){iov + n, part};
+	iov[n - 1].iov_len = total - (n - 1) * SCRATCH;
+	got = recv_all(sock, iov, n, flags, total);
+	free(iov);
+	return got;
 }
 
 long net_sock_recv(struct net_sock *sock, const struct iovec *iov, size_t n,

@@ -94,6 +94,10 @@ class Peer:
         sock.sendall(text.encode())
 
     @staticmethod
+    def do_count(sock, count):
+        sock.sendall(bytes(int(count)))
+
+    @staticmethod
     def do_read(sock, count):
         left = int(count)
         while left and (part := sock.recv(left)):

@@ -97,6 +97,18 @@ static void short_of_all(void)
 	close(fd);
 }
 
+static void discarding(void)
+{
+	int fd = talk("count:2000000 say:rest eof end");
+	char text[20];
+
+	show("MSG_TRUNC and MSG_WAITALL",
+	     recv(fd, NULL, 2000000, MSG_TRUNC | MSG_WAITALL));
+	show("MSG_TRUNC and MSG_WAITALL: then", recv(fd, text, 4, MSG_WAITALL));
+	show_text("MSG_TRUNC and MSG_WAITALL: text", "%.4s", text);
+	close(fd);
+}
+
 static void low_water(void)
 {
 	int fd = talk("say:abc read:1 say:defg end");
@@ -217,6 +229,7 @@ void calls_on_streams(void)
 {
 	reading();
 	short_of_all();
+	discarding();
 	low_water();
 	timeouts();
 	writing();
