@@ -154,17 +154,6 @@ long net_dgram_recv(struct net_sock *sock, const struct iovec *iov, size_t n,
 
 /* ---- recvmmsg ---- */
 
-/* Returns the time until a deadline; below 0: there is none. */
-static int64_t time_left(int64_t deadline)
-{
-	int64_t left;
-
-	if (deadline == CORO_FOREVER)
-		return -1;
-	left = deadline - net_deadline_in(0);
-	return left > 0 ? left : 0;
-}
-
 static bool read_timeout(const struct timespec *ts, int64_t *deadline)
 {
 	*deadline = CORO_FOREVER;
@@ -216,10 +205,10 @@ long net_dgram_recvmmsg(struct net_sock *sock, struct mmsghdr *msgs, unsigned n,
 		done++;
 		if (flags & MSG_WAITFORONE)
 			flags |= MSG_DONTWAIT;
-		if (time_left(deadline) == 0)
+		if (net_time_left(deadline) == 0)
 			break;
 	}
-	left = time_left(deadline);
+	left = net_time_left(deadline);
 	if (timeout && left >= 0 && done)
 		*timeout = (struct timespec){.tv_sec = left / 1000000000,
 					     .tv_nsec = left % 1000000000};
