@@ -118,6 +118,7 @@ int coro_start(struct coro *co, void *arg)
 		return (int)may_not_resume(co);
 	co->resumer = &s->main;
 	co->ctx.flags3 &= ~CORO_F3_AGAIN;
+	co->where = "coro_start";
 	coro_ready_with(s, co, (long)arg);
 	return 0;
 }
@@ -214,6 +215,7 @@ static void release_resumer(struct coro_sched *s, struct coro *co)
 	    co->ctx.state == CORO_ST_SUSPENDED)
 		return;
 	r->ctx.flags3 |= CORO_F3_AGAIN;
+	r->where = "coro_resume";
 	coro_ready_with(s, r, 0);
 }
 
@@ -273,12 +275,24 @@ static void stop_for_good(struct coro_sched *s, struct coro *co)
 		coro_fd_kill(s, co);
 }
 
-static int end_with_cleanups(struct coro_sched *s, struct coro *co)
+/*
+ * Returns whether co is in coro_park_in_call(), whose caller ends the coroutine
+ * itself. One that was woken and has not run since still is.
+ */
+static bool is_in_call(const struct coro *co)
+{
+	return co->where == coro_in_call && co->ctx.flags2 & CORO_F2_STARTED &&
+	       (co->ctx.state == CORO_ST_PARKED ||
+		co->ctx.state == CORO_ST_QUEUED);
+}
+
+/* Switches to co, which ends on its own stack and switches back. */
+static int end_on_its_stack(struct coro_sched *s, struct coro *co)
 {
 	struct coro *cur = s->cur;
 	int err = make_way(s, co);
 
-	if (err == 0)
+	if (err == 0 && !is_in_call(co))
 		err = inject_end(s, co);
 	if (err < 0)
 		return err;
@@ -290,20 +304,21 @@ static int end_with_cleanups(struct coro_sched *s, struct coro *co)
 	co->ctx.flags |= CORO_F_KILLED;
 	co->resumer = cur;
 	cur->ctx.state = CORO_ST_NORMAL;
-	err = (int)coro_switch(s, cur, co, 0, 0).err;
+	err = (int)coro_switch(s, cur, co, -EOWNERDEAD, 0).err;
 	return err;
 }
 
-/* Returns whether a function must run on its stack when it ends. */
+/* Returns whether something must run on its stack when it ends. */
 static bool has_cleanups(const struct coro *co)
 {
-	return co->last || (co->ext && (co->ext->cleanups || co->ext->locals));
+	return co->last || is_in_call(co) ||
+	       (co->ext && (co->ext->cleanups || co->ext->locals));
 }
 
 static int destroy_coro(struct coro_sched *s, struct coro *co)
 {
 	if (has_cleanups(co))
-		return end_with_cleanups(s, co);
+		return end_on_its_stack(s, co);
 	if (co->ctx.state != CORO_ST_NEW)
 		release_resumer(s, co);
 	if (co->ctx.state == CORO_ST_QUEUED)

@@ -189,6 +189,7 @@ cold void coro_switch_called_off(struct coro_sched *s, struct coro *from,
 	if (was == CORO_ST_DEAD && to == from->resumer) {
 		to->value = from->value; /* its coro_resume() gets it later */
 		to->ctx.flags3 &= ~CORO_F3_AGAIN;
+		to->where = "coro_resume";
 	}
 	to->ctx.state = CORO_ST_QUEUED;
 	ring_push(s, to);

@@ -460,6 +460,9 @@ void coro_exit_now(struct coro_sched *s, struct coro *co, void *result)
 /* co->ext, which is made if necessary; NULL: no memory. */
 struct coro_ext *coro_ext_get(struct coro_sched *s, struct coro *co);
 
+/* The coro.where of coroutines in coro_park_in_call(). */
+extern const char coro_in_call[] __attribute__((visibility("hidden")));
+
 /* ---- coro.c ---- */
 /* Destroys all coroutines, until none is left. */
 void coro_destroy_all(struct coro_sched *s);

@@ -331,6 +331,24 @@ int coro_park_at(const char *where, int64_t deadline_ns)
 	return park_slow(s, s->cur, deadline_ns, where);
 }
 
+const char coro_in_call[] = "coro_park";
+
+int coro_park_in_call(int64_t deadline_ns)
+{
+	struct coro_sched *s = coro_tls_sched;
+	struct coro *co;
+
+	if (unlikely(!s))
+		return -EPERM;
+	co = s->cur;
+	if (unlikely(co->ctx.flags & CORO_F_SLOW ||
+		     deadline_ns != CORO_FOREVER))
+		return park_slow(s, co, deadline_ns, coro_in_call);
+	co->ctx.state = CORO_ST_PARKED;
+	co->where = coro_in_call;
+	return switch_next(s, co);
+}
+
 int coro_park_until(int64_t deadline_ns)
 {
 	return coro_park_at("coro_park", deadline_ns);
@@ -376,6 +394,7 @@ int coro_yield(void)
 	}
 	co->ctx.state = CORO_ST_QUEUED;
 	co->value = 0;
+	co->where = "coro_yield";
 	ring_push(s, co);
 	return switch_next(s, co);
 }

@@ -18,7 +18,7 @@
 		struct net_trace_call traced_;                                 \
 		NET_CHECK_CONN_IN(conn, name);                                 \
 		net_trace_call(conn, name, bytes, &traced_);                   \
-		return net_trace_call_end(&traced_, call);                     \
+		return net_call_end(net_trace_call_end(&traced_, call));       \
 	} while (0)
 /*
  * The same for a call that is another one on a connection with TLS, which has

@@ -267,10 +267,11 @@ static int close_and_wait(struct net_conn *conn, int64_t deadline_ns)
 	if (err == -EBADF)
 		return -ECONNABORTED; /* by net_abort() of another coroutine */
 	conn->lingering = false;      /* nobody keeps its memory any more */
-	if (err == 0 || err == -ECANCELED)
+	if (err == 0 || err == -ECANCELED || err == -EOWNERDEAD)
 		close_now(conn);
 	else
 		abort_for(conn, NET_END_ABORT);
+	net_call_end(err);
 	return err;
 }
 

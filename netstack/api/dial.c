@@ -230,7 +230,10 @@ static int finish_dial(struct net_conn *conn, const struct net_dial_opts *opts)
 cold static long finish_traced(struct net_conn *conn,
 			       const struct net_dial_opts *opts)
 {
-	NET_CALL_TRACED(conn, "net_dial", 0, finish_dial(conn, opts));
+	struct net_trace_call call;
+
+	net_trace_call(conn, "net_dial", 0, &call);
+	return net_trace_call_end(&call, finish_dial(conn, opts));
 }
 
 cold int net_dial_tls(struct net_conn *conn, struct net_tls *tls,
@@ -244,6 +247,7 @@ cold int net_dial_tls(struct net_conn *conn, struct net_tls *tls,
 		net_close(conn);
 	else if (err < 0 && err != -EBADF)
 		net_abort(conn);
+	net_call_end(err);
 	return err;
 }
 
@@ -283,6 +287,7 @@ int net_dial(struct net_stack *stack, const struct net_addr *addr,
 		net_event_dial(addr, err);
 		if (err != -EBADF)
 			net_abort(conn);
+		net_call_end(err);
 		return err;
 	}
 	if (opts && opts->tls)

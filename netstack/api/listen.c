@@ -289,13 +289,15 @@ static int wait_acceptable(struct net_listener *listener, struct coro *self)
 		return -ECANCELED;
 	listener->acceptor = self;
 	listener->refs++;
-	err = coro_park();
+	err = coro_park_in_call(CORO_FOREVER);
 	listener->refs--;
 	listener->acceptor = NULL;
 	if (listener->closed) {
 		net_listener_put(listener);
+		net_call_end(err);
 		return -EINVAL;
 	}
+	net_call_end(err);
 	return net_here()->draining ? -ECANCELED : err;
 }
 

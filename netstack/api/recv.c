@@ -18,6 +18,7 @@ static int wait_for_bytes(struct net_conn *conn)
 {
 	int err = net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
 
+	net_call_end(err);
 	return err < 0 ? err : net_conn_enter(conn, NULL);
 }
 
@@ -161,9 +162,7 @@ __attribute__((noinline)) int net_view_wait(struct net_conn *conn)
 
 	if (unlikely(err < 0))
 		return err + NET_VIEW_WAIT;
-	return conn->ext->read_deadline == CORO_FOREVER
-		       ? coro_park()
-		       : coro_park_until(conn->ext->read_deadline);
+	return coro_park_in_call(conn->ext->read_deadline);
 }
 
 cold static long woken_otherwise(struct net_conn *conn, struct net_view *view,
@@ -172,6 +171,7 @@ cold static long woken_otherwise(struct net_conn *conn, struct net_view *view,
 	if (err < NET_VIEW_WAIT) /* it did not wait */
 		return err - NET_VIEW_WAIT;
 	err = net_conn_wait_end(conn, &conn->reader, err);
+	net_call_end(err);
 	if (err == 0)
 		err = net_conn_enter(conn, NULL);
 	return err < 0 ? err : take_view(conn, view);

@@ -137,7 +137,7 @@ long net_writable(struct net_conn *conn)
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return writable_traced(conn);
-	return wait_writable(conn);
+	return net_call_end(wait_writable(conn));
 }
 
 static inline long send_some(struct net_conn *conn, const void *buf, size_t len)
@@ -180,7 +180,7 @@ long net_send(struct net_conn *conn, const void *buf, size_t len)
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return send_traced(conn, buf, len);
-	return send_some(conn, buf, len);
+	return net_call_end(send_some(conn, buf, len));
 }
 
 long net_send_every(struct net_conn *conn, const void *buf, size_t len)
@@ -209,7 +209,7 @@ long net_send_all(struct net_conn *conn, const void *buf, size_t len)
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return send_all_traced(conn, buf, len);
-	return net_send_every(conn, buf, len);
+	return net_call_end(net_send_every(conn, buf, len));
 }
 
 /* Like net_send(), for vectors, from byte `skip` of them on; 0: no room. */
@@ -284,7 +284,7 @@ long net_sendv(struct net_conn *conn, const struct iovec *iov, unsigned n)
 
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return sendv_traced(conn, iov, n, total);
-	return send_checked(conn, iov, n, total);
+	return net_call_end(send_checked(conn, iov, n, total));
 }
 
 static long sendv_all(struct net_conn *conn, const struct iovec *iov,
@@ -319,5 +319,5 @@ long net_sendv_all(struct net_conn *conn, const struct iovec *iov, unsigned n)
 
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return sendv_all_traced(conn, iov, n, total);
-	return sendv_all(conn, iov, n, total);
+	return net_call_end(sendv_all(conn, iov, n, total));
 }

@@ -123,7 +123,7 @@ long net_send_owned(struct net_conn *conn, const void *data, size_t len,
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return owned_traced(conn, data, len, release, arg);
-	return send_owned(conn, data, len, release, arg);
+	return net_call_end(send_owned(conn, data, len, release, arg));
 }
 
 /*
@@ -241,5 +241,5 @@ __attribute__((noinline)) long net_send_view(struct net_conn *conn,
 {
 	if (NET_CONN_IS_FOREIGN_OR_TRACED(conn))
 		return view_traced(conn, view);
-	return send_view(conn, view);
+	return net_call_end(send_view(conn, view));
 }

@@ -91,6 +91,7 @@ int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err)
 	if (conn->owned)
 		return err;
 	net_conn_put(conn); /* closed by another coroutine meanwhile */
+	net_call_end(err);
 	return -EBADF;
 }
 
@@ -101,9 +102,7 @@ int net_conn_wait(struct net_conn *conn, struct coro **slot,
 
 	if (err < 0)
 		return err;
-	err = deadline_ns == CORO_FOREVER ? coro_park()
-					  : coro_park_until(deadline_ns);
-	return net_conn_wait_end(conn, slot, err);
+	return net_conn_wait_end(conn, slot, coro_park_in_call(deadline_ns));
 }
 
 /* ---- waking ---- */

@@ -8,6 +8,7 @@
 
 #include <coronet/coro_chan.h>
 
+#include "netstack/conn/call_end.h"
 #include "netstack/conn/end.h"
 #include "netstack/conn/trace.h"
 #include "netstack/mem/mem.h"
@@ -65,8 +66,8 @@ void net_conn_put(struct net_conn *conn);
 /*
  * Parks the calling coroutine in *slot, the connection's reader or writer.
  * Returns 0 once woken, -EAGAIN (the connection has a watch), -EPERM (outside a
- * coroutine), -EBUSY (the slot is taken), -ECANCELED, -ETIMEDOUT, or -EBADF (it
- * was closed meanwhile and may be freed).
+ * coroutine), -EBUSY (the slot is taken), -ECANCELED, -ETIMEDOUT, -EBADF (it
+ * was closed meanwhile and may be freed) or -EOWNERDEAD (call_end.h).
  */
 int net_conn_wait(struct net_conn *conn, struct coro **slot,
 		  int64_t deadline_ns);

@@ -198,6 +198,7 @@ static int wait_for_record(struct net_conn *conn)
 {
 	int err = net_conn_wait(conn, &conn->reader, conn->ext->read_deadline);
 
+	net_call_end(err);
 	return err < 0 ? err : net_conn_enter(conn, NULL);
 }
 

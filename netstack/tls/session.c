@@ -483,7 +483,8 @@ static int accept_until(struct net_conn *conn, struct net_tls *tls)
 int net_tls_accept(struct net_conn *conn, struct net_tls *tls)
 {
 	NET_CHECK_CONN(conn);
-	return tls && tls->is_server ? accept_until(conn, tls) : -EINVAL;
+	return tls && tls->is_server ? net_call_end(accept_until(conn, tls))
+				     : -EINVAL;
 }
 
 cold static void log_refusal(const struct net_conn *conn, int err)
@@ -504,7 +505,7 @@ int net_tls_do_accept(struct net_conn *conn, struct net_tls *tls)
 
 	if (err == 0)
 		return 0;
-	if (err != -EBADF && err != -ECANCELED)
+	if (err != -EBADF && err != -ECANCELED && err != -EOWNERDEAD)
 		log_refusal(conn, err);
 	if (err == -EPROTO)
 		net_close(conn); /* behind the alert */
@@ -577,5 +578,5 @@ int net_tls_connect(struct net_conn *conn, struct net_tls *tls,
 		    const char *name)
 {
 	NET_CHECK_CONN(conn);
-	return net_tls_do_connect(conn, tls, name, CORO_FOREVER);
+	return net_call_end(net_tls_do_connect(conn, tls, name, CORO_FOREVER));
 }

@@ -1,4 +1,7 @@
-/* What runs when a coroutine ends: the function of coro_sched_last(). */
+/*
+ * What runs when a coroutine ends: the function of coro_sched_last(), and the
+ * rest of a library's call that it is blocked in.
+ */
 #include "test_coro.h"
 
 static unsigned lasts;
@@ -139,6 +142,90 @@ static void test_last_function_runs_when_resumed(void **state)
 	assert_int_equal(coro_destroy(co), 0);
 }
 
+/* ---- destroyed in a call of a library ---- */
+
+static int park_result;
+static unsigned cleanups, returns;
+
+static void count_cleanup(void *arg)
+{
+	cleanups++;
+}
+
+static void *parks_in_call(void *arg)
+{
+	coro_cleanup_push(count_cleanup, NULL);
+	park_result = coro_park_in_call(arg ? *(int64_t *)arg : CORO_FOREVER);
+	if (park_result == -EOWNERDEAD) {
+		assert_int_equal(cleanups, 0);
+		assert_int_equal(coro_yield(), -ECANCELED);
+		coro_exit(NULL);
+	}
+	coro_yield();
+	returns++;
+	return NULL;
+}
+
+static struct coro *spawn_in_call(struct coro_sched *s, int64_t *deadline_ns)
+{
+	struct coro *co;
+
+	cleanups = returns = 0;
+	park_result = 1;
+	assert_int_equal(coro_spawn(s, NULL, parks_in_call, deadline_ns, &co),
+			 0);
+	coro_sched_round(s);
+	return co;
+}
+
+static void expect_ended_in_call(struct coro_sched *s, struct coro *co)
+{
+	assert_int_equal(coro_destroy(co), 0);
+	assert_int_equal(park_result, -EOWNERDEAD);
+	assert_int_equal(cleanups, 1);
+	assert_int_equal(returns, 0);
+	run_idle(s);
+	assert_int_equal(returns, 0);
+}
+
+static void test_destroy_returns_to_the_call_that_is_parked(void **state)
+{
+	expect_ended_in_call(*state, spawn_in_call(*state, NULL));
+}
+
+static void test_destroy_returns_to_a_call_with_a_deadline(void **state)
+{
+	static int64_t deadline_ns;
+
+	deadline_ns = fake_now + SEC;
+	expect_ended_in_call(*state, spawn_in_call(*state, &deadline_ns));
+	pass_ns(*state, 2 * SEC);
+	assert_int_equal(park_result, -EOWNERDEAD);
+}
+
+static void test_destroy_returns_to_a_call_that_was_woken(void **state)
+{
+	struct coro *co = spawn_in_call(*state, NULL);
+
+	coro_unpark(co);
+	expect_ended_in_call(*state, co);
+}
+
+/* The coroutine is in coro_yield() now, which must not return. */
+static void test_destroy_ends_in_the_call_after_that(void **state)
+{
+	struct coro *co = spawn_in_call(*state, NULL);
+
+	coro_unpark(co);
+	coro_sched_round(*state);
+	assert_int_equal(park_result, 0);
+	assert_int_equal(coro_destroy(co), 0);
+	assert_int_equal(park_result, 0);
+	assert_int_equal(cleanups, 1);
+	run_idle(*state);
+	assert_int_equal(returns, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -146,6 +233,10 @@ int main(void)
 		BOTH(test_last_function_runs_after_cleanups_of_an_exit),
 		BOTH(test_last_function_runs_when_destroyed),
 		BOTH(test_last_function_runs_when_resumed),
+		BOTH(test_destroy_returns_to_the_call_that_is_parked),
+		BOTH(test_destroy_returns_to_a_call_with_a_deadline),
+		BOTH(test_destroy_returns_to_a_call_that_was_woken),
+		BOTH(test_destroy_ends_in_the_call_after_that),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,8 +98,7 @@ struct coro_sched_attr {
  *   -EEXIST   the thread has a scheduler
  *   -ENOTSUP  user shadow stacks are active, which the switches do not maintain
  *   -ENOMEM
- *   -EMFILE, -ENFILE
- *             no descriptor for an eventfd is left
+ *   -EMFILE, -ENFILE  no descriptor for an eventfd is left
  */
 int coro_sched_open(const struct coro_sched_attr *attr,
 		    struct coro_sched **out);
@@ -281,11 +280,14 @@ int coro_local_set(unsigned key, void *value);
  */
 void *coro_local_get(unsigned key);
 
-/*
- * Like coro_park_until(), with a name (static storage) that dumps and reports
- * show as the place where the coroutine waits.
- */
+/* Like coro_park_until(); dumps show the name (static) as where it waits. */
 int coro_park_at(const char *where, int64_t deadline_ns);
+
+/*
+ * Like coro_park_until(), but returns -EOWNERDEAD if coro_destroy() ends the
+ * coroutine. The caller then undoes its wait and calls coro_exit().
+ */
+int coro_park_in_call(int64_t deadline_ns);
 
 /*
  * Returns the name of a coroutine (coro_attr.name). Borrowed: valid while its
@@ -582,12 +584,10 @@ typedef bool (*coro_recognize_fn)(uintptr_t word, char *text, size_t len);
 void coro_sched_recognize(struct coro_sched *s, coro_recognize_fn fn);
 
 /*
- * Sets a function that runs after the bodies of a scheduler's coroutines. When
- * a coroutine ends, in whatever way, fn is called on its stack after its
- * cleanups, with the argument that it gave to coro_set_last(). fn may block,
- * unless coro_destroy() ends the coroutine: blocking calls return -ECANCELED
- * then. So a wrapper can end with a tail call of the body, and its own frame is
- * not kept while the body waits.
+ * Sets a function that is called when a coroutine ends, in whatever way: on its
+ * stack, after its cleanups, with the argument that it gave to coro_set_last().
+ * fn may block, unless coro_destroy() ends the coroutine. So a wrapper can end
+ * with a tail call of the body, and keeps no frame while the body waits.
  */
 void coro_sched_last(struct coro_sched *s, void (*fn)(void *arg));
 
