@@ -86,10 +86,8 @@ int net_conn_wait_end(struct net_conn *conn, struct coro **slot, int err)
 {
 	conn->waiters--;
 	*slot = NULL;
-	if (net_here()->draining && err == 0)
-		return -ECANCELED;
 	if (conn->owned)
-		return err;
+		return net_here()->draining && err == 0 ? -ECANCELED : err;
 	net_conn_put(conn); /* closed by another coroutine meanwhile */
 	net_call_end(err);
 	return -EBADF;

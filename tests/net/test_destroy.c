@@ -1,6 +1,7 @@
 /*
  * Coroutines that end before their body has returned, with coro_exit() or by
- * coro_destroy(), while they use connections.
+ * coro_destroy(), while they use connections; and calls that are blocked when
+ * their connection is closed.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -178,6 +179,25 @@ static void test_reader_of_a_closed_connection_frees_it(void **state)
 	assert_int_equal(net_mem_live_bytes(), before);
 }
 
+/* The same by a reader that returns, while the program ends. */
+static void test_reader_frees_a_connection_closed_while_draining(void **state)
+{
+	uint64_t before;
+
+	accept_peer();
+	net_abort(ours);
+	expect(NULL, PEER_RST | PEER_ACK, ANY, ANY, 0);
+	before = net_mem_live_bytes();
+	accept_peer();
+	coro_detach(spawn(recv_one));
+	net_here()->draining = true;
+	net_abort(ours);
+	run_rounds(2);
+	assert_int_equal(ended, 1);
+	assert_int_equal(result, -EBADF);
+	assert_int_equal(net_mem_live_bytes(), before);
+}
+
 static void test_destroyed_acceptor_leaves_the_listener(void **state)
 {
 	assert_int_equal(coro_destroy(spawn(accept_one)), 0);
@@ -284,6 +304,7 @@ int main(void)
 		T(test_destroyed_viewer_leaves_the_connection),
 		T(test_woken_reader_leaves_the_connection),
 		T(test_reader_of_a_closed_connection_frees_it),
+		T(test_reader_frees_a_connection_closed_while_draining),
 		T(test_destroyed_acceptor_leaves_the_listener),
 		T(test_destroyed_dialer_stops_dialing),
 		T(test_destroyed_sender_gives_its_buffer_back),
