@@ -194,12 +194,15 @@ static void nonsense_sacks(struct flow *flow)
 
 /*
  * A segment with a new sequence number, but an old or foreign timestamp. A
- * cookie does not keep the SYN's timestamp: then the first segment sets it.
+ * cookie does not keep the SYN's timestamp: then the first segment sets it. The
+ * stack sends cookies without memory for a record, too.
  */
 static void bad_stamp(struct flow *flow)
 {
+	bool cookie = has_cookie() || net_here()->stats.cookies_sent;
+
 	if (!flow->ts.has_echoed || !flow->ts.agreed ||
-	    (has_cookie() && !flow->ts.has_echo))
+	    (cookie && !flow->ts.has_echo))
 		return;
 	flow->ts.next =
 		rng_chance(&flow->ts.rng, 700) ? STAMP_STALE : STAMP_NONE;
