@@ -134,7 +134,7 @@ def headers_that_haproxy_reads(env, kind):
         address=kind.near, port=9201,
         fetches="%[src] %[src_port] %[fc_pp_authority] %[fc_pp_unique_id]"))
     with kind.serve(env, "--to", f"{kind.near}:9201", "--send-proxy", "v2", "--unique-id",
-                    "--accept-proxy", "--proxy-from", kind.near):
+                    "--accept-proxy", "--proxy-from", kind.near, "--health-interval", "0"):
         env.start(["haproxy", "-db", "-f", config])
         eventually(lambda: listening(kind.near, 9201), WAIT_MAX_S, "haproxy does not listen")
         block = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2") + struct.pack(

@@ -128,6 +128,8 @@ def live_trace(env):
         by_id = Follower(env, path, begin["id"], "--json")
         by_id.await_kind("begin")
         later = Follower(env, path, f"{KERNELS}/16", "--port", PORT)
+        eventually(lambda: f"{peer} begin " in later.program.output("stdout"), WAIT_MAX_S,
+                   later.program.story)
         sock.close()
         check(by_id.program.wait(WAIT_MAX_S) == 0, f"{by_id.program.story()}")
         check(by_id.kinds()[-1] == "end", f"{by_id.kinds()}")
