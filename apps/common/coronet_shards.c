@@ -8,7 +8,7 @@
 
 #define RETRY_NS 10000000
 
-/* Like net_call(), but tries again when it could not be made for now. */
+/* Like net_call(), but repeats a call for which memory or room is short. */
 static int call_shard(unsigned shard, coro_fn fn, void *arg, void **result)
 {
 	int err;
