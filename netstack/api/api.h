@@ -114,6 +114,15 @@ int net_source_choose(const struct net_addr *source, const ip_addr_t *remote,
  */
 uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote);
 bool net_flow_is_here(uint16_t fold, uint16_t port, uint16_t remote_port);
+/*
+ * Returns the next free port to a destination, in an order of its own (RFC
+ * 6056), whose packets arrive at this shard; 0: none. is_free looks in a hash
+ * table, so it takes constant time.
+ */
+typedef bool (*net_port_is_free)(const ip_addr_t *local, uint16_t port,
+				 const ip_addr_t *remote, uint16_t remote_port);
+uint16_t net_port_choose(const ip_addr_t *local, const ip_addr_t *remote,
+			 uint16_t remote_port, net_port_is_free is_free);
 
 /* ---- shard/shards.c ---- */
 /* net_serve_limited(); tls: a server's, or NULL. */

@@ -7,6 +7,18 @@
 #include <errno.h>
 
 #define DIAL_TIMEOUT_MS 30000
+#define NO_PORT_NS	50000000 /* until a free one is looked for again */
+#define NO_PORT_SLOTS	16u
+
+/* Addresses between which no port was free, until until_ns. */
+struct no_port {
+	ip_addr_t local, remote;
+	uint16_t remote_port;
+	net_port_is_free is_free; /* distinguishes TCP from UDP */
+	int64_t until_ns;
+};
+static NET_SHARD_VAR struct no_port no_ports[NO_PORT_SLOTS];
+#define no_ports NET_SHARD(no_ports)
 
 /*
  * A connection in TIME_WAIT gives its 4-tuple up to a new one whose sequence
@@ -29,8 +41,8 @@ static bool take_over(struct net_conn *old)
 	return true;
 }
 
-static bool is_free(const ip_addr_t *local, uint16_t port,
-		    const ip_addr_t *remote, uint16_t remote_port)
+static bool tuple_is_free(const ip_addr_t *local, uint16_t port,
+			  const ip_addr_t *remote, uint16_t remote_port)
 {
 	struct net_conn *old = net_demux_find(local, port, remote, remote_port);
 
@@ -56,16 +68,39 @@ uint16_t net_flow_fold(const ip_addr_t *local, const ip_addr_t *remote)
 						&ip_2_ip4(remote)->addr, 4);
 }
 
-/* Finds the next free port to this destination (tcp/ephemeral.c); the hash of
- * connections shows in constant time whether one is taken. */
-static uint16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
-			    uint16_t remote_port)
+/*
+ * Returns the slot that notes that a destination has no port left. To check all
+ * ports takes milliseconds: a program that connects again and again must not
+ * stall all connections for that.
+ */
+static struct no_port *no_port_slot(const ip_addr_t *remote,
+				    uint16_t remote_port)
 {
-	struct net_no_port *failed;
+	uint32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
+				      : ip_2_ip4(remote)->addr;
+
+	h = (h ^ remote_port) * 2654435761u;
+	return &no_ports[(h >> 16) % NO_PORT_SLOTS];
+}
+
+static bool known_full(const struct no_port *slot, const ip_addr_t *local,
+		       const ip_addr_t *remote, uint16_t remote_port,
+		       net_port_is_free is_free)
+{
+	return net_here()->now_ns < slot->until_ns &&
+	       slot->is_free == is_free && slot->remote_port == remote_port &&
+	       ip_addr_eq(&slot->local, local) &&
+	       ip_addr_eq(&slot->remote, remote);
+}
+
+uint16_t net_port_choose(const ip_addr_t *local, const ip_addr_t *remote,
+			 uint16_t remote_port, net_port_is_free is_free)
+{
+	struct no_port *slot = no_port_slot(remote, remote_port);
 	struct net_ephemeral search;
 	uint16_t fold;
 
-	if (net_no_port_known(false, local, remote, remote_port, &failed))
+	if (known_full(slot, local, remote, remote_port, is_free))
 		return 0;
 	search = net_ephemeral_dial(local, remote, remote_port);
 	fold = net_flow_fold(local, remote);
@@ -76,7 +111,8 @@ static uint16_t choose_port(const ip_addr_t *local, const ip_addr_t *remote,
 		    is_free(local, port, remote, remote_port))
 			return port;
 	}
-	net_no_port_note(failed, false, local, remote, remote_port);
+	*slot = (struct no_port){*local, *remote, remote_port, is_free,
+				 net_here()->now_ns + NO_PORT_NS};
 	return 0;
 }
 
@@ -166,10 +202,11 @@ static int start_dial(struct net_conn *conn, const struct net_addr *addr,
 	if (port &&
 	    !net_flow_is_here(net_flow_fold(&local, &remote), port, addr->port))
 		return -EADDRNOTAVAIL;
-	if (port && !is_free(&local, port, &remote, addr->port))
+	if (port && !tuple_is_free(&local, port, &remote, addr->port))
 		return -EADDRINUSE;
 	if (!port)
-		port = choose_port(&local, &remote, addr->port);
+		port = net_port_choose(&local, &remote, addr->port,
+				       tuple_is_free);
 	if (!port)
 		return -EADDRNOTAVAIL;
 	ip_addr_copy(pcb->local_ip, local);

@@ -104,27 +104,10 @@ int net_udp_read_peer(const struct net_addr *peer, ip_addr_t *remote)
 	return 0;
 }
 
-/* The next free port for this peer, in an order of its own (RFC 6056). */
-static uint16_t choose_port_to(const ip_addr_t *local, const ip_addr_t *remote,
-			       uint16_t remote_port)
+static bool tuple_is_free(const ip_addr_t *local, uint16_t port,
+			  const ip_addr_t *remote, uint16_t remote_port)
 {
-	struct net_no_port *failed;
-	struct net_ephemeral search;
-	uint16_t fold;
-
-	if (net_no_port_known(true, local, remote, remote_port, &failed))
-		return 0;
-	search = net_ephemeral_dial(local, remote, remote_port);
-	fold = net_flow_fold(local, remote);
-	for (unsigned i = 0; i < net_port_count(); i++) {
-		uint16_t port = net_ephemeral_next(&search);
-
-		if (net_flow_is_here(fold, port, remote_port) &&
-		    !net_udp_find(local, port, remote, remote_port))
-			return port;
-	}
-	net_no_port_note(failed, true, local, remote, remote_port);
-	return 0;
+	return !net_udp_find(local, port, remote, remote_port);
 }
 
 /* Finds both addresses; *port is the socket's, or a new one. */
@@ -150,7 +133,8 @@ static int choose_ends(const struct net_udp *udp, const struct net_addr *peer,
 		return err;
 	*port = udp->local_port;
 	if (udp->port_chosen) {
-		*port = choose_port_to(local, remote, peer->port);
+		*port = net_port_choose(local, remote, peer->port,
+					tuple_is_free);
 		return *port ? 0 : -EADDRNOTAVAIL;
 	}
 	if (!net_flow_is_here(net_flow_fold(local, remote), *port, peer->port))

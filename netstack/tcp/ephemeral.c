@@ -17,18 +17,12 @@
 #define COUNTERS 256u
 #define STEP	 4u /* at most, beyond what a search moves on by itself */
 
-#define NO_PORT_NS    50000000 /* until a free one is looked for again */
-#define NO_PORT_SLOTS 16u
-
 static NET_SHARD_VAR uint8_t key[crypto_shorthash_KEYBYTES];
 static NET_SHARD_VAR uint32_t counters[COUNTERS];
 static NET_SHARD_VAR uint32_t listen_counter;
 #define key	       NET_SHARD(key)
 #define counters       NET_SHARD(counters)
 #define listen_counter NET_SHARD(listen_counter)
-
-static NET_SHARD_VAR struct net_no_port no_ports[NO_PORT_SLOTS];
-#define no_ports NET_SHARD(no_ports)
 
 void net_ephemeral_init(void)
 {
@@ -71,28 +65,4 @@ uint16_t net_ephemeral_next(struct net_ephemeral *search)
 	*search->counter = (*search->counter + 1) % net_port_count();
 	return (uint16_t)(NET_PORT_FIRST + (search->offset + *search->counter) %
 						   net_port_count());
-}
-
-bool net_no_port_known(bool udp, const ip_addr_t *local,
-		       const ip_addr_t *remote, uint16_t remote_port,
-		       struct net_no_port **where)
-{
-	uint32_t h = IP_IS_V6(remote) ? ip_2_ip6(remote)->addr[3]
-				      : ip_2_ip4(remote)->addr;
-	struct net_no_port *slot;
-
-	h = (h ^ remote_port) * 2654435761u;
-	slot = *where = &no_ports[(h >> 16) % NO_PORT_SLOTS];
-	return net_here()->now_ns < slot->until_ns && slot->udp == udp &&
-	       slot->remote_port == remote_port &&
-	       ip_addr_eq(&slot->local, local) &&
-	       ip_addr_eq(&slot->remote, remote);
-}
-
-void net_no_port_note(struct net_no_port *where, bool udp,
-		      const ip_addr_t *local, const ip_addr_t *remote,
-		      uint16_t remote_port)
-{
-	*where = (struct net_no_port){*local, *remote, remote_port, udp,
-				      net_here()->now_ns + NO_PORT_NS};
 }

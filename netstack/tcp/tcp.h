@@ -542,27 +542,6 @@ struct net_ephemeral net_ephemeral_listen(void);
  */
 uint16_t net_ephemeral_next(struct net_ephemeral *search);
 
-/* Two addresses between which a port was looked for in vain, until until_ns. */
-struct net_no_port {
-	ip_addr_t local, remote;
-	uint16_t remote_port;
-	bool udp;
-	int64_t until_ns;
-};
-
-/*
- * A search of all ports takes milliseconds: a program that connects again and
- * again must not stall all connections for that. net_no_port_known() returns
- * whether such a search failed a moment ago, and *where to note that this one
- * has, by net_no_port_note().
- */
-bool net_no_port_known(bool udp, const ip_addr_t *local,
-		       const ip_addr_t *remote, uint16_t remote_port,
-		       struct net_no_port **where);
-void net_no_port_note(struct net_no_port *where, bool udp,
-		      const ip_addr_t *local, const ip_addr_t *remote,
-		      uint16_t remote_port);
-
 /* ---- reply.c ---- */
 struct net_reply {
 	uint8_t ttl, tos; /* 0: TCP_TTL */
