@@ -18,6 +18,7 @@ int net_udp_waited(struct net_udp *udp, int err)
 
 	udp->waiters--;
 	net_udp_put(udp);
+	net_call_end(err);
 	return result;
 }
 

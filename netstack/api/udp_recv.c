@@ -30,7 +30,7 @@ static int wait_readable(struct net_udp *udp)
 			err = udp->watch ? -EAGAIN : wait_begin(udp);
 		if (err < 0)
 			return err;
-		err = coro_park_at("net_udp_recv", udp->read_deadline);
+		err = coro_park_in_call(udp->read_deadline);
 		udp->reader = NULL;
 		err = net_udp_waited(udp, err);
 	}

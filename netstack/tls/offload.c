@@ -11,10 +11,34 @@
 #include <errno.h>
 #include <string.h>
 
+/*
+ * A step is not under way any more: its connection gets OpenSSL's session back,
+ * unless it was closed meanwhile. Then returns false: it may be freed.
+ */
+static bool end_step(struct net_tls_step *step)
+{
+	struct net_conn *conn = step->conn;
+	struct net_tls_session *s = net_tls_of(conn);
+
+	step->conn = NULL;
+	conn->waiters--;
+	if (!conn->owned) {
+		net_conn_put(conn);
+		return false;
+	}
+	s->step = NULL;
+	s->ssl = step->ssl;
+	step->ssl = NULL;
+	return true;
+}
+
+/* A cleanup: the coroutine may be ended while it waits. */
 static void free_step(void *arg)
 {
 	struct net_tls_step *step = arg;
 
+	if (step->conn)
+		end_step(step);
 	SSL_free(step->ssl);
 	OPENSSL_free(step->out);
 	OPENSSL_free(step);
@@ -88,21 +112,15 @@ int net_tls_offload_step(struct net_conn *conn)
 	step->ssl = s->ssl;
 	s->ssl = NULL;
 	s->step = step;
+	step->conn = conn;
 	conn->waiters++;
 	err = net_offload(run_step, step, NULL, conn->ext->read_deadline);
-	conn->waiters--;
-	if (conn->owned) {
-		s->step = NULL;
-		s->ssl = step->ssl;
-		step->ssl = NULL;
-		if (err == 0)
-			err = settle_step(s, step);
-		else if (err == -ENOMEM)
-			err = -EAGAIN;
-	} else {
-		net_conn_put(conn); /* closed meanwhile */
+	if (!end_step(step))
 		err = -EBADF;
-	}
+	else if (err == 0)
+		err = settle_step(s, step);
+	else if (err == -ENOMEM)
+		err = -EAGAIN;
 	coro_cleanup_pop(true);
 	return err;
 }

@@ -20,17 +20,14 @@
 #define CERT_BYTES  2048u
 #define CERT_FACTOR 6u
 
-static NET_SHARD_VAR struct {
-	uint64_t stepped_round; /* in which a handshake did a step */
-	char error[NET_TLS_ERROR_MAX];
-} tls_shard;
-#define tls_shard NET_SHARD(tls_shard)
+static NET_SHARD_VAR char last_error[NET_TLS_ERROR_MAX];
+#define last_error NET_SHARD(last_error)
 
 /* ---- errors ---- */
 
 const char *net_tls_last_error(void)
 {
-	return tls_shard.error;
+	return last_error;
 }
 
 static const char *certificate_trouble(const SSL *ssl)
@@ -105,7 +102,7 @@ cold int net_tls_fail_as(struct net_tls_session *s, int err, const char *text)
 	if (s->error)
 		snprintf(s->error, NET_TLS_ERROR_MAX, "%s", text);
 	if (!s->is_established)
-		snprintf(tls_shard.error, NET_TLS_ERROR_MAX, "%s", text);
+		snprintf(last_error, NET_TLS_ERROR_MAX, "%s", text);
 	net_tls_refuse_input(s->base.conn);
 	net_tls_flush(s); /* the alert */
 	return err;
@@ -227,6 +224,7 @@ void net_tls_forget(struct net_conn *conn)
 	s->error = NULL;
 	charge(s, 0);
 	leave_list(&s->base);
+	net_tls_leave_turns(s);
 }
 
 /* Moves the connection's net_conn_ext into the session. */
@@ -278,42 +276,6 @@ static int open_session(struct net_conn *conn, struct net_tls *tls)
 }
 
 /* ---- the handshake ---- */
-
-/* Returns why a handshake that has waited cannot go on, or 0. */
-static int check_open(struct net_conn *conn)
-{
-	int err = net_conn_enter(conn, NULL);
-
-	if (err == 0 && net_here()->draining)
-		err = -ECANCELED;
-	if (err == 0 && net_here()->now_ns >= conn->ext->read_deadline)
-		err = -ETIMEDOUT;
-	return err;
-}
-
-/*
- * One connection does a step in a round, which may cost a millisecond of
- * computing; the others wait, so that connections that are open go on.
- */
-static int wait_turn(struct net_conn *conn)
-{
-	int err = 0;
-
-	while (err == 0 &&
-	       tls_shard.stepped_round == net_here()->stats.rounds + 1) {
-		conn->waiters++;
-		err = coro_yield();
-		conn->waiters--;
-		if (!conn->owned) {
-			net_conn_put(conn); /* closed meanwhile */
-			return -EBADF;
-		}
-		if (err == 0)
-			err = check_open(conn);
-	}
-	tls_shard.stepped_round = net_here()->stats.rounds + 1;
-	return err;
-}
 
 /* Waits for bytes of the peer. Returns 0, or why none will come. */
 static int wait_for_hello(struct net_conn *conn)
@@ -375,11 +337,11 @@ static int take_step(struct net_conn *conn, const struct net_tls *tls)
 	int err = 0;
 
 	if (done == -EAGAIN) {
-		err = wait_turn(conn);
+		err = net_tls_wait_turn(conn);
 		return err < 0 ? err : step_handshake(net_tls_of(conn));
 	}
 	if (done != -EBADF)
-		err = check_open(conn);
+		err = net_tls_check_open(conn);
 	return err < 0 ? err : done;
 }
 
@@ -405,7 +367,7 @@ static void settle_handshake(struct net_conn *conn, int err)
 	if (err < 0) {
 		net_here()->stats.tls_failed++;
 		if (err != -EPROTO)
-			snprintf(tls_shard.error, sizeof(tls_shard.error), "%s",
+			snprintf(last_error, sizeof(last_error), "%s",
 				 strerror(-err));
 		return;
 	}
@@ -495,7 +457,7 @@ cold static void log_refusal(const struct net_conn *conn, int err)
 	net_log_seldom_of(NET_COMPONENT_LISTEN,
 			  "coronet: TLS handshake with %s failed: %s",
 			  net_addr_format(&addr, peer, sizeof(peer)),
-			  err == -EPROTO ? tls_shard.error : strerror(-err));
+			  err == -EPROTO ? last_error : strerror(-err));
 }
 
 /* Before a handler: the connection is closed if there will be none. */

@@ -165,6 +165,8 @@ struct net_tls_session {
 	uint32_t hello_bytes; /* received before it was established */
 	struct net_tls_chunk *out, **out_end;
 	char *error; /* NET_TLS_ERROR_MAX bytes; owned; NULL: none */
+	/* turn.c's queue; turn_pprev NULL: not in it. */
+	struct net_tls_session *turn_next, **turn_pprev;
 };
 static_assert(sizeof(struct net_tls_session) <= 384, "a class of slabs");
 
@@ -212,11 +214,23 @@ int net_tls_do_connect(struct net_conn *conn, struct net_tls *tls,
  */
 int net_tls_do_step(struct net_tls_session *s, SSL *ssl, char *text);
 
+/* ---- turn.c ---- */
+/* Returns why a handshake that has waited cannot go on, or 0. */
+int net_tls_check_open(const struct net_conn *conn);
+/*
+ * Blocks until the connection's handshake may do a step on this thread. Returns
+ * 0 or an error of calls that read; after -EBADF, the connection may be freed.
+ */
+int net_tls_wait_turn(struct net_conn *conn);
+/* A session that does not wait for a turn any more. */
+void net_tls_leave_turns(struct net_tls_session *s);
+
 /* ---- offload.c ---- */
 /* A step that another thread does. */
 struct net_tls_step {
-	SSL *ssl;     /* owned until it has been done */
-	uint8_t *out; /* what it wrote; of OpenSSL's memory */
+	struct net_conn *conn; /* NULL: nothing waits for the step */
+	SSL *ssl;	       /* owned until it has been done */
+	uint8_t *out;	       /* what it wrote; of OpenSSL's memory */
 	size_t out_len, in_len, in_off;
 	int result; /* of net_tls_do_step() */
 	char error[NET_TLS_ERROR_MAX];

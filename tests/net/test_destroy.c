@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "netstack/tcp/tcp.h"
+#include "netstack/udp/udp.h"
 #include "tests/net/fake_glue.h"
 #include "tests/net/peer.h"
 
@@ -292,6 +293,35 @@ static void test_destroyed_close_goes_on_without_its_owner(void **state)
 	end_closed_conn();
 }
 
+static struct net_udp *udp;
+
+static void *receive_datagram(void *arg)
+{
+	char byte;
+
+	result = net_udp_recv(udp, &byte, 1, NULL);
+	ended++;
+	return NULL;
+}
+
+static void test_destroyed_receiver_leaves_the_socket(void **state)
+{
+	struct net_addr at = net_addr_any(53);
+
+	assert_int_equal(net_udp_open(stack, &at, NULL, &udp), 0);
+	co = spawn(receive_datagram);
+	assert_ptr_equal(udp->reader, co);
+	assert_int_equal(coro_destroy(co), 0);
+	assert_int_equal(ended, 0);
+	assert_null(udp->reader);
+	assert_int_equal(udp->waiters, 0);
+	co = spawn(receive_datagram);
+	net_udp_close(udp);
+	assert_int_equal(coro_destroy(co), 0); /* frees the socket */
+	assert_int_equal(ended, 0);
+	assert_int_equal(net_udps.n, 0);
+}
+
 #define T(test)                                                                \
 	cmocka_unit_test_setup_teardown(test, peer_listen, peer_teardown)
 
@@ -310,6 +340,7 @@ int main(void)
 		T(test_destroyed_sender_gives_its_buffer_back),
 		T(test_destroyed_sender_leaves_the_connection),
 		T(test_destroyed_close_goes_on_without_its_owner),
+		T(test_destroyed_receiver_leaves_the_socket),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

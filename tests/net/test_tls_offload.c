@@ -412,6 +412,30 @@ static void test_close_during_a_step(void **state)
 	run_ms(1);
 }
 
+/* The coroutine is ended; the connection is still the program's. */
+static void test_destroyed_coroutine_leaves_its_step(void **state)
+{
+	struct coro *acceptor;
+
+	ended = 0;
+	net_listener_close(listener);
+	assert_int_equal(net_listen(stack, &net_addr_any(7), 64, &listener), 0);
+	take_thread();
+	assert_int_equal(
+		coro_spawn(stack->sched, NULL, accept_by_hand, NULL, &acceptor),
+		0);
+	net_spawn(stack, "hello", dial_hello, NULL);
+	while (!find_stepping())
+		run_round();
+	assert_int_equal(coro_destroy(acceptor), 0);
+	assert_null(find_stepping());
+	assert_int_equal(accepted->waiters, 0);
+	assert_int_equal(ended, 0);
+	net_abort(accepted);
+	net_abort(plain);
+	free_threads(1);
+}
+
 static void *let_go_on(void *arg)
 {
 	sem_post(&may_go_on);
@@ -453,6 +477,7 @@ int main(void)
 		ROW(test_drop_during_the_last_step),
 		ROW(test_reset_before_a_step),
 		ROW(test_close_during_a_step),
+		ROW(test_destroyed_coroutine_leaves_its_step),
 		cmocka_unit_test_setup_teardown(test_stack_closes_during_a_step,
 						offload_setup,
 						close_during_a_step),
