@@ -196,25 +196,36 @@ static void *shard_main(void *arg)
 
 /* ---- statistics ---- */
 
-/* For --stats: shard 0 asks the other shards, which fill in theirs. */
+/*
+ * For --stats: each shard counts its own, and the last one has shard 0 write
+ * the lines. Until then, those of the next interval wait.
+ */
 static struct {
 	struct net_stats now[NET_MAX_SHARDS], was[NET_MAX_SHARDS];
-	unsigned unanswered;
+	_Atomic unsigned left; /* shards, and the lines; 0: they are written */
 	int64_t asked_ns, was_ns;
 } counted;
 
-static void log_stats(struct net_stack *stack)
+static void log_counted(void *arg)
 {
-	net_stats_log(stack, counted.now, counted.was, program.n,
-		      (double)(counted.asked_ns - counted.was_ns) / 1e9);
+	if (phase_now() == PHASE_RUN)
+		net_stats_log(net_here(), counted.now, counted.was, program.n,
+			      (double)(counted.asked_ns - counted.was_ns) /
+				      1e9);
 	memcpy(counted.was, counted.now, sizeof(counted.was));
 	counted.was_ns = counted.asked_ns;
+	atomic_store(&counted.left, 0);
 }
 
-static void count_answer(void *arg)
+/* A shard whose inbox is full has no new figures, or there are no lines. */
+static void settle_one(void)
 {
-	if (--counted.unanswered == 0 && phase_now() == PHASE_RUN)
-		log_stats(net_here());
+	if (atomic_fetch_sub(&counted.left, 1) != 2)
+		return;
+	if (net_here()->shard == 0)
+		log_counted(NULL);
+	else if (net_post(0, log_counted, NULL) < 0)
+		atomic_store(&counted.left, 0);
 }
 
 static void count_here(void *arg)
@@ -222,20 +233,20 @@ static void count_here(void *arg)
 	struct net_stack *stack = net_here();
 
 	net_stack_stats(stack, &counted.now[stack->shard]);
-	net_post(0, count_answer, NULL);
+	settle_one();
 }
 
 void net_shards_say_stats(struct net_stack *stack)
 {
 	stack->next_stats_ns = stack->now_ns + stack->stats_ns;
-	if (counted.unanswered) /* a shard is stuck; the watchdog names it */
+	if (atomic_load(&counted.left)) /* the watchdog names a stuck shard */
 		return;
 	counted.asked_ns = stack->now_ns;
-	net_stack_stats(stack, &counted.now[0]);
+	atomic_store(&counted.left, program.n + 1);
 	for (unsigned i = 1; i < program.n; i++)
-		counted.unanswered += net_post(i, count_here, NULL) == 0;
-	if (counted.unanswered == 0)
-		log_stats(stack);
+		if (net_post(i, count_here, NULL) < 0)
+			settle_one();
+	count_here(NULL);
 }
 
 struct sum {

@@ -4,6 +4,7 @@
  * one to another here; tests/integration/test_shards.py does that over links.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -18,6 +19,8 @@
 #include <coronet/net.h>
 
 #include "netstack/link/link_priv.h"
+#include "netstack/program/log.h"
+#include "netstack/shard/shard.h"
 #include "tests/apps/in_child.h"
 #include "tests/net/fake_glue.h"
 
@@ -196,6 +199,10 @@ static void test_calls_return_the_result_of_their_function(void **state)
 	assert_int_equal(run_shards(4, call_all, NULL), 0);
 }
 
+static void do_nothing(void *arg)
+{
+}
+
 /* ---- statistics ---- */
 
 static int sum_up(struct net_stack *stack, void *arg)
@@ -219,6 +226,50 @@ static void test_statistics_are_summed_up(void **state)
 	assert_int_equal(run_shards(3, sum_up, NULL), 0);
 }
 
+static _Atomic bool answered;
+
+static void note_answer(void *arg)
+{
+	atomic_store(&answered, true);
+}
+
+/* The other shard's figures arrive while shard 0 has no room for posts. */
+static int log_twice(struct net_stack *stack, void *arg)
+{
+	int log = *(int *)arg;
+	char text[4096];
+
+	atomic_fetch_add(&started, 1);
+	wait_for_all();
+	if (net_stack_shard(stack) != 0)
+		return 0;
+	while (net_post(0, do_nothing, NULL) == 0)
+		; /* until the queue is full */
+	net_shards_say_stats(stack);
+	assert_int_equal(net_post(1, note_answer, NULL), 0);
+	while (!atomic_load(&answered))
+		usleep(1000);
+	while (read(log, text, sizeof(text)) < 0) {
+		coro_yield();
+		net_shards_say_stats(stack);
+	}
+	net_stack_stop(stack);
+	return 0;
+}
+
+static void test_statistics_go_on_after_a_full_queue(void **state)
+{
+	int fds[2];
+
+	assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
+	answered = false;
+	net_log_set_fd(fds[1]);
+	assert_int_equal(run_shards(2, log_twice, &fds[0]), 0);
+	net_log_set_fd(STDERR_FILENO);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 static void test_too_little_memory_for_the_shards_is_refused(void **state)
 {
 	opts_memory = UINT64_C(20) << 20;
@@ -234,10 +285,6 @@ static _Atomic bool blocked, withdrawn;
 static bool has_address(struct net_stack *stack)
 {
 	return net_is_local(stack, &opts.addrs[0]);
-}
-
-static void do_nothing(void *arg)
-{
 }
 
 /* Finds a duplicate address while shard 1 has no room for posts. */
@@ -351,6 +398,8 @@ int main(void)
 			test_calls_return_the_result_of_their_function,
 			reset_shards),
 		cmocka_unit_test_setup(test_statistics_are_summed_up,
+				       reset_shards),
+		cmocka_unit_test_setup(test_statistics_go_on_after_a_full_queue,
 				       reset_shards),
 		cmocka_unit_test_setup(
 			test_too_little_memory_for_the_shards_is_refused,
