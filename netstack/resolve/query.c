@@ -186,8 +186,11 @@ static void on_response(void *arg, int status, int timeouts,
 {
 	struct net_name *name = arg;
 	int64_t ttl_s = 0;
-	int err = take_response(name, status, bytes, len, &ttl_s);
+	int err;
 
+	if (resolving.resolver->changes_servers)
+		return; /* it is asked again */
+	err = take_response(name, status, bytes, len, &ttl_s);
 	if (err == -ENOENT || err == -ENODATA)
 		ttl_s = net_negative_ttl_s(bytes, (size_t)len);
 	else if (err == -ENOMEM || err == -ECANCELED)
@@ -269,6 +272,37 @@ static int start_driver(struct net_resolver *resolver)
 
 /* ---- servers ---- */
 
+static void ask(struct net_resolver *resolver, struct net_name *name)
+{
+	ares_query(resolver->channel, name->text, ns_c_in,
+		   name->family == 4 ? ns_t_a : ns_t_aaaa, on_response, name);
+}
+
+/* c-ares changes servers only while no query is open. */
+static void end_queries(struct net_resolver *resolver)
+{
+	resolver->changes_servers = true;
+	ares_cancel(resolver->channel);
+	resolver->changes_servers = false;
+}
+
+/* Asks the new servers; err: there are none, so the queries fail. */
+static void repeat_queries(struct net_resolver *resolver, int err)
+{
+	for (struct net_name *name = resolver->cache.oldest; name;
+	     name = name->newer) {
+		if (!name->asked)
+			continue;
+		if (err == 0) {
+			ask(resolver, name);
+		} else {
+			resolver->queries--;
+			net_name_answer(name, err, 0);
+		}
+	}
+	net_query_wake(resolver);
+}
+
 static int set_servers(struct net_resolver *resolver)
 {
 	struct ares_addr_port_node nodes[NET_MAX_RESOLVERS];
@@ -291,32 +325,41 @@ static int set_servers(struct net_resolver *resolver)
 		       : -ENOMEM;
 }
 
+/* Uses n servers in place of the present ones. */
+static int use_servers(struct net_resolver *resolver,
+		       const struct net_addr *servers, unsigned n)
+{
+	int err;
+
+	if (n && n == resolver->n_servers &&
+	    memcmp(servers, resolver->servers, n * sizeof(*servers)) == 0)
+		return 0;
+	memcpy(resolver->servers, servers, n * sizeof(*servers));
+	resolver->n_servers = n;
+	end_queries(resolver);
+	err = set_servers(resolver);
+	if (err < 0)
+		resolver->n_servers = 0; /* set them by the next call */
+	repeat_queries(resolver, err);
+	return err;
+}
+
 static int refresh_servers(struct net_resolver *resolver)
 {
 	struct net_resolv_conf *conf = &resolver->conf;
 	struct net_addr leased[NET_MAX_RESOLVERS];
-	const struct net_addr *servers = conf->servers;
 	unsigned turn, n = net_leased_servers(leased, &turn);
-	int err;
 
 	if (!net_conf_refresh(conf) && resolver->n_servers &&
 	    resolver->leased_turn == turn)
 		return 0;
 	resolver->leased_turn = turn;
-	resolver->n_servers = conf->n_servers;
-	if (resolving.n_servers) {
-		resolver->n_servers = resolving.n_servers;
-		servers = resolving.servers;
-	} else if (n) {
-		resolver->n_servers = n;
-		servers = leased;
-	}
-	memcpy(resolver->servers, servers,
-	       resolver->n_servers * sizeof(*servers));
-	err = set_servers(resolver);
-	if (err < 0)
-		resolver->n_servers = 0; /* set them by the next call */
-	return err;
+	if (resolving.n_servers)
+		return use_servers(resolver, resolving.servers,
+				   resolving.n_servers);
+	if (n)
+		return use_servers(resolver, leased, n);
+	return use_servers(resolver, conf->servers, conf->n_servers);
 }
 
 /* ---- the resolver ---- */
@@ -377,8 +420,6 @@ int net_resolver_refresh(struct net_resolver *resolver)
 
 	if (net_here()->draining)
 		return -ECANCELED;
-	if (resolver->queries)
-		return 0;
 	err = resolver->has_channel ? 0 : open_channel(resolver);
 	return err < 0 ? err : refresh_servers(resolver);
 }
@@ -396,8 +437,7 @@ int net_query_start(struct net_resolver *resolver, struct net_name *name)
 		return err;
 	resolver->queries++;
 	name->asked = true;
-	ares_query(resolver->channel, name->text, ns_c_in,
-		   name->family == 4 ? ns_t_a : ns_t_aaaa, on_response, name);
+	ask(resolver, name);
 	return 0;
 }
 

@@ -163,6 +163,7 @@ void net_dns_process(struct net_resolver *resolver);
 struct net_resolver {
 	ares_channel channel;
 	bool has_channel, driven;
+	bool changes_servers;
 	unsigned queries;	/* open queries */
 	struct coro_chan *wake; /* wakes the coroutine that drives c-ares */
 	struct net_dns_socket sockets[NET_DNS_SOCKETS];
@@ -177,9 +178,10 @@ struct net_resolver {
 /* Returns the shard's resolver, which it makes if necessary: 0 or -ENOMEM. */
 int net_resolver_get(struct net_resolver **out);
 /*
- * Called before a query: opens c-ares if necessary and, while no query is open,
- * reads changed files. Returns 0, -ENOMEM, -EHOSTUNREACH (there is no server)
- * or -ECANCELED.
+ * Called before a query: opens c-ares if necessary and reads changed files. If
+ * there are other servers now, they are asked what the former ones have not
+ * answered. Returns 0, -ENOMEM, -EHOSTUNREACH (there is no server) or
+ * -ECANCELED.
  */
 int net_resolver_refresh(struct net_resolver *resolver);
 /*

@@ -297,6 +297,51 @@ static void test_changed_resolv_conf_is_followed(void **state)
 	lookup_check(&a, 1);
 }
 
+/* The server that was asked is silent; a later call finds the new one. */
+static void test_open_queries_are_repeated_to_new_servers(void **state)
+{
+	lookup_begin(&a, "a.test", 4);
+	assert_true(query_next(&q));
+	assert_int_equal(q.d.to.family, 4);
+	write_resolv_conf("nameserver fd00::2\n");
+	pass_s(1);
+	lookup_begin(&b, "b.test", 4);
+	for (unsigned i = 0; i < 2; i++) {
+		answer4(i ? "b.test" : "a.test", 5, "10.1.0.1");
+		assert_int_equal(q.d.to.family, 6);
+	}
+	lookup_check(&a, 1);
+	lookup_check(&b, 1);
+	assert_false(query_next(&q));
+}
+
+static void test_queries_stay_if_the_servers_do(void **state)
+{
+	lookup_begin(&a, "a.test", 4);
+	assert_true(query_next(&q2));
+	write_resolv_conf("# again\nnameserver 10.0.0.2\n");
+	pass_s(1);
+	lookup_begin(&b, "b.test", 4);
+	answer4("b.test", 5, "10.1.0.1");
+	response_begin(&r, &q2, 0);
+	response_add4(&r, 5, "10.1.0.2");
+	response_send(&q2, &r);
+	lookup_check(&a, 1);
+	lookup_check(&b, 1);
+}
+
+static void test_open_queries_fail_if_no_server_is_left(void **state)
+{
+	lookup_begin(&a, "a.test", 4);
+	assert_true(query_next(&q));
+	write_resolv_conf("nameserver 127.0.0.1\n");
+	pass_s(1);
+	lookup_begin(&b, "b.test", 4);
+	run_rounds(2);
+	lookup_check(&a, -EHOSTUNREACH);
+	lookup_check(&b, -EHOSTUNREACH);
+}
+
 static void test_servers_at_loopback_addresses_are_ignored(void **state)
 {
 	write_resolv_conf("nameserver 127.0.0.53\nnameserver ::1\n");
@@ -596,6 +641,9 @@ int main(void)
 		TEST(test_hosts_come_before_servers),
 		TEST(test_search_list_completes_short_names),
 		TEST(test_changed_resolv_conf_is_followed),
+		TEST(test_open_queries_are_repeated_to_new_servers),
+		TEST(test_queries_stay_if_the_servers_do),
+		TEST(test_open_queries_fail_if_no_server_is_left),
 		TEST(test_servers_at_loopback_addresses_are_ignored),
 		TEST(test_servers_that_could_not_be_set_are_set_later),
 		TEST(test_second_server_answers_for_a_silent_one),
