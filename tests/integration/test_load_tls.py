@@ -42,23 +42,30 @@ class Tool:
         check(program.output("stdout"), program.story())
         return status, json.loads(program.output("stdout"))
 
-    def serves(self, done, *options):
-        """Runs until something was done, longer each time; there must be no error."""
+    def longer(self, is_done, *options):
+        """Runs for longer each time, until the report is what the test waits for."""
         found, seconds = [], itertools.accumulate(itertools.repeat(0.5))
 
         def once():
             found[:] = self.run(*options, seconds=next(seconds))
-            check(found[1]["errors"]["total"] == 0, f"{options}: {found[1]['errors']}")
-            return found[0] == 0 and found[1][done] > 0
+            return is_done(*found)
         eventually(once, WAIT_MAX_S, lambda: f"{options}: {found}")
-        return found[1]
+        return found
+
+    def serves(self, done, *options):
+        """Runs until something was done; there must be no error."""
+        def is_done(status, report):
+            check(report["errors"]["total"] == 0, f"{options}: {report['errors']}")
+            return status == 0 and report[done] > 0
+        return self.longer(is_done, *options)[1]
 
     def fails(self, kind, *options):
-        """Every connection must end with this error."""
-        status, report = self.run("--conns", "4", *options)
+        """Runs until a connection has ended; each must end with this error."""
+        status, report = self.longer(lambda status, report: report["errors"]["total"],
+                                     "--conns", "4", *options)
         errors = report["errors"]
-        check(status == 1 and report["requests"] == 0 and errors[kind] > 0
-              and errors["total"] == errors[kind], f"{options}: status {status}, {errors}")
+        check(status == 1 and report["requests"] == 0 and errors["total"] == errors[kind],
+              f"{options}: status {status}, {errors}")
 
 
 def new_pair(env):
