@@ -272,7 +272,7 @@ static int start_driver(struct net_resolver *resolver)
 
 /* ---- servers ---- */
 
-static void ask(struct net_resolver *resolver, struct net_name *name)
+static void send_query(struct net_resolver *resolver, struct net_name *name)
 {
 	ares_query(resolver->channel, name->text, ns_c_in,
 		   name->family == 4 ? ns_t_a : ns_t_aaaa, on_response, name);
@@ -294,7 +294,7 @@ static void repeat_queries(struct net_resolver *resolver, int err)
 		if (!name->asked)
 			continue;
 		if (err == 0) {
-			ask(resolver, name);
+			send_query(resolver, name);
 		} else {
 			resolver->queries--;
 			net_name_answer(name, err, 0);
@@ -437,7 +437,7 @@ int net_query_start(struct net_resolver *resolver, struct net_name *name)
 		return err;
 	resolver->queries++;
 	name->asked = true;
-	ask(resolver, name);
+	send_query(resolver, name);
 	return 0;
 }
 
