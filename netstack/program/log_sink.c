@@ -254,28 +254,11 @@ int net_log_reopen_wait(void)
 	return -ETIMEDOUT;
 }
 
-static int64_t wall_now_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
-/* If the new file cannot be opened, the old one is kept: no line is lost. */
-static void keep_old(const char *path, int err)
-{
-	char line[NET_LOG_BYTES];
-	int n = snprintf(line, sizeof(line) - 1,
-			 "coronet: --log-to '%.300s': %s; the old file is kept",
-			 path, strerror(-err));
-
-	line[n] = '\n';
-	net_log_sink_write(NET_LOG_ERROR, wall_now_ns(), line, (size_t)n + 1);
-}
-
-/* Runs on the writer. Needs the lock. */
-static int reopen_file(void)
+/*
+ * Runs on the writer. Needs the lock. Copies the path to `path` if the file
+ * cannot be opened.
+ */
+static int reopen_file(char *path, size_t len)
 {
 	int fd;
 
@@ -283,7 +266,7 @@ static int reopen_file(void)
 		return 0;
 	fd = open_file(sink.path);
 	if (fd < 0) {
-		keep_old(sink.path, fd);
+		snprintf(path, len, "%s", sink.path);
 		return fd;
 	}
 	close(sink.fd);
@@ -292,15 +275,26 @@ static int reopen_file(void)
 	return 0;
 }
 
+/*
+ * If the new file cannot be opened, the old one is kept: no line is lost. That
+ * is logged without the lock, since the old file may be a full FIFO.
+ */
 static void reopen_all(void)
 {
 	unsigned asked = atomic_load(&sink.asked);
+	char path[300];
+	int err;
 
 	pthread_mutex_lock(&sink.lock);
-	atomic_store(&sink.reopen_err, reopen_file());
+	err = reopen_file(path, sizeof(path));
 	for (unsigned i = 0; i < sink.n_others; i++)
 		sink.others[i].fn(sink.others[i].arg);
 	pthread_mutex_unlock(&sink.lock);
+	if (err < 0)
+		net_log_line(NET_LOG_ERROR,
+			     "coronet: --log-to '%s': %s; the old file is kept",
+			     path, strerror(-err));
+	atomic_store(&sink.reopen_err, err);
 	atomic_store(&sink.done, asked);
 }
 

@@ -300,11 +300,24 @@ static int open_fifo(void)
 	return reader;
 }
 
+/* Reads whole lines, the last of which has this end. */
+static void read_up_to(int reader, const char *end)
+{
+	size_t len = 0;
+
+	*text = '\0';
+	while (len == 0 || text[len - 1] != '\n' || !strstr(text, end)) {
+		ssize_t n = read(reader, text + len, sizeof(text) - 1 - len);
+
+		len += n > 0 ? (size_t)n : 0;
+		text[len] = '\0';
+	}
+}
+
 static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 {
 	uint64_t before = net_log_dropped();
 	unsigned lines, missing;
-	size_t len = 0;
 	int reader = open_fifo();
 
 	open_log(path);
@@ -328,13 +341,7 @@ static void test_stopped_fifo_reader_blocks_no_caller(void **state)
 	reader = open(path, O_RDONLY | O_NONBLOCK);
 	net_log("line 100");
 	flush_log();
-	while (len == 0 || text[len - 1] != '\n' ||
-	       !strstr(text, " notice line 100\n")) {
-		ssize_t n = read(reader, text + len, sizeof(text) - 1 - len);
-
-		len += n > 0 ? (size_t)n : 0;
-		text[len] = '\0';
-	}
+	read_up_to(reader, " notice line 100\n");
 	count_lines(&lines, &missing);
 	assert_true(lines >= 1);
 	assert_true(missing >= 100);
@@ -355,6 +362,30 @@ static void test_rotation_ends_waiting_for_a_stopped_reader(void **state)
 	net_log("after");
 	while (!strstr(text_in(path), " notice after\n"))
 		usleep(1000);
+	close(reader);
+}
+
+/* The error is written to the old FIFO only when that has room again. */
+static void
+test_failed_reopen_beside_a_stopped_reader_blocks_no_call(void **state)
+{
+	int reader = open_fifo();
+	char where[64];
+
+	open_log(path);
+	for (unsigned i = 0; i < 10000; i++)
+		net_log("line %u", i);
+	assert_int_equal(rename(path, moved), 0);
+	assert_int_equal(mkfifo(path, 0600), 0); /* nobody reads this one */
+	assert_int_equal(net_log_reopen_wait(), -ENXIO);
+	assert_string_equal(net_log_where(where, sizeof(where)), path);
+	net_log_leave(on_reopen, &reopened);
+	/* Leave nothing to be reported in the next log. */
+	while (net_log_waiting())
+		if (read(reader, text, sizeof(text)) < 0)
+			usleep(1000);
+	net_log("last");
+	read_up_to(reader, " notice last\n");
 	close(reader);
 }
 
@@ -437,6 +468,7 @@ int main(void)
 		CASE(test_full_disk_blocks_no_caller),
 		CASE(test_stopped_fifo_reader_blocks_no_caller),
 		CASE(test_rotation_ends_waiting_for_a_stopped_reader),
+		CASE(test_failed_reopen_beside_a_stopped_reader_blocks_no_call),
 		CASE(test_partial_line_is_terminated),
 		CASE(test_journal_lines_have_a_priority_and_no_time),
 	};
