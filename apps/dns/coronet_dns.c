@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "apps/common/coronet_shards.h"
+#include "apps/common/log_signal.h"
 #include "apps/common/opts.h"
 #include "apps/common/readable.h"
 
@@ -383,6 +384,7 @@ int main(int argc, char **argv)
 
 	/* Before the zones are read, which may take long. */
 	hangup_catch();
+	log_signal_catch();
 	net_log_name("coronet.dns");
 	dns = (struct dns){
 		.shutdown = {.program = "coronet-dns",

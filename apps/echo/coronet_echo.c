@@ -13,6 +13,7 @@
 #include <coronet/net_udp.h>
 
 #include "apps/common/datagrams.h"
+#include "apps/common/log_signal.h"
 #include "apps/common/opts.h"
 #include "apps/common/tls_pairs.h"
 
@@ -214,6 +215,7 @@ int main(int argc, char **argv)
 	struct net_stack *stack;
 	int err;
 
+	log_signal_catch();
 	net_log_name("coronet.echo");
 	opts_set_version("coronet-echo");
 	opt_use_place(net_config_place);

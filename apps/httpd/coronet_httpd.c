@@ -19,6 +19,7 @@
 
 #include "apps/common/coronet_line_log.h"
 #include "apps/common/coronet_shards.h"
+#include "apps/common/log_signal.h"
 #include "apps/common/opts.h"
 #include "apps/common/readable.h"
 
@@ -494,6 +495,7 @@ int main(int argc, char **argv)
 
 	/* Before the files are read, which may take long. */
 	hangup_catch();
+	log_signal_catch();
 	signal(SIGUSR2, SIG_IGN);
 	net_log_name("coronet.httpd");
 	httpd = (struct httpd){

@@ -14,6 +14,7 @@
 
 #include "apps/common/coronet_line_log.h"
 #include "apps/common/coronet_shards.h"
+#include "apps/common/log_signal.h"
 
 #define LOG_INTERVAL_NS                                                        \
 	10000000000 /* minimum interval between repeated log lines */
@@ -593,10 +594,12 @@ static void close_all(void)
 int main(int argc, char **argv)
 {
 	struct net_stack *stack = NULL;
-	int err = getrandom(&proxy.instance, sizeof(proxy.instance), 0) < 0
-			  ? -errno
-			  : parse_args(argc, argv);
+	int err;
 
+	log_signal_catch();
+	err = getrandom(&proxy.instance, sizeof(proxy.instance), 0) < 0
+		      ? -errno
+		      : parse_args(argc, argv);
 	proxy.net.max_shards = NET_MAX_SHARDS;
 	net_log_name("coronet.proxy");
 	if (err == 0)

@@ -8,6 +8,7 @@ missing files, which block no client.
 import contextlib
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -294,8 +295,45 @@ def two_logs(env):
         proxy.terminate()
 
 
+def holds(program, path):
+    """Returns whether a program has a file open."""
+    fds = pathlib.Path(f"/proc/{program.process.pid}/fd")
+    with contextlib.suppress(OSError):
+        return any(fd.readlink() == path for fd in fds.iterdir())
+    return False
+
+
+def signals_all_the_time(env):
+    """SIGUSR1 ends no appliance that still reads its files, or that has begun to end."""
+    folder = env.scratch_for({})
+    zone = folder / "zone"
+    zone.write_text("@ IN SOA ns a 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n")
+    appliances = {"echo": [], "httpd": ["--root", folder, "--access-log", folder / "access"],
+                  "dns": ["--zone", f"example.com={zone}"],
+                  "proxy": ["--port", "8080", "--to", "10.9.0.2:80"]}
+    for name, options in appliances.items():
+        config = folder / f"{name}.conf"
+        os.mkfifo(config)
+        writer = os.open(config, os.O_RDWR)  # so that the program waits for an end of file
+        program = env.start([env.app(f"coronet-{name}"), "--link", "ring:r0", "--addr",
+                             "10.9.0.1/16", "--huge", "off", "--memory", "512M", "--poll",
+                             "adaptive", "--config", config, *options])
+        eventually(lambda: holds(program, config), WAIT_MAX_S, program.story)
+        program.signal(signal.SIGUSR1)
+        os.write(writer, b"# nothing\n")
+        os.close(writer)
+        program.wait_ready()
+        program.signal(signal.SIGTERM)
+
+        def ended():
+            program.signal(signal.SIGUSR1)
+            return not program.alive()
+        eventually(ended, WAIT_MAX_S, program.story, pause=0.0005)
+        check(program.wait(0) == 0, program.story())
+
+
 CASES = [quiet_by_default, levels_live, levels_at_the_start, wrong_words, journal, rotation,
-         full_disk, stopped_reader, two_logs]
+         full_disk, stopped_reader, two_logs, signals_all_the_time]
 
 
 def cases(env):
