@@ -167,11 +167,9 @@ static bool print_all(const struct ctl *ctl, const cJSON *page,
 			break;
 		print_event(ctl, event);
 		f->found = true;
-		f->ended |= strcmp(get_text(event, "kind"), "end") == 0 &&
-			    ctl->n_words > 1 &&
-			    strcmp(get_text(event, "id"), ctl->words[1]) == 0;
 		f->left--;
 	}
+	f->ended = cJSON_IsTrue(cJSON_GetObjectItem(page, "ended"));
 	return fflush(stdout) == 0 && f->left > 0;
 }
 

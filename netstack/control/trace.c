@@ -179,18 +179,27 @@ struct begin {
 	struct wanted wanted;
 };
 
+/* Watches one connection, from now on: its ID may change without a ring. */
+static int watch_one(unsigned w, const char *id)
+{
+	struct net_conn *conn = net_id_find(id);
+
+	if (!conn)
+		return -ENOENT;
+	net_trace_look(w, conn, net_demux_hash_of(conn));
+	return net_trace_of(conn) ? 0 : -ENOBUFS;
+}
+
 static bool begin_step(void *data)
 {
 	struct begin *begin = data;
 
 	/* Remove a watch of this number whose end could not be posted. */
 	net_trace_unwatch(begin->w);
-	if (begin->wanted.id[0] && !net_id_find(begin->wanted.id))
-		begin->err = -ENOENT;
-	else
-		begin->err =
-			net_trace_watch(begin->w, is_wanted, &begin->wanted,
-					sizeof(begin->wanted));
+	begin->err = net_trace_watch(begin->w, is_wanted, &begin->wanted,
+				     sizeof(begin->wanted));
+	if (begin->err == 0 && begin->wanted.id[0])
+		begin->err = watch_one(begin->w, begin->wanted.id);
 	return true;
 }
 
@@ -214,6 +223,11 @@ static cJSON *begin_on(const struct watch *watch, unsigned shard)
 			"there is no connection %s: it has ended, or the list "
 			"is old; list the connections again",
 			watch->wanted.id);
+	else if (begin->err == -ENOBUFS)
+		wrong = net_control_error(
+			"connection %s cannot be traced: there is no memory, "
+			"or other clients trace %u connections of its shard",
+			watch->wanted.id, NET_TRACE_EXTRA);
 	else if (begin->err < 0)
 		wrong = net_control_error("shard %u: %s", shard,
 					  strerror(-begin->err));
@@ -260,7 +274,8 @@ static cJSON *start_trace(const char *params)
 				.client = net_control_client,
 				.asked_ms = net_control_now_ms(),
 				.wanted = wanted};
-	watch->walk_shard = first_shard(watch);
+	/* A single connection is watched already when this returns. */
+	watch->walk_shard = wanted.id[0] ? end_shard(watch) : 0;
 	if (!net_ask_shards())
 		wrong = net_control_ask_error(0, -EAGAIN);
 	for (unsigned s = first_shard(watch); !wrong && s < end_shard(watch);
@@ -301,6 +316,7 @@ struct reported_event {
 struct page {
 	unsigned w;
 	bool walks, resume, more;
+	bool lives; /* one of the rings' connections has not ended */
 	uint64_t bucket;
 	unsigned rounds;
 	int64_t wall_ns; /* net_control_wall_offset_ns() */
@@ -363,8 +379,10 @@ static bool report_slice(struct page *page)
 
 	for (; trace && looks < SLICE_RINGS; trace = next, looks++) {
 		next = trace->next;
-		if (!(trace->watches & 1u << page->w) ||
-		    trace->reported[page->w] == trace->n)
+		if (!(trace->watches & 1u << page->w))
+			continue;
+		page->lives |= trace->conn && trace->conn->pcb_live;
+		if (trace->reported[page->w] == trace->n)
 			continue;
 		if (!has_room(page)) {
 			page->more = true;
@@ -457,12 +475,6 @@ static void add_segment(cJSON *to, const struct net_trace_event *e,
 		cJSON_AddStringToObject(to, in ? "note" : "resent", e->what);
 }
 
-static void add_window(cJSON *to, const struct net_trace_event *e)
-{
-	cJSON_AddStringToObject(to, "what", e->what);
-	net_control_number(to, "bytes", e->value.now);
-}
-
 static void add_call(cJSON *to, const struct net_trace_event *e)
 {
 	cJSON_AddStringToObject(to, "call", e->what);
@@ -512,7 +524,8 @@ static void add_details(cJSON *to, const struct net_trace_event *e,
 		break;
 	case NET_TRACE_SND_WND:
 	case NET_TRACE_RCV_WND:
-		add_window(to, e);
+		cJSON_AddStringToObject(to, "what", e->what);
+		net_control_number(to, "bytes", e->value.now);
 		break;
 	case NET_TRACE_TIMER:
 		cJSON_AddStringToObject(to, "timer", e->what);
@@ -597,7 +610,7 @@ static void add_events(cJSON *to, const struct page *page)
 struct sums {
 	uint64_t missed, without;
 	unsigned events;
-	bool more;
+	bool more, lives;
 };
 
 static cJSON *page_of(struct watch *watch, unsigned shard, cJSON *events,
@@ -622,6 +635,7 @@ static cJSON *page_of(struct watch *watch, unsigned shard, cJSON *events,
 		page->wall_ns = watch->wall_ns;
 		add_events(events, page);
 		sums->more |= page->more;
+		sums->lives |= page->lives;
 		watch->full &= ~(UINT64_C(1) << shard);
 		watch->full |= (uint64_t)page->more << shard;
 		sums->events += page->n_events;
@@ -663,6 +677,8 @@ static cJSON *report_trace(const char *params)
 		return wrong;
 	}
 	cJSON_AddBoolToObject(to, "more", sums.more);
+	if (watch->wanted.id[0])
+		cJSON_AddBoolToObject(to, "ended", !sums.more && !sums.lives);
 	net_control_number(to, "missed", sums.missed);
 	net_control_number(to, "without", sums.without);
 	return to;
@@ -676,8 +692,8 @@ const struct net_command net_trace_commands[] = {
 	 "state=NAME, handler=NAME",
 	 start_trace},
 	{"/coronet/trace",
-	 "Events of these connections since the last request; where more is "
-	 "true, ask again at once",
+	 "Events of these connections since the last request; more: ask again "
+	 "at once; ended: the connection of the ID has ended",
 	 report_trace},
 	{"/coronet/trace.stop", "Ends this client's trace", stop_trace},
 	{0},

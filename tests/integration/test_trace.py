@@ -170,6 +170,18 @@ def always_on(env):
         check(follower.events()[0]["how"] == "already open", "it has had a ring as well")
 
 
+def by_id(env):
+    """A connection is followed by its ID, and coronet-ctl ends after its last event."""
+    with echo_beside_kernel(env, 5) as (path, _), connect() as sock:
+        echo(sock, b"first")  # our end has accepted it, too
+        row, = rows(env, path)
+        follower = Follower(env, path, row["id"], "--json")
+        follower.await_kind("begin", id=row["id"])
+        sock.close()
+        check(follower.program.wait(WAIT_MAX_S) == 0, follower.program.story())
+        check("end" in follower.kinds(), follower.program.story())
+
+
 def set_while_it_runs(env):
     """coronet-ctl set trace.conns applies to new connections."""
     with echo_beside_kernel(env, 4, "--shards", 2) as (path, _):
@@ -336,7 +348,8 @@ def attacks(env):
 
 
 def cases(env):
-    for function in (live_trace, always_on, set_while_it_runs, losses, shards, refusals, attacks):
+    for function in (live_trace, always_on, by_id, set_while_it_runs, losses, shards, refusals,
+                     attacks):
         if not env.args or function.__name__ in env.args:
             yield f"trace: {function.__name__.replace('_', ' ')}", functools.partial(function, env)
 

@@ -272,6 +272,116 @@ static void test_pages_have_every_event_once(void **state)
 	net_ask_shut();
 }
 
+/* Returns whether the client's trace by ID is over; each event has that ID. */
+static bool has_ended(uint64_t client, const char *id)
+{
+	cJSON *page = asked(client, "/coronet/trace");
+	bool over = cJSON_IsTrue(cJSON_GetObjectItem(page, "ended"));
+	const cJSON *event;
+
+	cJSON_ArrayForEach(event, cJSON_GetObjectItem(page, "events"))
+	{
+		assert_string_equal(
+			cJSON_GetStringValue(cJSON_GetObjectItem(event, "id")),
+			id);
+	}
+	cJSON_Delete(page);
+	return over;
+}
+
+static void expect_id(const char *expected)
+{
+	char id[NET_ID_TEXT_MAX];
+
+	net_id_format(traced_conn, id, sizeof(id));
+	assert_string_equal(id, expected);
+}
+
+static void start_by_id(char *request, size_t len, const char **id)
+{
+	int n = snprintf(request, len, "/coronet/trace.start,");
+
+	*id = request + n;
+	net_id_format(traced_conn, request + n, len - (size_t)n);
+	expect_ok(1, request);
+}
+
+/* Its ID stays the same although other connections with IDs end. */
+static void test_connection_is_followed_by_its_id_until_it_ends(void **state)
+{
+	char request[64];
+	const char *id;
+	struct peer p;
+
+	serve(traced_echo);
+	traced_first(1);
+	net_ask_open(1);
+	peer_connect(&p, 1000, 7, 99);
+	run_rounds(2);
+	++*net_turn_of(net_demux_hash_of(traced_conn));
+	start_by_id(request, sizeof(request), &id);
+	++*net_turn_of(net_demux_hash_of(traced_conn));
+	expect_id(id);
+	assert_false(has_ended(1, id));
+	assert_false(has_ended(1, id));
+	peer_send(&p, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	traced_drain();
+	p.rcv++;
+	peer_send(&p, PEER_ACK, NULL, 0);
+	run_rounds(3);
+	assert_true(has_ended(1, id));
+	expect_error(1, request, "no connection");
+	net_traces_client_gone(1);
+	run_rounds(2);
+	net_ask_shut();
+}
+
+/* Its ring is needed for another one before its end was reported. */
+static void test_trace_by_id_ends_although_its_ring_is_reused(void **state)
+{
+	char request[64];
+	struct peer p;
+	const char *id;
+
+	serve(traced_echo);
+	traced_first(1);
+	net_ask_open(1);
+	peer_connect(&p, 1000, 7, 99);
+	run_rounds(2);
+	start_by_id(request, sizeof(request), &id);
+	assert_false(has_ended(1, id));
+	peer_send(&p, PEER_ACK | PEER_RST, NULL, 0);
+	run_rounds(3);
+	peer_connect(&p, 1001, 7, 99);
+	run_rounds(2);
+	assert_true(has_ended(1, id));
+	net_traces_client_gone(1);
+	run_rounds(2);
+	net_ask_shut();
+}
+
+static void test_trace_by_id_without_a_ring_is_refused(void **state)
+{
+	struct peer p[NET_TRACE_EXTRA + 1];
+	char request[64];
+
+	serve(traced_read_all);
+	net_ask_open(1);
+	expect_ok(2, "/coronet/trace.start,10.0.0.0/8");
+	for (unsigned i = 0; i <= NET_TRACE_EXTRA; i++)
+		peer_connect(&p[i], (uint16_t)(1000 + i), 7, 99);
+	run_rounds(2);
+	snprintf(request, sizeof(request), "/coronet/trace.start,");
+	net_id_format(traced_conn, request + strlen(request),
+		      sizeof(request) - strlen(request));
+	expect_error(1, request, "cannot be traced");
+	expect_error(1, "/coronet/trace", "watches no connection");
+	net_traces_client_gone(2);
+	run_rounds(2);
+	net_ask_shut();
+}
+
 #define TEST(name)                                                             \
 	cmocka_unit_test_setup_teardown(name, peer_listen, peer_teardown)
 #define MANY_TEST(name)                                                        \
@@ -288,6 +398,9 @@ int main(void)
 		TEST(test_numbers_are_printed_in_full),
 		TEST(test_client_that_does_not_poll_loses_its_watch),
 		TEST(test_invalid_peers_are_refused),
+		TEST(test_connection_is_followed_by_its_id_until_it_ends),
+		TEST(test_trace_by_id_ends_although_its_ring_is_reused),
+		MANY_TEST(test_trace_by_id_without_a_ring_is_refused),
 		MANY_TEST(test_pages_have_every_event_once),
 	};
 
