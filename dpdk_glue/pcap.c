@@ -384,6 +384,32 @@ static int alloc_buffers(struct glue_pcap *pcap, char *err, size_t err_len)
 	return 0;
 }
 
+static int check_limits(const struct glue_pcap_conf *conf, char *err,
+			size_t err_len)
+{
+	if (!conf->path || !*conf->path || strlen(conf->path) >= PATH_ROOM)
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: a path has 1 to %zu characters",
+				 PATH_ROOM - 1);
+	if (conf->snap_bytes > GLUE_PCAP_SNAP_MAX)
+		return glue_fail(err, err_len, -EINVAL,
+				 "capture: snap=%u; expected at most %u",
+				 conf->snap_bytes, GLUE_PCAP_SNAP_MAX);
+	return 0;
+}
+
+int glue_pcap_check(const struct glue_pcap_conf *conf, char *err,
+		    size_t err_len)
+{
+	struct glue_pcap pcap = {0};
+	int rc = check_limits(conf, err, err_len);
+
+	if (rc == 0)
+		rc = compile_filter(&pcap, conf->filter, err, err_len);
+	pcap_freecode(&pcap.filter);
+	return rc;
+}
+
 static int start_locked(const struct glue_pcap_conf *conf, char *err,
 			size_t err_len)
 {
@@ -398,14 +424,9 @@ static int start_locked(const struct glue_pcap_conf *conf, char *err,
 	if (captures.joinable)
 		pthread_join(captures.thread, NULL);
 	captures.joinable = false;
-	if (!conf->path || !*conf->path || strlen(conf->path) >= PATH_ROOM)
-		return glue_fail(err, err_len, -EINVAL,
-				 "capture: a path has 1 to %zu characters",
-				 PATH_ROOM - 1);
-	if (conf->snap_bytes > GLUE_PCAP_SNAP_MAX)
-		return glue_fail(err, err_len, -EINVAL,
-				 "capture: snap=%u; expected at most %u",
-				 conf->snap_bytes, GLUE_PCAP_SNAP_MAX);
+	rc = check_limits(conf, err, err_len);
+	if (rc < 0)
+		return rc;
 	pcap = calloc(1, sizeof(*pcap));
 	if (!pcap)
 		return glue_fail(err, err_len, -ENOMEM, "capture: no memory");

@@ -55,6 +55,13 @@ int glue_pcap_start(const struct glue_pcap_conf *conf, char *err,
 		    size_t err_len);
 
 /*
+ * Returns what glue_pcap_start() would return for these limits and this filter,
+ * without a look at the file.
+ */
+int glue_pcap_check(const struct glue_pcap_conf *conf, char *err,
+		    size_t err_len);
+
+/*
  * Makes the capture end, and returns at once; frames captured so far will be in
  * the file. glue_pcap_status() reports when the file is complete. Without a
  * capture it does nothing.

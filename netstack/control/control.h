@@ -18,6 +18,12 @@
  */
 int net_control_open(struct net_opts *opts);
 /*
+ * Returns whether a program with opts->control could start now, or beside the
+ * one that uses the socket; nothing is opened. Returns 0, or -errno with one
+ * clear line in err.
+ */
+int net_control_check(const struct net_opts *opts, char *err, size_t err_len);
+/*
  * Called when the shards are open but do not run yet: enables requests to them,
  * and makes them listen if opts->metrics is an address of the stack. Returns 0,
  * or -errno with opts->error set.

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "netstack/options/opt.h"
+
 #define BACKLOG	   16
 #define LOCK_TRIES 200 /* 10 ms apart */
 
@@ -62,19 +64,28 @@ static int lock_folder(const char *path)
 	return fd;
 }
 
-/* Returns 0 if nobody has the path now; a file left there has been removed. */
-static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
+/* Returns whether there is a socket, or -errno if a socket cannot be there. */
+static int look_at_path(const char *path, char *err, size_t err_len)
 {
 	struct stat st;
-	int fd, rc;
 
-	if (lstat(addr->sun_path, &st) < 0)
+	if (lstat(path, &st) < 0)
 		return 0; /* there is none, or bind() says why */
 	if (!S_ISSOCK(st.st_mode))
 		return report_failure(-EEXIST, err, err_len,
 				      "--control %s: this file is not a "
 				      "socket; remove it, or name another path",
-				      addr->sun_path);
+				      path);
+	return 1;
+}
+
+/* Returns 0 if nobody has the path now; a file left there has been removed. */
+static int clear_path(const struct sockaddr_un *addr, char *err, size_t err_len)
+{
+	int fd, rc = look_at_path(addr->sun_path, err, err_len);
+
+	if (rc <= 0)
+		return rc;
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return -errno;
@@ -127,6 +138,22 @@ static int bind_and_listen(const struct sockaddr_un *addr,
 			addr->sun_path, strerror(errno),
 			errno == ENOENT ? " (does the directory exist?)" : "");
 	return 0;
+}
+
+int net_control_check(const struct net_opts *opts, char *err, size_t err_len)
+{
+	int rc;
+
+	if (!opts->control || strcmp(opts->control, "off") == 0)
+		return 0;
+	rc = look_at_path(opts->control, err, err_len);
+	if (rc != 0)
+		return rc < 0 ? rc : 0;
+	rc = opt_check_writable(opts->control);
+	return rc == 0 || rc == -EACCES /* the program's user may be another */
+		       ? 0
+		       : report_failure(rc, err, err_len, "--control %s: %s",
+					opts->control, strerror(-rc));
 }
 
 int net_socket_open(const char *path, struct net_socket *out, char *err,

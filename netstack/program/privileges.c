@@ -168,13 +168,13 @@ static int find_user(struct net_opts *opts, struct net_user *user)
 		return report_failure(opts, -EINVAL,
 				      "--user '%.100s': expected %s",
 				      opts->user, expected);
-	if (opts->check)
-		return 0;
 	if (getuid() == user->uid && geteuid() == user->uid &&
 	    getegid() == user->gid) {
 		user->uid = 0;
 		return 0;
 	}
+	if (opts->check)
+		return 0;
 	if (geteuid() != 0)
 		return report_failure(
 			opts, -EPERM,

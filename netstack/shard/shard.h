@@ -41,6 +41,14 @@ void net_idle_start(struct net_stack *stack);
 /* Ends a round that did `work`; may sleep, at most until until_ns. */
 void net_idle(struct net_stack *stack, unsigned work, int64_t until_ns);
 
+/* ---- checks.c ---- */
+/*
+ * For opts->check: checks the options of what the program would share with
+ * others, and puts memory in its place. Returns 0 or -errno; for a wrong option
+ * that is -EINVAL, with opts->error set.
+ */
+int net_check_replaced(struct net_opts *opts);
+
 /* ---- shards.c ---- */
 /* Returns whether the program only checks its options. */
 bool net_program_checks(void);

@@ -354,34 +354,6 @@ static int check_shards(struct net_opts *opts)
 	return 0;
 }
 
-/*
- * Puts memory in place of all that the program would share with others, after a
- * check of the links' texts.
- */
-static int replace_links(struct net_opts *opts)
-{
-	static char names[NET_MAX_LINKS][24];
-	struct glue_link link;
-	int err;
-
-	for (unsigned i = 0; i < opts->n_links; i++) {
-		err = glue_link_parse(opts->links[i], &link, opts->error,
-				      sizeof(opts->error));
-		if (err < 0)
-			return err;
-		snprintf(names[i], sizeof(names[i]), "ring:check%u", i);
-		opts->links[i] = names[i];
-		opts->exceptions[i] = NULL;
-	}
-	opts->control = "off";
-	opts->lease_dir = "off";
-	opts->capture = opts->log_to = opts->dpdk_prefix = NULL;
-	opts->metrics.port = 0;
-	opts->huge_off = opts->dad_off = true;
-	opts->n_lcores = opts->n_eal_args = 0;
-	return 0;
-}
-
 int net_stack_open(struct net_opts *opts, struct net_stack **out)
 {
 	unsigned n = requested_shards(opts);
@@ -397,7 +369,7 @@ int net_stack_open(struct net_opts *opts, struct net_stack **out)
 	}
 	err = check_shards(opts);
 	if (err == 0 && opts->check)
-		err = replace_links(opts);
+		err = net_check_replaced(opts);
 	if (err < 0)
 		return err;
 	program.checks = opts->check;

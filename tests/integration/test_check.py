@@ -78,7 +78,19 @@ def invalid(env):
     to = ["--to", "10.9.0.2:80"]
     config = env.scratch / "edge.conf"
     config.write_text("to = 10.9.0.2:80\n\nbalance = none\n", encoding="ascii")
+    (env.scratch / "plain").write_text("no socket\n", encoding="ascii")
     for app, words, name, link in (
+            ("coronet-echo", ["--dpdk-prefix", "a", "--user", "nobody"], "--dpdk-prefix", LINK),
+            ("coronet-echo", ["--dpdk-prefix", "a", "--huge", "off"], "--dpdk-prefix", LINK),
+            ("coronet-echo", ["--capture", f"{env.scratch}/x,filter=tcp and and"], "tcp and and",
+             LINK),
+            ("coronet-echo", ["--capture", "/nonexistent/a"], "'/nonexistent/a'", LINK),
+            ("coronet-echo", ["--capture", "/dev/null"], "not a plain file", LINK),
+            ("coronet-echo", ["--control", "/nonexistent/c"], "/nonexistent/c", LINK),
+            ("coronet-echo", ["--control", env.scratch / "plain"], "not a socket", LINK),
+            ("coronet-echo", ["--exception", "tap:check0"], "--exception 'tap:check0'", LINK),
+            ("coronet-echo", ["--exception", "tap:x", "--link", "tap:y", "--exception", "tap:x"],
+             "--exception 'tap:x'", LINK),
             ("coronet-echo", [], "no --link given", []),
             ("coronet-echo", [], "pci:zz", ["--link", "pci:zz", "--addr", "10.9.0.1/16"]),
             ("coronet-echo", ["--memory", "20M"], "--memory 20M", LINK),

@@ -532,7 +532,7 @@ def not_root(env):
 def checked(env):
     """--check reads both, and changes nothing."""
     for words, status in ((["--user", USER], 0), (["--user", "no-such-user"], USAGE),
-                          (["--user", USER, "--dpdk-prefix", "x"], 0)):
+                          (["--user", USER, "--dpdk-prefix", "x"], USAGE)):
         done = subprocess.run([env.app("coronet-echo"), "--link", "tap:pr9", *ADDRS, "--check",
                                *words], check=False, capture_output=True, text=True)
         check(done.returncode == status, f"{words}: {done}")

@@ -203,6 +203,12 @@ int glue_pcap_start(const struct glue_pcap_conf *conf, char *err,
 	return 0;
 }
 
+int glue_pcap_check(const struct glue_pcap_conf *conf, char *err,
+		    size_t err_len)
+{
+	return 0;
+}
+
 void glue_pcap_stop(void)
 {
 	if (pcap.end == GLUE_PCAP_RUNS)
