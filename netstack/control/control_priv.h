@@ -190,8 +190,13 @@ char *net_http_answer(const char *request, size_t request_len, size_t *len);
 
 /* ---- scrape.c: the page on the stack's own network ---- */
 void net_scrape_begin(const struct net_opts *opts);
-/* Returns whether an address is the stack's. */
+/* Returns whether an address is one of opts->addrs. */
 bool net_scrape_is_own(const struct net_addr *at);
+/*
+ * Returns whether the stack has the address now, or an error of net_ask_run().
+ * On the control thread, while the shards run.
+ */
+int net_scrape_is_own_now(const struct net_addr *at);
 /*
  * Listens at opts->metrics on every shard, before they run. Returns 0, or an
  * error of net_listen() with opts->error set.

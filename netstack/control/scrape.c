@@ -239,6 +239,19 @@ static int ask_shard(unsigned shard, net_ask_step step,
 	return err;
 }
 
+static bool local_step(void *data)
+{
+	struct place *place = data;
+
+	place->err = net_is_local(net_here(), &place->at);
+	return true;
+}
+
+int net_scrape_is_own_now(const struct net_addr *at)
+{
+	return ask_shard(0, local_step, at);
+}
+
 int net_scrape_shut(unsigned *shard)
 {
 	unsigned n = net_ask_shards(), s = 0;

@@ -464,23 +464,46 @@ static cJSON *move_to_stack(const struct net_addr *addr)
 	return NULL;
 }
 
-/* Moves the page to the kernel's network, or to nowhere. */
-static cJSON *move_to_kernel(const struct net_addr *addr)
+/*
+ * Listens on an address of the kernel's instead of the one so far. If both have
+ * the same port, the one so far is closed first, because 0.0.0.0 and 127.0.0.1
+ * exclude each other, and is opened again if that does not help.
+ */
+static int replace_http(const struct net_addr *addr, char *why, size_t len)
 {
-	int old = server.http, rc = 0;
-	unsigned shard;
-	char why[256];
+	bool closes = server.http >= 0 && addr->port == server.web_at.port;
+	char other[8];
+	int old, rc;
 
-	server.http = -1;
-	if (addr->port)
-		rc = open_http(addr, why, sizeof(why));
+	if (closes)
+		close_http();
+	old = server.http;
+	rc = open_http(addr, why, len);
 	if (rc < 0) {
 		close_http();
 		server.http = old;
-		return net_control_error("%s", why);
-	}
-	if (old >= 0)
+		if (closes &&
+		    open_http(&server.web_at, other, sizeof(other)) < 0) {
+			close_http();
+			server.web_at.port = 0;
+		}
+	} else if (old >= 0) {
 		close(old);
+	}
+	return rc;
+}
+
+/* Moves the page to the kernel's network, or to nowhere. */
+static cJSON *move_to_kernel(const struct net_addr *addr)
+{
+	unsigned shard;
+	char why[256];
+	int rc;
+
+	if (!addr->port)
+		close_http();
+	else if (replace_http(addr, why, sizeof(why)) < 0)
+		return net_control_error("%s", why);
 	rc = server.web_own ? net_scrape_shut(&shard) : 0;
 	server.web_own = rc < 0;
 	return rc < 0 ? shard_error(shard, rc, addr) : NULL;
@@ -488,8 +511,10 @@ static cJSON *move_to_kernel(const struct net_addr *addr)
 
 static cJSON *move_web(const struct net_addr *addr)
 {
-	cJSON *wrong = net_scrape_is_own(addr) ? move_to_stack(addr)
-					       : move_to_kernel(addr);
+	int own = addr->port ? net_scrape_is_own_now(addr) : 0;
+	cJSON *wrong = own < 0	 ? net_control_ask_error(0, own)
+		       : own > 0 ? move_to_stack(addr)
+				 : move_to_kernel(addr);
 
 	if (!wrong)
 		server.web_at = *addr;

@@ -391,7 +391,7 @@ def moved_page(env):
     base = [env.app("coronet-proxy"), "--addr", "10.9.0.1/16", "--poll", "adaptive", "--listen",
             "10.9.0.1:7777", "--to", "10.9.1.1:9", "--health-interval", 0, "--control", path]
 
-    def ctl(*words, status=0):
+    def ctl(*words, status=0, key="metrics"):
         done = subprocess.run([env.app("coronet-ctl"), "--control", path, "--json", *words],
                               check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
         check(done.returncode == status, f"{words}: {done}")
@@ -418,6 +418,11 @@ def moved_page(env):
         check(ctl("set", "metrics", "off") == "off" and ctl("metrics") == "off", "not off")
         check(ctl("set", "metrics", "127.0.0.1:9466") == "127.0.0.1:9466", "not on again")
         check(served("127.0.0.1:9466"), "no page")
+        # The kernel's addresses of the same port exclude each other.
+        for at in ("0.0.0.0:9466", "127.0.0.1:9466"):
+            check(ctl("set", "metrics", at) == at and served("127.0.0.1:9466"), at)
+        check("Cannot assign" in ctl("set", "metrics", "10.9.9.9:9466", status=1), "not refused")
+        check(ctl("metrics") == "127.0.0.1:9466" and served("127.0.0.1:9466"), "a mistake moved it")
     # To the stack's own network and back, with two shards that listen or none.
     with env.running([*base, "--link", "tap:cm0", "--shards", 2]):
         command("ip", "addr", "add", "10.9.1.1/16", "dev", "cm0")
@@ -428,6 +433,10 @@ def moved_page(env):
                 check(all(served(at) for _ in range(8)), f"no page at {at}")
                 if at != "10.9.0.1:9464":
                     check(all(refused(9464, "10.9.0.1") for _ in range(8)), "still there")
+        ctl("addr", "add", "10.9.0.7/16", key="added")
+        check(ctl("set", "metrics", "10.9.0.7:9464") == "10.9.0.7:9464", "not there")
+        check(all(served("10.9.0.7:9464") for _ in range(8)), "no page at an added address")
+        check(ctl("set", "metrics", "127.0.0.1:9464") == "127.0.0.1:9464", "not back")
         check("10.9.0.1:7777: shard 0 listens there already" in
               ctl("set", "metrics", "10.9.0.1:7777", status=1), "a port that is taken")
         check(ctl("metrics") == "127.0.0.1:9464" and served("127.0.0.1:9464"), "a mistake moved it")
