@@ -473,8 +473,8 @@ void glue_port_stats(struct glue_port *port, struct glue_port_stats *out);
 
 /* Information about a port's device. */
 struct glue_port_info {
-	char link[48];	 /* as in "memif:/tmp/e.sock", cut */
-	char driver[32]; /* DPDK's, as in net_memif */
+	char link[GLUE_PATH_MAX + 16]; /* as in "memif:/tmp/e.sock" */
+	char driver[32];	       /* DPDK's, as in net_memif */
 	uint8_t mac[6];
 	unsigned mtu, queues;
 	uint32_t speed_mbps; /* 0: not known */

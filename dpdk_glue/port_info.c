@@ -7,8 +7,6 @@
 
 #include <rte_eal.h>
 
-#define LINK_NAME_MAX 36 /* beside the longest kind */
-
 static void read_state(const struct glue_device *device,
 		       struct glue_port_info *out)
 {
@@ -41,9 +39,8 @@ void glue_port_info(struct glue_port *port, struct glue_port_info *out)
 		.carrier_losses = __atomic_load_n(&device->carrier_losses,
 						  __ATOMIC_RELAXED),
 	};
-	snprintf(out->link, sizeof(out->link), "%s:%.*s",
-		 glue_link_kind_name(device->link->kind), LINK_NAME_MAX,
-		 device->link->name);
+	snprintf(out->link, sizeof(out->link), "%s:%s",
+		 glue_link_kind_name(device->link->kind), device->link->name);
 	memcpy(out->mac, device->mac, sizeof(out->mac));
 	out->sender_changes =
 		glue_bond_sender(device, out->sender, sizeof(out->sender));

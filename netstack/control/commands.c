@@ -276,6 +276,38 @@ static cJSON *run_command(const char *name, const char *params)
 	return answer;
 }
 
+/* Bytes of the character at `at`; 0: that is no UTF-8 (RFC 3629). */
+static unsigned utf8_len(const unsigned char *at)
+{
+	unsigned n = at[0] < 0x80		     ? 1
+		     : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+		     : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+		     : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+						     : 0;
+
+	for (unsigned i = 1; i < n; i++)
+		if ((at[i] & 0xc0) != 0x80)
+			return 0;
+	/* longer than necessary, half of a UTF-16 pair, beyond U+10FFFF */
+	if ((at[0] == 0xe0 && at[1] < 0xa0) ||
+	    (at[0] == 0xed && at[1] > 0x9f) ||
+	    (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
+		return 0;
+	return n;
+}
+
+char *net_control_make_utf8(char *text)
+{
+	unsigned n;
+
+	for (char *at = text; at && *at; at += n ? n : 1) {
+		n = utf8_len((const unsigned char *)at);
+		if (n == 0)
+			*at = '?';
+	}
+	return text;
+}
+
 static char *print_answer(const char *name, cJSON *answer)
 {
 	cJSON *all = cJSON_CreateObject();
@@ -284,7 +316,7 @@ static char *print_answer(const char *name, cJSON *answer)
 	cJSON_AddItemToObject(all, name, answer ? answer : cJSON_CreateNull());
 	text = cJSON_PrintUnformatted(all);
 	cJSON_Delete(all);
-	return text;
+	return net_control_make_utf8(text);
 }
 
 char *net_control_answer(const char *request)

@@ -97,6 +97,11 @@ cJSON *net_control_ask_error(unsigned shard, int err);
 /* Adds a number with all its digits: cJSON prints a double that ends in zeros
  * with an exponent. */
 void net_control_number(cJSON *to, const char *name, uint64_t n);
+/*
+ * Replaces bytes that are no UTF-8 by '?' in a whole answer, since names of
+ * files and devices may have any bytes. Returns text, which may be NULL.
+ */
+char *net_control_make_utf8(char *text);
 /* Adds an address as text. */
 void net_control_addr(cJSON *to, const char *name, const struct net_addr *addr);
 /*

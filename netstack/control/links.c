@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MAX_XSTATS 192u
 
@@ -130,33 +131,39 @@ static void add_links(cJSON *links, unsigned shard, const struct ports *all)
 
 /* ---- metrics ---- */
 
-/* `link="NAME"`; what a label's value would have to escape becomes '_'. */
-static void link_label(const char *name, char *label, size_t room)
-{
-	int n = snprintf(label, room, "link=\"%s", name);
+#define LABEL_BYTES (2 * sizeof(((struct glue_port_info *)0)->link) + 16)
 
-	for (char *at = label + sizeof("link=\"") - 1; *at; at++)
-		if (*at == '"' || *at == '\\' || *at == '\n')
-			*at = '_';
-	snprintf(label + n, room - (size_t)n, "\"");
+/* Writes `link="NAME"`, with the escapes of Prometheus's text format. */
+static void link_label(const char *name, char label[LABEL_BYTES])
+{
+	char *to = stpcpy(label, "link=\"");
+
+	for (; *name; name++) {
+		if (strchr("\"\\\n", *name))
+			*to++ = '\\';
+		*to++ = *name;
+		if (*name == '\n')
+			to[-1] = 'n';
+	}
+	strcpy(to, "\"");
 }
 
 static void write_links(struct net_metrics *page, const struct ports *all)
 {
 	struct glue_port_info infos[NET_MAX_LINKS];
-	char label[64];
+	char label[LABEL_BYTES];
 
 	net_metric(page, "coronet_link_up", NET_GAUGE,
 		   "1 while the link has a carrier.");
 	for (unsigned i = 0; i < all->n; i++) {
 		glue_port_info(all->rows[i].glue, &infos[i]);
-		link_label(infos[i].link, label, sizeof(label));
+		link_label(infos[i].link, label);
 		net_metric_value(page, label, infos[i].up);
 	}
 	net_metric(page, "coronet_link_carrier_losses_total", NET_COUNTER,
 		   "Times that a pci, port or bond link has lost its carrier.");
 	for (unsigned i = 0; i < all->n; i++) {
-		link_label(infos[i].link, label, sizeof(label));
+		link_label(infos[i].link, label);
 		if (infos[i].watched)
 			net_metric_value(page, label, infos[i].carrier_losses);
 	}
@@ -164,7 +171,7 @@ static void write_links(struct net_metrics *page, const struct ports *all)
 		page, "coronet_link_sender_changes_total", NET_COUNTER,
 		"Times that an active-backup bond changed to another member.");
 	for (unsigned i = 0; i < all->n; i++) {
-		link_label(infos[i].link, label, sizeof(label));
+		link_label(infos[i].link, label);
 		if (infos[i].sender[0])
 			net_metric_value(page, label, infos[i].sender_changes);
 	}

@@ -277,5 +277,5 @@ char *net_metrics_page(void)
 		}
 	}
 	free(samples);
-	return text;
+	return net_control_make_utf8(text);
 }

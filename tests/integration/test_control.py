@@ -385,6 +385,26 @@ def own_address(env):
               program.story())
 
 
+def link_names(env):
+    """Links whose names begin alike have series of their own; a name may have any bytes."""
+    folder = env.scratch_for({})
+    names = [folder / "the-uplink-left.sock", folder / "the-uplink-right.sock",
+             folder / "\udcff\u00e4\"\\.sock"]  # a byte that is no character
+    links = [word for number, name in enumerate(names)
+             for word in ("--link", f"memif:{name},role=server", "--addr", f"10.{number}.0.1/16")]
+    with env.running([env.app("coronet-echo"), *links, "--poll", "adaptive", "--control",
+                      folder / "c", "--metrics", METRICS]):
+        page = subprocess.run(["curl", "-s", f"http://{METRICS}/metrics"], check=True,
+                              capture_output=True, timeout=WAIT_MAX_S).stdout.decode()
+        shown = [f"memif:{names[0]}", f"memif:{names[1]}",
+                 f'memif:{folder}/?\u00e4\\"\\\\.sock']
+        check(re.findall(r'^coronet_link_up{link="(.*)"} 0$', page, re.MULTILINE) == shown, page)
+        done = subprocess.run([env.app("coronet-ctl"), "--control", folder / "c", "--json",
+                               "links"], check=True, capture_output=True, timeout=WAIT_MAX_S)
+        check([link["name"] for link in json.loads(done.stdout.decode())]
+              == [*shown[:2], f'memif:{folder}/?\u00e4"\\.sock'], f"{done}")
+
+
 def moved_page(env):
     """The Prometheus page is added, moved and removed at run time."""
     path = env.scratch_for({}) / "c"
@@ -395,7 +415,7 @@ def moved_page(env):
         done = subprocess.run([env.app("coronet-ctl"), "--control", path, "--json", *words],
                               check=False, capture_output=True, text=True, timeout=WAIT_MAX_S)
         check(done.returncode == status, f"{words}: {done}")
-        return done.stderr if status else json.loads(done.stdout)["metrics"]
+        return done.stderr if status else json.loads(done.stdout)[key]
 
     def served(url):
         return re.search(r"^coronet_shards [12]$", curl(f"http://{url}/metrics"), re.MULTILINE)
@@ -515,7 +535,7 @@ def stopped_program(env):
 
 def cases(env):
     for function in (telemetry, tables, drop, capture, errors, foreign_program, prometheus,
-                     own_address, moved_page, walk, attacks, stopped_program):
+                     own_address, link_names, moved_page, walk, attacks, stopped_program):
         if not env.args[1:] or function.__name__ in env.args[1:]:
             yield (f"control: {function.__name__.replace('_', ' ')}",
                    functools.partial(function, env))
