@@ -64,8 +64,8 @@ int net_log_check_levels(const char *text, char *err, size_t err_len);
  * Sets levels. A component is a shell pattern of log types, including DPDK's;
  * without one, all of coronet's are set. If all_known is false, because EAL
  * does not run yet, a pattern may match no type. Returns 0, or with a clear
- * line in err -EINVAL (nothing was set) or -ENOENT (no type matches; the
- * elements before this one were applied). Any thread.
+ * line in err -EINVAL, or -ENOENT (no type matches); nothing was set then. Any
+ * thread.
  */
 int net_log_set_levels(const char *text, bool all_known, char *err,
 		       size_t err_len);

@@ -6,6 +6,7 @@
 #include "netstack/program/log.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +123,29 @@ static void copy_levels(void)
 	"pmd.net.*=debug; levels are emergency, alert, critical, error, "      \
 	"warning, notice, info, debug"
 
-/* Sets one of several levels. item: NUL-terminated, and changed. */
+struct search {
+	const char *pattern;
+	bool found;
+};
+
+static void match_type(const char *type, unsigned level, void *arg)
+{
+	struct search *search = arg;
+
+	search->found |= fnmatch(search->pattern, type, 0) == 0;
+}
+
+static bool has_type(const char *pattern)
+{
+	struct search search = {.pattern = pattern};
+
+	glue_log_types(match_type, &search);
+	return search.found;
+}
+
+/*
+ * Checks or sets one of several levels. item: NUL-terminated, and changed.
+ */
 static int set_one(char *item, bool apply, bool all_known, char *err,
 		   size_t err_len)
 {
@@ -130,27 +153,27 @@ static int set_one(char *item, bool apply, bool all_known, char *err,
 	const char *pattern = value ? item : GLUE_LOG_CORONET "*";
 	enum net_log_level level =
 		net_log_level_number(value ? value + 1 : item);
-	int n;
 
 	if (!level || value == item || strlen(pattern) >= COMPONENT_MAX) {
 		snprintf(err, err_len, "'%s': " EXPECTED, item);
 		return -EINVAL;
 	}
-	if (!apply)
-		return 0;
 	if (value)
 		*value = '\0';
+	if (all_known && !has_type(pattern)) {
+		snprintf(err, err_len,
+			 "'%s': there is no such component; 'coronet-ctl "
+			 "log.level' lists the components",
+			 pattern);
+		return -ENOENT;
+	}
+	if (!apply)
+		return 0;
 	pthread_mutex_lock(&lock);
-	n = glue_log_level(pattern, level);
+	glue_log_level(pattern, level);
 	copy_levels();
 	pthread_mutex_unlock(&lock);
-	if (n >= 0 || !all_known)
-		return 0;
-	snprintf(err, err_len,
-		 "'%s': there is no such component; 'coronet-ctl log.level' "
-		 "lists the components",
-		 pattern);
-	return n;
+	return 0;
 }
 
 static int each_level(const char *text, bool apply, bool all_known, char *err,
@@ -175,7 +198,7 @@ int net_log_check_levels(const char *text, char *err, size_t err_len)
 int net_log_set_levels(const char *text, bool all_known, char *err,
 		       size_t err_len)
 {
-	int rc = net_log_check_levels(text, err, err_len);
+	int rc = each_level(text, false, all_known, err, err_len);
 
 	return rc < 0 ? rc : each_level(text, true, all_known, err, err_len);
 }

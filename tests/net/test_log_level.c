@@ -196,6 +196,8 @@ static void test_wrong_levels_are_refused(void **state)
 	assert_string_equal(err,
 			    "'none': there is no such component; "
 			    "'coronet-ctl log.level' lists the components");
+	assert_int_equal(set_levels("coronet.conn=info,none=debug"), -ENOENT);
+	assert_int_equal(level_of("coronet.conn"), NET_LOG_NOTICE);
 	/* DPDK's drivers are unknown before EAL has started. */
 	assert_int_equal(
 		net_log_set_levels("none=debug", false, err, sizeof(err)), 0);
