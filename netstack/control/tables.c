@@ -47,7 +47,7 @@ static cJSON *ask_all(const char *name, net_ask_step step, size_t bytes,
 
 /* ---- listeners ---- */
 
-#define MAX_LISTENERS 128u
+#define PAGE_LISTENERS 128u /* of an answer */
 
 struct listener_row {
 	struct net_addr addr;
@@ -59,8 +59,10 @@ struct listener_row {
 };
 
 struct listeners {
-	unsigned n, total;
-	struct listener_row rows[MAX_LISTENERS];
+	uint64_t skip;
+	unsigned n, most;
+	bool done;
+	struct listener_row rows[PAGE_LISTENERS];
 };
 
 static const char *state_of(const struct listener_row *row)
@@ -74,13 +76,13 @@ static const char *state_of(const struct listener_row *row)
 static bool listeners_step(void *data)
 {
 	struct listeners *all = data;
+	const struct net_listener *l = net_here()->listeners;
 
-	for (struct net_listener *l = net_here()->listeners; l; l = l->next) {
-		struct listener_row *row = &all->rows[all->n];
+	for (; l && all->skip; l = l->next)
+		all->skip--;
+	for (; l && all->n < all->most; l = l->next) {
+		struct listener_row *row = &all->rows[all->n++];
 
-		if (all->total++ >= MAX_LISTENERS)
-			break;
-		all->n++;
 		row->addr = l->addr;
 		snprintf(row->handler, sizeof(row->handler), "%.*s",
 			 NET_NAME_MAX - 1, l->handler_name);
@@ -94,12 +96,13 @@ static bool listeners_step(void *data)
 		row->stopped = l->stopped;
 		row->draining = l->draining;
 	}
+	all->done = !l;
 	return true;
 }
 
-static void add_listeners(cJSON *array, unsigned shard, void *data)
+static void add_listeners(cJSON *array, unsigned shard,
+			  const struct listeners *all)
 {
-	const struct listeners *all = data;
 	char text[NET_ADDR_TEXT_MAX];
 
 	for (unsigned i = 0; i < all->n; i++) {
@@ -125,10 +128,57 @@ static void add_listeners(cJSON *array, unsigned shard, void *data)
 	}
 }
 
+/* Adds a shard's listeners from *at on, at most *room, and advances both. */
+static int add_shard_listeners(cJSON *array, unsigned shard, uint64_t *at,
+			       unsigned *room, bool *done)
+{
+	struct net_ask *ask =
+		net_ask_new(listeners_step, sizeof(struct listeners));
+	struct listeners *all;
+	int err;
+
+	if (!ask)
+		return -ENOMEM;
+	all = (void *)ask->data;
+	all->skip = *at;
+	all->most = *room;
+	err = net_ask_run(ask, shard);
+	if (err == 0) {
+		add_listeners(array, shard, all);
+		*at += all->n;
+		*room -= all->n;
+		*done = all->done;
+	}
+	net_ask_put(ask);
+	return err;
+}
+
 static cJSON *list_listeners(const char *params)
 {
-	return ask_all("listeners", listeners_step, sizeof(struct listeners),
-		       add_listeners);
+	unsigned room = PAGE_LISTENERS, n = net_ask_shards(), shard;
+	struct net_filter filter;
+	cJSON *all = net_filter_parse(params, &filter), *array;
+	bool done = true;
+	int err;
+
+	if (all)
+		return all;
+	all = cJSON_CreateObject();
+	array = cJSON_AddArrayToObject(all, "listeners");
+	shard = filter.shard;
+	do {
+		err = add_shard_listeners(array, shard, &filter.at, &room,
+					  &done);
+		if (err < 0) {
+			cJSON_Delete(all);
+			return net_control_ask_error(shard, err);
+		}
+		shard += done;
+		filter.at = done ? 0 : filter.at;
+	} while (room && shard < n);
+	if (shard < n)
+		net_control_next(all, shard, false, filter.at);
+	return all;
 }
 
 /* ---- shards ---- */
@@ -594,7 +644,9 @@ static cJSON *list_routes(const char *params)
 }
 
 const struct net_command net_table_commands[] = {
-	{"/coronet/listeners", "Listeners of all shards", list_listeners},
+	{"/coronet/listeners",
+	 "Listeners of all shards. Parameter: cursor=NEXT (of the page before)",
+	 list_listeners},
 	{"/coronet/shards", "Counters of each shard", list_shards},
 	{"/coronet/coros",
 	 "A page of coroutines. Parameter: cursor=NEXT (of the page before)",
