@@ -50,6 +50,8 @@ cJSON *net_control_error(const char *format, ...)
 
 void net_control_ask_reason(unsigned shard, int err, char *text, size_t len)
 {
+	if (err == -EAGAIN && net_ask_is_shut())
+		err = -ESHUTDOWN;
 	switch (err) {
 	case -ETIMEDOUT:
 		snprintf(text, len,

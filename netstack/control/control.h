@@ -29,5 +29,10 @@ int net_control_check(const struct net_opts *opts, char *err, size_t err_len);
  * or -errno with opts->error set.
  */
 int net_control_ready(struct net_opts *opts, unsigned n_shards);
+/*
+ * Called when shard 0 makes no more rounds: requests that wait for a shard fail
+ * with -ESHUTDOWN soon, and later requests are refused.
+ */
+void net_ask_shut(void);
 /* Ends the thread, closes every connection, removes the socket. */
 void net_control_close(void);

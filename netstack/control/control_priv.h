@@ -63,7 +63,6 @@ struct net_change {
 int net_ask_change(net_ask_step step, struct net_change *change, size_t bytes,
 		   int *unasked);
 void net_ask_open(unsigned n_shards);
-void net_ask_shut(void); /* makes net_ask_run() return soon */
 
 /* ---- commands.c ---- */
 /*

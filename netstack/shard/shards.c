@@ -472,6 +472,7 @@ int net_stack_run(struct net_stack *stack)
 	catch_signals(&signals);
 	atomic_store(&program.phase, PHASE_RUN);
 	run_shard(stack);
+	net_ask_shut();
 	restore_signals(&signals);
 	return 0;
 }

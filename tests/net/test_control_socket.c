@@ -27,7 +27,8 @@ static char path[64], err[512];
 static uint16_t port;
 static pthread_t thread;
 static struct net_stack *the_stack;
-static _Atomic int ready; /* 1: running; below 0: -errno */
+static _Atomic int ready; /* 1: running; 2: it has run; below 0: -errno */
+static _Atomic bool held; /* the program does not close yet */
 
 /* ---- a program ---- */
 
@@ -72,6 +73,9 @@ static void *run_program(void *arg)
 	the_stack = stack;
 	atomic_store(&ready, 1);
 	net_stack_run(stack);
+	atomic_store(&ready, 2);
+	while (atomic_load(&held))
+		usleep(1000);
 	net_stack_close(stack);
 	return NULL;
 }
@@ -213,6 +217,24 @@ static void test_client_that_reads_nothing_does_not_block_others(void **state)
 	expect_well();
 	close(fd); /* in the midst of an answer */
 	expect_well();
+}
+
+static void test_no_request_waits_for_a_shard_that_has_ended(void **state)
+{
+	int fd = join_control();
+
+	assert_true(next_message(fd) > 0);
+	atomic_store(&held, true);
+	net_stack_stop(the_stack);
+	while (atomic_load(&ready) != 2)
+		usleep(1000);
+	send(fd, "/coronet/shards", 15, MSG_NOSIGNAL);
+	next_message(fd);
+	close(fd);
+	atomic_store(&held, false);
+	assert_string_equal(
+		reply,
+		"{\"/coronet/shards\":{\"error\":\"the program is ending\"}}");
 }
 
 static void test_silent_clients_are_displaced(void **state)
@@ -454,6 +476,7 @@ int main(void)
 		TEST(test_requests_are_answered_in_turn),
 		TEST(test_many_requests_at_once_are_all_answered),
 		TEST(test_client_that_reads_nothing_does_not_block_others),
+		TEST(test_no_request_waits_for_a_shard_that_has_ended),
 		TEST(test_silent_clients_are_displaced),
 		TEST(test_client_being_answered_is_not_displaced),
 		TEST(test_client_being_answered_is_displaced_if_all_are),

@@ -409,7 +409,7 @@ static void test_threads_change_the_routes_of_all_shards(void **state)
 	set_routes((const char *const[]){"10.0.0.254", NULL});
 	net_ask_shut();
 	assert_int_equal(reread(), -EAGAIN);
-	assert_non_null(strstr(changed.error, "starting"));
+	assert_non_null(strstr(changed.error, "ending"));
 	net_ask_open(1);
 	assert_int_equal(reread(), 1);
 	route_expect_hop("192.0.2.9", "10.0.0.254");
