@@ -90,8 +90,7 @@ int __interceptor_munmap(void *addr, size_t len);
 #define UNMAP(addr, len) (int)syscall(SYS_munmap, addr, len)
 #endif
 
-/* Replaces libc's munmap() in every library of the process. */
-__attribute__((visibility("default"))) int munmap(void *addr, size_t len)
+int glue_unmap(void *addr, size_t len)
 {
 	int saved = errno;
 
@@ -99,4 +98,10 @@ __attribute__((visibility("default"))) int munmap(void *addr, size_t len)
 		glue_sync_wait();
 	errno = saved;
 	return UNMAP(addr, len);
+}
+
+/* Replaces libc's munmap() in every library of the process. */
+__attribute__((visibility("default"))) int munmap(void *addr, size_t len)
+{
+	return glue_unmap(addr, len);
 }

@@ -183,6 +183,13 @@ void glue_thread_take_over(unsigned number);
 /* Frees what EAL holds. Ports must be closed before. */
 void glue_eal_stop(void);
 
+/*
+ * Like munmap(2), but on a thread that does not poll it first waits until the
+ * bursts under way have ended (burst_sync.h). Exported for coronet-run.so,
+ * which replaces libc's munmap() where libcoronet cannot.
+ */
+__attribute__((visibility("default"))) int glue_unmap(void *addr, size_t len);
+
 /* Returns whether a card needs root as long as it is open. */
 bool glue_link_needs_root(const struct glue_link *link);
 /*

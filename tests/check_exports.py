@@ -15,8 +15,9 @@ import re
 import subprocess
 import sys
 
-# Replaces libc's, for every library of the process (dpdk_glue/quiesce.c).
-INTERPOSED = {"munmap"}
+# munmap() replaces libc's, for every library of the process; glue_unmap() is for coronet-run.so,
+# which does so in whole programs (dpdk_glue/burst_sync.c, netstack/sockets/run_unmap.c).
+INTERPOSED = {"munmap", "glue_unmap"}
 # The linker lists the start and end of a section, though both are hidden.
 OF_THE_TOOLS = re.compile(
     r"__odr_asan|__(a|t|ub)san_|__gcov|_init$|_fini$|__(start|stop)_net_shard$")

@@ -54,7 +54,7 @@ int __vdprintf_chk(int fd, int flag, const char *format, va_list args);
 	X(fcntl) X(fcntl64) X(ioctl) X(pipe) X(pipe2) X(eventfd)               \
 	X(timerfd_create) X(signalfd) X(memfd_create) X(inotify_init)          \
 	X(inotify_init1) X(fanotify_init) X(pidfd_open) X(pidfd_getfd)         \
-	X(syscall)                                                             \
+	X(syscall) X(munmap)                                                   \
 	/* bytes */                                                            \
 	X(read) X(readv) X(recv) X(recvfrom) X(recvmsg) X(recvmmsg)            \
 	X(write) X(writev) X(send) X(sendto) X(sendmsg) X(sendmmsg)            \

@@ -7,14 +7,15 @@ Usage: test_run_threads.py BUILD_DIR
 import contextlib
 import fcntl
 import functools
+import os
 import pathlib
 import signal
 import socket
 import termios
 import threading
 
-from harness import WAIT_MAX_S, Failure, check, command, eventually, main
-from test_run import OURS, OnTap, exactly
+from harness import WAIT_MAX_S, Failure, check, command, eventually, main, preload_of
+from test_run import OURS, OnTap, exactly, pair, without_leaks
 
 
 def signals(env):
@@ -421,10 +422,34 @@ def ends_without_exit(env):
             check(status == wanted, f"{ends}: status {status}: {program.story()}")
 
 
+ACCEPTS = """
+import socket
+listener = socket.create_server(("10.9.0.1", 7032))
+print("listens", flush=True)
+while True:
+    listener.accept()
+"""
+CONNECTS = "import socket; socket.create_connection(('10.9.0.1', 7032), 60)"
+
+
+def unmaps_after_bursts(env):
+    """When a memif client leaves, DPDK's thread waits for the bursts before it unmaps the rings."""
+    library = env.build / "tests/integration/libseen-unmapping.so"
+    near, far = pair(env)
+    server = env.start([*near, "python3", "-c", ACCEPTS],
+                       env={**os.environ, **without_leaks(), "LD_PRELOAD": preload_of(library)})
+    eventually(lambda: "listens" in server.output("stdout"), WAIT_MAX_S, server.story)
+    client = env.start([*far, "python3", "-c", CONNECTS], env={**os.environ, **without_leaks()})
+    check(client.wait(WAIT_MAX_S) == 0, client.story())
+    eventually(lambda: "seen-unmapping: after bursts" in server.output("stderr"),
+               WAIT_MAX_S, server.story)
+    server.kill()
+
+
 def cases(env):
     for case in (cancelled_threads, signals, default_actions, handlers, computes, waits_for_threads,
                  threads_at_once, waits_for_all_signals, frames_end_no_call, another_thread_exits,
-                 ends_without_exit):
+                 ends_without_exit, unmaps_after_bursts):
         if not env.args or case.__name__ in env.args:
             yield case.__name__.replace("_", " "), functools.partial(case, env)
 
