@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -37,13 +38,20 @@ unsigned *glue_sync_count(unsigned shard)
 	return &bursts[shard].count;
 }
 
+/* No thread of a child polls, and counts that were odd at the fork stay so. */
+static void stop_in_child(void)
+{
+	__atomic_store_n(&started, false, __ATOMIC_RELAXED);
+}
+
 int glue_sync_start(void)
 {
 	polls = true;
 	if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) < 0)
 		return -errno;
-	__atomic_store_n(&started, true, __ATOMIC_RELEASE);
-	return 0;
+	if (__atomic_exchange_n(&started, true, __ATOMIC_ACQ_REL))
+		return 0;
+	return -pthread_atfork(NULL, NULL, stop_in_child);
 }
 
 void glue_sync_polls(bool on)

@@ -17,8 +17,8 @@
 #include <stdbool.h>
 
 /*
- * Called on each polling thread before it polls. Returns 0 or -errno of
- * membarrier(2).
+ * Called on each polling thread before it polls. Returns 0, -errno of
+ * membarrier(2), or -ENOMEM. A forked child waits for no burst.
  */
 int glue_sync_start(void);
 

@@ -10,7 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -114,6 +116,22 @@ static void test_polling_thread_never_waits_for_itself(void **state)
 	glue_burst_end(bursts);
 }
 
+/* A child has no thread that would end the burst. */
+static void test_child_forked_during_a_burst_does_not_wait(void **state)
+{
+	pid_t child;
+	int status;
+
+	glue_burst_begin(bursts);
+	child = fork();
+	if (child == 0)
+		_exit(glue_sync_works());
+	glue_burst_end(bursts);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	assert_true(glue_sync_works());
+}
+
 static void test_libraries_call_our_munmap(void **state)
 {
 	assert_ptr_equal(dlsym(RTLD_DEFAULT, "munmap"), (void *)munmap);
@@ -127,6 +145,8 @@ int main(void)
 		cmocka_unit_test(test_unmapping_between_bursts_does_not_wait),
 		cmocka_unit_test(test_unmapping_does_not_wait_for_later_bursts),
 		cmocka_unit_test(test_polling_thread_never_waits_for_itself),
+		cmocka_unit_test(
+			test_child_forked_during_a_burst_does_not_wait),
 		cmocka_unit_test(test_libraries_call_our_munmap),
 	};
 
