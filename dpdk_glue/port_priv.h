@@ -94,6 +94,7 @@ struct glue_port {
 	uint16_t id;
 	uint16_t shard;	    /* its shard, and the number of its queue */
 	uint16_t n_pending; /* frames in pending[] */
+	uint16_t n_carried; /* those of them that other shards send */
 	bool has_shards;    /* there are several shards */
 	bool sorts_frames;  /* several shards, a bond or a VLAN */
 	bool trusts_csum;   /* GLUE_CSUM_TRUST */
@@ -109,6 +110,7 @@ struct glue_port {
 	struct glue_tso tso_frame; /* the last pending frame, while it grows */
 	struct rte_mbuf *tso_tail;
 	struct rte_mbuf *pending[TX_PENDING];
+	uint8_t carried[TX_PENDING]; /* 1: another shard sends pending[i] */
 };
 
 /* Returns whether this shard has a queue pair that may be polled now. */

@@ -12,7 +12,12 @@
 #include <rte_tcp.h>
 #include <rte_udp.h>
 
-#define TX_BUSY 128 /* pending frames from which on senders hold back */
+/*
+ * Pending frames of a shard from which on its senders hold back. A queue also
+ * has at most that many pending frames of other shards, so that neither these
+ * nor its own shard's frames keep the others waiting.
+ */
+#define TX_BUSY 128
 
 static_assert(sizeof(struct rte_mbuf_ext_shared_info) <=
 		      sizeof(((struct glue_lender *)0)->frames),
@@ -75,10 +80,10 @@ alloc_chain(struct glue_port *port, unsigned len)
 
 bool glue_tx_busy(struct glue_port *port)
 {
-	if (likely(port->n_pending < TX_BUSY))
+	if (likely(port->n_pending - port->n_carried < TX_BUSY))
 		return false;
 	glue_tx_flush(port);
-	return port->n_pending >= TX_BUSY;
+	return port->n_pending - port->n_carried >= TX_BUSY;
 }
 
 struct glue_frame *glue_tx_alloc(struct glue_port *port, unsigned len)
@@ -354,12 +359,27 @@ void glue_tx(struct glue_port *port, struct glue_frame *f)
 		glue_tx_flush(port);
 }
 
-/* Remove the first n pending frames, which have gone. */
-static void remove_pending(struct glue_port *port, unsigned n)
+/* Updates carried[], which is 0 from n_pending on, for remove_pending(). */
+__attribute__((noinline)) static void remove_carried(struct glue_port *port,
+						     unsigned from, unsigned n)
 {
+	uint8_t *carried = port->carried + from;
+
+	for (unsigned i = 0; i < n; i++)
+		port->n_carried = (uint16_t)(port->n_carried - carried[i]);
+	memmove(carried, carried + n, port->n_pending - from - n);
+	memset(port->carried + port->n_pending - n, 0, n);
+}
+
+/* Removes n pending frames, which have gone. */
+static void remove_pending(struct glue_port *port, unsigned from, unsigned n)
+{
+	struct rte_mbuf **gone = port->pending + from;
+
+	if (unlikely(port->n_carried))
+		remove_carried(port, from, n);
 	port->n_pending = (uint16_t)(port->n_pending - n);
-	memmove(port->pending, port->pending + n,
-		port->n_pending * sizeof(port->pending[0]));
+	memmove(gone, gone + n, (port->n_pending - from) * sizeof(*gone));
 }
 
 /* ---- shards without a queue ---- */
@@ -397,19 +417,25 @@ __attribute__((noinline)) static unsigned send_by_others(struct glue_port *port)
 	n = rte_ring_enqueue_burst(device->tx_rings[port->shard % n_active],
 				   (void **)port->pending, n, NULL);
 	port->stats.tx_handed_over += n;
-	remove_pending(port, n);
+	remove_pending(port, 0, n);
 	return n;
 }
 
-/* Sends frames of the ring, after those that wait. Returns how many went. */
-static unsigned carry_frames(struct glue_port *port, struct rte_ring *ring)
+/*
+ * Sends at most max frames of the ring, after those that wait. Returns how many
+ * frames went.
+ */
+static unsigned carry_frames(struct glue_port *port, struct rte_ring *ring,
+			     unsigned max)
 {
 	unsigned n;
 
 	end_tso(port);
-	n = rte_ring_dequeue_burst(ring,
-				   (void **)(port->pending + port->n_pending),
-				   TX_PENDING - port->n_pending, NULL);
+	max = RTE_MIN(max, (unsigned)TX_PENDING - port->n_pending);
+	n = rte_ring_dequeue_burst(
+		ring, (void **)(port->pending + port->n_pending), max, NULL);
+	memset(port->carried + port->n_pending, 1, n);
+	port->n_carried = (uint16_t)(port->n_carried + n);
 	port->n_pending = (uint16_t)(port->n_pending + n);
 	port->stats.tx_carried += n;
 	return glue_tx_flush(port);
@@ -419,8 +445,11 @@ void glue_tx_carry(struct glue_port *port)
 {
 	struct rte_ring *ring = port->device->tx_rings[port->shard];
 
-	if (unlikely(!rte_ring_empty(ring)))
-		carry_frames(port, ring);
+	for (unsigned i = 0; i < HAND_OVER / TX_BUSY; i++) {
+		if (likely(rte_ring_empty(ring)) || port->n_carried >= TX_BUSY)
+			return;
+		carry_frames(port, ring, TX_BUSY - port->n_carried);
+	}
 }
 
 void glue_tx_carry_remaining(struct glue_port *port)
@@ -428,7 +457,8 @@ void glue_tx_carry_remaining(struct glue_port *port)
 	for (unsigned i = 0; i < port->device->n_shards; i++) {
 		struct rte_ring *ring = port->device->tx_rings[i];
 
-		while (!rte_ring_empty(ring) && carry_frames(port, ring) > 0)
+		while (!rte_ring_empty(ring) &&
+		       carry_frames(port, ring, TX_PENDING) > 0)
 			; /* bounded by what is in the ring */
 	}
 }
@@ -451,8 +481,7 @@ prepare_frames(struct glue_port *port, unsigned from, uint16_t want)
 	if (likely(n > 0))
 		return n;
 	rte_pktmbuf_free(bufs[0]);
-	port->n_pending--;
-	memmove(bufs, bufs + 1, (port->n_pending - from) * sizeof(*bufs));
+	remove_pending(port, from, 1);
 	port->stats.tx_dropped++;
 	return 0;
 }
@@ -482,7 +511,7 @@ unsigned glue_tx_flush(struct glue_port *port)
 	}
 	if (sent) {
 		port->stats.tx_frames += sent;
-		remove_pending(port, sent);
+		remove_pending(port, 0, sent);
 	}
 	return sent;
 }
@@ -490,6 +519,8 @@ unsigned glue_tx_flush(struct glue_port *port)
 void glue_tx_drop(struct glue_port *port)
 {
 	port->tso_frame.headers = NULL;
+	port->n_carried = 0;
+	memset(port->carried, 0, sizeof(port->carried));
 	while (port->n_pending)
 		rte_pktmbuf_free(port->pending[--port->n_pending]);
 }

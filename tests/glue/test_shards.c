@@ -140,6 +140,58 @@ static void double_tags(void)
 	glue_port_close(ports[0]);
 }
 
+static unsigned tx_room, tx_went[2]; /* by the shard that sent */
+
+/* Sends frames whose flow is the number of their shard while there is room. */
+static uint16_t slow_tx(void *queue, struct rte_mbuf **bufs, uint16_t n)
+{
+	uint16_t i = 0;
+
+	(void)queue;
+	for (; i < n && tx_room; i++, tx_room--) {
+		tx_went[flow_of(frame_of(bufs[i]))]++;
+		rte_pktmbuf_free(bufs[i]);
+	}
+	return i;
+}
+
+static void send_while_possible(unsigned shard)
+{
+	struct glue_frame *f;
+
+	while ((f = make_segment(ports[shard], shard, 0)))
+		glue_tx(ports[shard], f);
+	glue_tx_flush(ports[shard]);
+}
+
+/* Two shards have more to send than their queue, which is shard 0's, takes. */
+static void shards_share_a_slow_queue(void)
+{
+	const unsigned rounds = 2000;
+
+	open_ring(2);
+	rte_eth_fp_ops[ports[0]->id].tx_pkt_burst = slow_tx;
+	for (unsigned i = 0; i < rounds; i++) {
+		tx_room = 8;
+		send_while_possible(1);
+		glue_tx_carry(ports[0]);
+		send_while_possible(0);
+	}
+	CHECK(tx_went[0] >= rounds && tx_went[1] >= rounds);
+	tx_room = UINT32_MAX;
+	while (ports[0]->n_pending || ports[1]->n_pending) {
+		glue_tx_flush(ports[1]);
+		glue_tx_carry(ports[0]);
+		glue_tx_flush(ports[0]);
+	}
+	CHECK(ports[0]->n_carried == 0);
+	CHECK(stats_of(ports[0]).tx_carried == tx_went[1]);
+	CHECK(stats_of(ports[0]).tx_dropped == 0);
+	pools_are_full(2);
+	for (unsigned s = 0; s < 2; s++)
+		glue_port_close(ports[s]);
+}
+
 static struct glue_frame *held[32768];
 static unsigned n_held;
 
@@ -518,6 +570,7 @@ static void bad_lcores(void)
 
 IN_CHILD(fewer_queues_than_shards)
 IN_CHILD(fewer_queues_with_a_vlan)
+IN_CHILD(shards_share_a_slow_queue)
 IN_CHILD(double_tags)
 IN_CHILD(frames_are_not_in_children)
 IN_CHILD(shared_pool_keeps_frames_for_reception)
@@ -545,6 +598,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fewer_queues_than_shards),
 		cmocka_unit_test(test_fewer_queues_with_a_vlan),
+		cmocka_unit_test(test_shards_share_a_slow_queue),
 		cmocka_unit_test(test_double_tags),
 		cmocka_unit_test(test_shared_pool_keeps_frames_for_reception),
 		cmocka_unit_test(test_full_rings_leave_frames_of_a_short_pool),
