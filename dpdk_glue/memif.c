@@ -232,6 +232,32 @@ int glue_memif_start(const struct glue_device *device, char *err,
 }
 
 /*
+ * A server that was started again may have another number of queues than the
+ * last one, and refuses clients that have more.
+ */
+static void adapt_queues(struct glue_device *device)
+{
+	unsigned has = glue_memif_ask(device->server_path);
+	uint16_t n = (uint16_t)RTE_MIN(has, device->n_queues);
+	char err[256];
+	int rc;
+
+	if (n == 0 || n == device->n_client_queues ||
+	    !glue_device_enter(device))
+		return;
+	rc = glue_port_set_queues(device, n, err, sizeof(err));
+	glue_device_leave(device);
+	if (rc < 0) {
+		glue_log_line("link memif:%s: %s", device->link->name, err);
+		return;
+	}
+	device->n_client_queues = n;
+	glue_log_line("link memif:%s: using %u of %u queues, since the server "
+		      "has %u",
+		      device->link->name, n, device->n_queues, has);
+}
+
+/*
  * Runs on DPDK's interrupt thread, which handles memif's messages too: none of
  * them comes in between. The queues rest until the link is up, as a server's
  * do; those of a port that was not started again rest too.
@@ -241,6 +267,8 @@ static void restart_device(struct glue_device *device)
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELAXED);
 	glue_sync_wait();
 	rte_eth_dev_stop(device->id);
+	if (device->n_queues > 1)
+		adapt_queues(device);
 	rte_eth_dev_start(device->id);
 }
 
@@ -262,7 +290,7 @@ static void watch_peer(void *arg)
 	/* Its own messages drive a handshake; cutting it off gains nothing. */
 	if (link_up(device)) {
 		device->restarted_ns = 0;
-		__atomic_store_n(&device->n_active, device->n_queues,
+		__atomic_store_n(&device->n_active, device->n_client_queues,
 				 __ATOMIC_RELEASE);
 		shakes = false;
 	} else if (!shakes && !glue_socket_is_dead(device->server_path)) {
@@ -279,6 +307,7 @@ void glue_memif_watch(struct glue_device *device, const char *path)
 		return;
 	__atomic_store_n(&device->n_active, 0, __ATOMIC_RELAXED);
 	device->server_path = path;
+	device->n_client_queues = device->n_queues;
 	device->restarted_ns = glue_now_ns(); /* its first handshake */
 	rte_eal_alarm_set(SHAKE_US, watch_peer, device);
 }

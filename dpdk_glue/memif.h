@@ -7,7 +7,8 @@
  * As a client: DPDK connects once, when the port starts, and fails without a
  * server; so the program waits for a server first. Later, while the link is
  * down, DPDK's interrupt thread checks five times a second whether a server
- * listens at the path, and if so stops and starts the port.
+ * listens at the path, and if so stops and starts the port, with as many queues
+ * as the server has, if that is known.
  *
  * During a handshake polling threads do not use the port of either end
  * (n_active is 0): DPDK's bursts look for their ring before they look whether

@@ -74,6 +74,7 @@ struct glue_device {
 	struct rte_mempool **pools; /* per shard */
 	struct glue_empty *empty;   /* per shard */
 	const char *server_path;    /* a memif client's (memif.c), or NULL */
+	uint16_t n_client_queues;   /* memif.c's: as the server has, too */
 	int tap_signal;		    /* a TAP's (tap.c), or 0 */
 	bool watched, carrier;	    /* link_watch.c's */
 	bool in_reset;		    /* link_watch.c's: its card was reset */
@@ -248,6 +249,12 @@ bool glue_device_up(const struct glue_device *device, unsigned *speed_mbps);
  * AF_XDP link's queues may become free (port_setup.c).
  */
 int glue_port_setup(struct glue_device *device, char *err, size_t err_len);
+/*
+ * Configures the device's port, which is stopped and has no RSS, with n of its
+ * n_queues queue pairs. Returns 0 or -errno, with the reason in err.
+ */
+int glue_port_set_queues(struct glue_device *device, uint16_t n, char *err,
+			 size_t err_len);
 
 /* ---- node.c ---- */
 

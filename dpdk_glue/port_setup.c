@@ -46,7 +46,8 @@ static int set_queue(const struct glue_device *device, uint16_t queue,
 					       NULL, device->pools[queue]);
 }
 
-static int set_queues(struct glue_device *device, char *err, size_t err_len)
+static int set_queues(struct glue_device *device, uint16_t n, char *err,
+		      size_t err_len)
 {
 	const unsigned any = (unsigned)SOCKET_ID_ANY;
 	uint16_t n_rx = (uint16_t)device->n_ring, n_tx = n_rx;
@@ -54,7 +55,7 @@ static int set_queues(struct glue_device *device, char *err, size_t err_len)
 	int rc = 0;
 
 	rte_eth_dev_adjust_nb_rx_tx_desc(device->id, &n_rx, &n_tx);
-	for (uint16_t i = 0; i < device->n_queues && rc == 0; i++) {
+	for (uint16_t i = 0; i < n && rc == 0; i++) {
 		rc = set_queue(device, i, n_rx, n_tx, node);
 		if (rc < 0 && node != any) /* the node may have no memory */
 			rc = set_queue(device, i, n_rx, n_tx, any);
@@ -68,6 +69,35 @@ static int set_queues(struct glue_device *device, char *err, size_t err_len)
 	return 0;
 }
 
+/* Configures the port with n queue pairs. conf is all zeros, but for RSS. */
+static int configure_port(struct glue_device *device,
+			  const struct rte_eth_dev_info *info, uint16_t n,
+			  struct rte_eth_conf *conf, char *err, size_t err_len)
+{
+	int rc;
+
+	glue_offloads(device, info, conf);
+	rc = rte_eth_dev_configure(device->id, n, n, conf);
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port configuration: %s",
+				 rte_strerror(-rc));
+	rc = set_mtu(device, info, err, err_len);
+	return rc < 0 ? rc : set_queues(device, n, err, err_len);
+}
+
+int glue_port_set_queues(struct glue_device *device, uint16_t n, char *err,
+			 size_t err_len)
+{
+	struct rte_eth_conf conf = {0};
+	struct rte_eth_dev_info info;
+	int rc = rte_eth_dev_info_get(device->id, &info);
+
+	if (rc < 0)
+		return glue_fail(err, err_len, rc, "port information: %s",
+				 rte_strerror(-rc));
+	return configure_port(device, &info, n, &conf, err, err_len);
+}
+
 int glue_port_setup(struct glue_device *device, char *err, size_t err_len)
 {
 	struct rte_eth_conf conf = {0};
@@ -78,16 +108,9 @@ int glue_port_setup(struct glue_device *device, char *err, size_t err_len)
 	if (rc < 0)
 		return glue_fail(err, err_len, rc, "port information: %s",
 				 rte_strerror(-rc));
-	glue_offloads(device, &info, &conf);
 	device->no_rss = glue_ask_for_rss(device, &info, &conf, key);
-	rc = rte_eth_dev_configure(device->id, device->n_queues,
-				   device->n_queues, &conf);
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port configuration: %s",
-				 rte_strerror(-rc));
-	rc = set_mtu(device, &info, err, err_len);
-	if (rc == 0)
-		rc = set_queues(device, err, err_len);
+	rc = configure_port(device, &info, device->n_queues, &conf, err,
+			    err_len);
 	if (rc == 0)
 		rc = glue_memif_start(device, err, err_len);
 	if (rc < 0)

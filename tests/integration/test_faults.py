@@ -239,6 +239,21 @@ def memif_server_comes_and_goes(env):
         echo.terminate()
 
 
+def memif_server_changes_queues(env):
+    """A client of two queues works with servers of two queues, of one, and of two again."""
+    path = env.scratch_for({}) / "m.sock"
+    first = env.start(memif_load(env, path, "server", "--seconds", "0.5", "--shards", "2"))
+    eventually(path.exists, WAIT_MAX_S, "no socket was made")
+    with env.running([*memif_echo(env, path, "client"), "--shards", "2"]) as echo:
+        check_load(first)
+        for shards in ("1", "2"):
+            check_load(env.start(memif_load(env, path, "server", "--seconds", "0.5", "--shards",
+                                            shards, "--verify")))
+            line = f"using {shards} of 2 queues, since the server has {shards}"
+            eventually(lambda: line in echo.output("stderr"), WAIT_MAX_S, echo.story)
+        echo.terminate()
+
+
 def sleeps(program):
     """Whether the program's first thread is in clock_nanosleep(2), on x86_64."""
     with contextlib.suppress(OSError):  # it has just ended
@@ -570,9 +585,10 @@ def stops_when_listening(env):
 
 def cases(env):
     links = [link_down_and_up, interface_deleted, no_signals_left, memif_server_comes_and_goes,
-             memif_client_leaves_unread, memif_client_before_its_server,
-             memif_server_between_bind_and_listen, memif_socket_removed, memif_strangers,
-             memif_backend_restarts, memif_killed_and_started_again, blocked_memif_peer]
+             memif_server_changes_queues, memif_client_leaves_unread,
+             memif_client_before_its_server, memif_server_between_bind_and_listen,
+             memif_socket_removed, memif_strangers, memif_backend_restarts,
+             memif_killed_and_started_again, blocked_memif_peer]
     processes = [stopped_for_a_while, wall_clock_jumps, hugepages_of_another,
                  hugepages_that_cannot_be_mapped]
     bind = functools.partial
