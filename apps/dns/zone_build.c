@@ -361,6 +361,8 @@ static void put_records(struct layout *l, const struct zone_set *set,
 	}
 	put_set(l, ANSWER, owner, set);
 	mark_needed(l);
+	if (l->overflow)
+		return;
 	if (set->type != DNS_NS && set->type != DNS_MX && set->type != DNS_SRV)
 		return;
 	put_addresses(l, set, false);

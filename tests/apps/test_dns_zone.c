@@ -76,12 +76,39 @@ static void test_set_that_exceeds_a_message_is_refused(void **state)
 	free(big);
 }
 
+/*
+ * Sets that are given with addresses: the records count although the addresses
+ * may be left out. Each name takes more than 40 bytes.
+ */
+static void test_set_of_names_that_exceeds_a_message_is_refused(void **state)
+{
+	static const char *const types[] = {"NS", "MX 1", "SRV 1 1 1"};
+	size_t len = 400000, used;
+	char *big = malloc(len), error[ZONE_ERROR_MAX];
+
+	for (unsigned t = 0; t < 3; t++) {
+		used = (size_t)sprintf(
+			big, "@ 9 IN SOA a. b. 1 2 3 4 5\n@ 9 IN NS a.\n");
+		for (unsigned i = 0; i < 1700; i++)
+			used += (size_t)sprintf(
+				big + used, "big 9 IN %s a%039u.example.com.\n",
+				types[t], i);
+		error[0] = 0;
+		assert_null(dns_zone_from("example.com", big, used, error));
+		assert_non_null(
+			strstr(error, "big.example.com. has more records"));
+	}
+	free(big);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_wrong_zone_is_refused_with_its_reason),
 		cmocka_unit_test(test_zone_that_cannot_be_read_is_refused),
 		cmocka_unit_test(test_set_that_exceeds_a_message_is_refused),
+		cmocka_unit_test(
+			test_set_of_names_that_exceeds_a_message_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
