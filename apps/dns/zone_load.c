@@ -12,8 +12,8 @@
 
 #include <ldns/ldns.h>
 
-#define DEFAULT_TTL 3600 /* before a $TTL */
-#define TTL_MAX	    0x7fffffffu
+#define DEFAULT_TTL 3600	/* before a $TTL */
+#define TTL_MAX	    0x7fffffffu /* more means 0 (RFC 2181 8) */
 
 /* libldns' state between two records. */
 struct source {
@@ -153,7 +153,7 @@ static int add_rr(struct zone_builder *b, const ldns_rr *rr)
 	if (err < 0)
 		return err;
 	if (ttl > TTL_MAX)
-		ttl = 0; /* RFC 2181 8 */
+		ttl = 0;
 	node = zone_make_node(b->zone, &name);
 	set = node ? make_set(b, node, (uint16_t)ldns_rr_get_type(rr), ttl)
 		   : NULL;
@@ -190,8 +190,11 @@ static int read_record(struct zone_builder *b, struct source *source,
 	case LDNS_STATUS_OK:
 		err = add_rr(b, rr);
 		break;
-	case LDNS_STATUS_SYNTAX_EMPTY:
 	case LDNS_STATUS_SYNTAX_TTL:
+		if (source->ttl == 0) /* libldns would take it for unset */
+			source->ttl = TTL_MAX + 1;
+		break;
+	case LDNS_STATUS_SYNTAX_EMPTY:
 	case LDNS_STATUS_SYNTAX_ORIGIN:
 		break;
 	case LDNS_STATUS_SYNTAX_INCLUDE:

@@ -137,6 +137,22 @@ static void test_records_of_a_name_are_answered(void **state)
 			    "NOERROR aa an " SOA("3600"));
 }
 
+static void test_default_ttl_may_be_zero(void **state)
+{
+	serve_zone("z.test",
+		   "$TTL 0\n@ IN SOA a. b. 1 2 3 4 5\n@ IN NS a.\n"
+		   "zero IN A 192.0.2.1\n$TTL 60\nsixty IN A 192.0.2.2\n"
+		   "$TTL 0\nagain IN A 192.0.2.3\nown 7 IN A 192.0.2.4\n");
+	assert_string_equal(ask_query("zero.z.test", DNS_A),
+			    "NOERROR aa an zero.z.test. 0 IN A 192.0.2.1;");
+	assert_string_equal(ask_query("sixty.z.test", DNS_A),
+			    "NOERROR aa an sixty.z.test. 60 IN A 192.0.2.2;");
+	assert_string_equal(ask_query("again.z.test", DNS_A),
+			    "NOERROR aa an again.z.test. 0 IN A 192.0.2.3;");
+	assert_string_equal(ask_query("own.z.test", DNS_A),
+			    "NOERROR aa an own.z.test. 7 IN A 192.0.2.4;");
+}
+
 static void test_case_of_the_question_is_kept_and_does_not_matter(void **state)
 {
 	assert_string_equal(ask_query("wWw.eXample.com", DNS_A),
@@ -649,6 +665,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_records_of_a_name_are_answered),
+		TEST(test_default_ttl_may_be_zero),
 		TEST(test_case_of_the_question_is_kept_and_does_not_matter),
 		TEST(test_addresses_of_servers_are_added_once),
 		TEST(test_negative_answers_have_the_soa),
