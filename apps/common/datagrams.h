@@ -1,5 +1,6 @@
 /*
- * Receiving datagrams in a loop that outlives errors.
+ * Receiving datagrams in a loop that outlives errors, and answering them
+ * without waiting.
  */
 #pragma once
 
@@ -20,3 +21,12 @@
  */
 int datagrams_recv(struct net_udp *udp, struct net_datagram *datagrams,
 		   unsigned n, uint64_t *errors);
+
+/*
+ * net_udp_send_batch() that does not wait: it returns -EAGAIN if the link of
+ * the first datagram has no room. A coroutine that answers the clients of
+ * several links must not wait for one of them, whose carrier may be down. The
+ * socket must have no watch.
+ */
+int datagrams_send(struct net_udp *udp, const struct net_datagram *datagrams,
+		   unsigned n);

@@ -83,7 +83,7 @@ static void send_truncated(struct dns_shard *shard,
 	answer->len =
 		dns_answer(shard->zones, got->data, got->len, DNS_TRUNCATED_UDP,
 			   (uint8_t *)answer->data, DNS_UDP_EDNS, &outcome);
-	if (net_udp_send_batch(shard->udp, answer, 1) == 1)
+	if (datagrams_send(shard->udp, answer, 1) == 1)
 		counters_add(&shard->counters.truncated, 1);
 	else
 		counters_add(&shard->counters.unsent, 1);
@@ -96,14 +96,13 @@ static void send_answers(struct dns_shard *shard, struct net_datagram *answers,
 	unsigned sent = 0;
 
 	while (sent < n) {
-		int rc = net_udp_send_batch(shard->udp, answers + sent,
-					    n - sent);
+		int rc = datagrams_send(shard->udp, answers + sent, n - sent);
 
 		if (rc == -ECANCELED)
 			return;
 		if (rc == -EMSGSIZE)
 			send_truncated(shard, queries[sent], &answers[sent]);
-		else if (rc < 0) /* such as a client's port of 0 */
+		else if (rc < 0) /* no room on the link, a client's port of 0 */
 			counters_add(&shard->counters.unsent, 1);
 		sent += rc < 0 ? 1 : (unsigned)rc;
 	}

@@ -37,15 +37,17 @@ static void echo_conn(struct net_conn *conn, void *arg)
 			break;
 }
 
-/* Leaves out datagrams that cannot be answered: port 0, a smaller path MTU. */
+/*
+ * Leaves out datagrams that cannot be answered: port 0, a smaller path MTU, a
+ * link without room.
+ */
 static void answer_datagrams(struct net_udp *udp,
 			     const struct net_datagram *got, int n)
 {
 	int sent = 0;
 
 	while (sent < n) {
-		int rc = net_udp_send_batch(udp, got + sent,
-					    (unsigned)(n - sent));
+		int rc = datagrams_send(udp, got + sent, (unsigned)(n - sent));
 
 		if (rc == -ECANCELED)
 			return;

@@ -1,10 +1,12 @@
 /*
  * A loop that receives datagrams: which errors end it, and how long it sleeps
- * after the others. The calls of the stack are the test's.
+ * after the others; and sending without waiting. The calls of the stack are the
+ * test's.
  */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +36,25 @@ int coro_sleep_ns(int64_t ns)
 	assert_true(n_sleeps < 32);
 	sleeps_ns[n_sleeps++] = ns;
 	return sleep_result;
+}
+
+/* As with the stack's call, a socket without a watch would wait for room. */
+static struct net_udp_watch *socket_watch;
+static bool has_room;
+
+void net_udp_set_watch(struct net_udp *udp, struct net_udp_watch *watch)
+{
+	socket_watch = watch;
+}
+
+int net_udp_send_batch(struct net_udp *udp,
+		       const struct net_datagram *datagrams, unsigned n)
+{
+	if (has_room)
+		return (int)n;
+	assert_non_null(socket_watch);
+	socket_watch->fn(udp, socket_watch);
+	return -EAGAIN;
 }
 
 static uint64_t errors;
@@ -101,6 +122,18 @@ static void test_cancelled_pause_ends_the_loop(void **state)
 	assert_int_equal(n_calls, 1);
 }
 
+static void test_sending_does_not_wait_for_room(void **state)
+{
+	const struct net_datagram answers[2] = {{0}};
+
+	has_room = false;
+	assert_int_equal(datagrams_send(NULL, answers, 2), -EAGAIN);
+	assert_null(socket_watch); /* receiving waits as before */
+	has_room = true;
+	assert_int_equal(datagrams_send(NULL, answers, 2), 2);
+	assert_null(socket_watch);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -110,6 +143,7 @@ int main(void)
 		cmocka_unit_test(
 			test_end_of_the_stack_or_the_socket_ends_the_loop),
 		cmocka_unit_test(test_cancelled_pause_ends_the_loop),
+		cmocka_unit_test(test_sending_does_not_wait_for_room),
 	};
 
 	return cmocka_run_group_tests_name("datagrams", tests, NULL, NULL);

@@ -17,6 +17,7 @@ import threading
 import time
 
 from harness import WAIT_MAX_S, Skip, check, command, comment, eventually, main, read_metric
+from test_udp import check_jammed_link
 
 STACKS = {"IPv4": "10.9.0.1", "IPv6": "fd00:9::1"}
 METRICS = 9090
@@ -234,6 +235,14 @@ def rate_limit(env):
                 receive_answer(sock)
 
 
+def jammed_link(env):
+    """Answers for which a link has no room do not stop the service on the other link."""
+    zone = env.scratch / "example.com.zone"
+    zone.write_text(ZONE)
+    check_jammed_link(env, "coronet-dns", 53, query("www.example.com"),
+                      "--zone", f"example.com={zone}")
+
+
 def reload(env):
     """SIGHUP changes the zone without a lost query; a wrong file changes nothing."""
     def asked():
@@ -317,6 +326,7 @@ def cases(env):
     yield "TCP connections", functools.partial(tcp_connections, env)
     yield "hostile messages", functools.partial(hostile, env)
     yield "the rate limit", functools.partial(rate_limit, env)
+    yield "a link without room", functools.partial(jammed_link, env)
     yield "reloads", functools.partial(reload, env)
     yield "the end", functools.partial(shutdown, env)
     yield "dnsperf", functools.partial(dnsperf, env)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import json
 import random
+import signal
 import socket
 import subprocess
 import threading
@@ -95,6 +96,60 @@ def check_closed_port(family):
         eventually(refused, WAIT_MAX_S, f"{family}: a closed port does not refuse")
 
 
+def answered(source, server, port, datagram):
+    """Returns the answer to a datagram, or b"" if none comes soon."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(0.3)
+        sock.bind((source, 0))
+        try:
+            sock.connect((server, port))
+            sock.send(datagram)
+            return sock.recv(65536)
+        except OSError:
+            return b""
+
+
+def check_jammed_link(env, app, port, datagram, *options):
+    """A server answers on one TAP while another one is down, with queries in its queue."""
+    control = env.scratch / "control"
+    links = {"ja0": ("10.9.0.1", "10.9.1.1"), "jb0": ("10.8.0.1", "10.8.1.1")}
+    argv = [env.app(app), "--poll", "adaptive", "--shards", 1, "--memory", "256M", "--huge", "off",
+            "--control", control, *options]
+    for tap, (server, _) in links.items():
+        argv += ["--link", f"tap:{tap}", "--addr", f"{server}/16"]
+
+    def asked(tap):
+        return answered(links[tap][1], links[tap][0], port, datagram)
+
+    def busy():
+        done = subprocess.run([env.app("coronet-ctl"), "--control", control, "--json", "udp"],
+                              check=True, capture_output=True, text=True)
+        return sum(row["tx_busy"] for row in json.loads(done.stdout))
+
+    def jam(program):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            sock.bind((links["ja0"][1], 0))
+            sock.connect((links["ja0"][0], port))
+            program.signal(signal.SIGSTOP)
+            for _ in range(900):
+                sock.send(datagram)
+            command("ip", "link", "set", "ja0", "down")
+            program.signal(signal.SIGCONT)
+        eventually(lambda: asked("jb0"), WAIT_MAX_S, "the other link is not served")
+        found = busy()
+        command("ip", "link", "set", "ja0", "up")
+        eventually(lambda: asked("ja0"), WAIT_MAX_S, "the link is not served again")
+        return found
+
+    with env.running(argv) as program:
+        for tap, (_, source) in links.items():
+            command("ip", "addr", "add", f"{source}/16", "dev", tap)
+            command("ip", "link", "set", tap, "up")
+            eventually(lambda tap=tap: asked(tap), WAIT_MAX_S, f"{tap} is not served")
+        eventually(lambda: jam(program), 2 * WAIT_MAX_S, "the link never was without room")
+        program.terminate()
+
+
 @contextlib.contextmanager
 def kernel_echo(family):
     """Echoes with a kernel socket at every address of this namespace."""
@@ -167,6 +222,8 @@ def cases(env):
     for shards in (1, 3):
         yield f"the kernel's datagrams are echoed, {shards} shards", \
             functools.partial(echo, env, shards)
+    yield "a link without room does not stop the other one", functools.partial(
+        check_jammed_link, env, "coronet-echo", PORT, b"x" * 100, "--udp", "--port", PORT)
     for family in FAMILIES:
         yield f"a client over {family}", functools.partial(client, env, family)
         yield f"a narrow path over {family}", functools.partial(path_mtu, env, family)
