@@ -46,7 +46,6 @@ enum {
 	ICMP6_SOLICITATION = 135,
 	ICMP6_ADVERTISEMENT = 136,
 };
-enum { ND_SOURCE_MAC = 1, ND_TARGET_MAC = 2 };
 #define ND_SOLICITED 0x40
 
 /* The address of one neighbour: neither multicast nor zero. */
@@ -255,40 +254,48 @@ static bool nd_options_ok(const uint8_t *opt, unsigned left)
 	return true;
 }
 
-/* lwIP takes the first option for the address, whatever its type is. */
-static bool begins_with_mac(const uint8_t *opt, unsigned len, unsigned type)
+const uint8_t *glue_nd_option(const uint8_t *opt, unsigned left, unsigned type)
 {
-	return len >= 8 && opt[0] == type && opt[1] == 1 &&
-	       is_unicast_mac(opt + 2);
+	while (left) {
+		if (opt[0] == type)
+			return opt;
+		left -= opt[1] * 8u;
+		opt += opt[1] * 8u;
+	}
+	return NULL;
 }
 
 static const uint8_t any6[16];
 
-/* RFC 4861 7.1.1 and 7.1.2. */
+/*
+ * RFC 4861 7.1.1 and 7.1.2. Solicitations need their sender's MAC (4.3) only if
+ * they go to a group: those to one host may leave it out.
+ */
 static enum glue_verdict check_nd(const struct glue_frame *f,
 				  const struct glue_l4 *l4)
 {
 	const uint8_t *nd = f->data + f->l4_off, *opt = nd + ND_BYTES;
-	const uint8_t *src = l4->addrs, *dest = src + 16;
+	const uint8_t *src = l4->addrs, *dest = src + 16, *mac;
 	unsigned len = l4->len - ND_BYTES;
 	bool anonymous = memcmp(src, any6, 16) == 0;
+	bool solicits = nd[0] == ICMP6_SOLICITATION, keep;
 
 	if (nd[1] != 0 || nd[8] == 0xff || src[0] == 0xff ||
 	    f->data[f->l3_off + 7] != ND_HOPS)
 		return GLUE_REFUSED;
 	if (!nd_options_ok(opt, len))
 		return GLUE_BAD_FRAME;
-	if (nd[0] == ICMP6_SOLICITATION) {
-		if (anonymous ? dest[0] != 0xff ||
-					(len && opt[0] == ND_SOURCE_MAC)
-			      : !begins_with_mac(opt, len, ND_SOURCE_MAC))
-			return GLUE_REFUSED;
-		return GLUE_KEEP;
-	}
-	if (anonymous || (dest[0] == 0xff && nd[4] & ND_SOLICITED) ||
-	    (len && !begins_with_mac(opt, len, ND_TARGET_MAC)))
+	mac = glue_nd_option(
+		opt, len, solicits ? GLUE_ND_SOURCE_MAC : GLUE_ND_TARGET_MAC);
+	if (mac && (mac[1] != 1 || !is_unicast_mac(mac + 2)))
 		return GLUE_REFUSED;
-	return GLUE_KEEP;
+	if (solicits && anonymous)
+		keep = dest[0] == 0xff && !mac;
+	else if (solicits)
+		keep = mac || dest[0] != 0xff;
+	else
+		keep = !anonymous && !(dest[0] == 0xff && nd[4] & ND_SOLICITED);
+	return keep ? GLUE_KEEP : GLUE_REFUSED;
 }
 
 static bool is_link_local6(const uint8_t *ip)

@@ -51,6 +51,15 @@ enum glue_verdict glue_check_arp(struct glue_frame *f);
 enum glue_verdict glue_check_rare4(struct glue_frame *f, struct glue_l4 *l4);
 enum glue_verdict glue_check_rare6(struct glue_frame *f, struct glue_l4 *l4);
 
+/* Types of options of neighbour discovery (RFC 4861 4.6). */
+enum { GLUE_ND_SOURCE_MAC = 1, GLUE_ND_TARGET_MAC = 2 };
+
+/*
+ * Returns the first option of a type in a message that has passed, or NULL.
+ * opt: where its options begin; left: their bytes.
+ */
+const uint8_t *glue_nd_option(const uint8_t *opt, unsigned left, unsigned type);
+
 /*
  * Sets the flags of a refused frame for the exception path (GLUE_FRAME_OTHER),
  * and *l4 so that glue_flow_owner() finds the flow of a TCP segment's first

@@ -14,17 +14,20 @@
 
 #include <string.h>
 
+#include "dpdk_glue/check.h"
 #include "lwip/etharp.h"
 #include "lwip/ethip6.h"
 #include "lwip/ip.h"
 #include "lwip/nd6.h"
 #include "lwip/priv/nd6_priv.h"
+#include "lwip/prot/nd6.h"
 
 #define KNOWN_NS      INT64_C(1000000000) /* then lwIP is asked again */
 #define ASK_NS	      INT64_C(5000000000) /* as long as ARP asks */
 #define ARP_STRANGERS (ARP_TABLE_SIZE / 4)
 #define ND_STRANGERS  (LWIP_ND6_NUM_NEIGHBORS / 2)
 #define ND_ASKED      (LWIP_ND6_NUM_NEIGHBORS / 4)
+#define ND_BYTES      24u /* of a message, before its options */
 
 /* An ARP packet behind the Ethernet header. */
 enum { ARP_OP = 6, ARP_SENDER_MAC = 8, ARP_SENDER = 14, ARP_TARGET = 24 };
@@ -337,10 +340,10 @@ static bool is_on_link6(const struct net_port *port, const ip6_addr_t *ip)
  * need an entry to send it.
  */
 static void answer_solicitation(const struct net_port *port, const uint8_t *ip6,
-				const uint8_t *nd)
+				const uint8_t *nd, const uint8_t *to_mac)
 {
 	net_nd_send(port, &(struct net_nd){
-				  .to_mac = nd + 26, /* link-layer address */
+				  .to_mac = to_mac,
 				  .own_mac = port->netif0->hwaddr,
 				  .src = nd + 8, /* from the target */
 				  .dest = ip6 + 8,
@@ -349,41 +352,123 @@ static void answer_solicitation(const struct net_port *port, const uint8_t *ip6,
 			  });
 }
 
-bool net_neighbour_nd(const struct net_port *port,
-		      const struct glue_frame *frame)
+/*
+ * Returns the MAC in the first option of a type, or NULL. lwIP takes the first
+ * option for the MAC, whatever its type is, so this one is moved there, which
+ * does not change the checksum.
+ */
+static const uint8_t *find_mac(const struct glue_frame *frame, unsigned type)
+{
+	uint8_t *first = frame->data + frame->l4_off + ND_BYTES;
+	const uint8_t *ip6 = frame->data + frame->l3_off;
+	unsigned len = glue_get16(ip6 + 4) + (unsigned)IP6_HLEN -
+		       (unsigned)(first - ip6);
+	const uint8_t *found = glue_nd_option(first, len, type);
+	uint8_t option[8];
+
+	if (!found)
+		return NULL;
+	memcpy(option, found, sizeof(option));
+	memmove(first + sizeof(option), first, (size_t)(found - first));
+	memcpy(first, option, sizeof(option));
+	return first + 2;
+}
+
+static bool has_mac(const struct nd6_neighbor_cache_entry *entry)
+{
+	return entry && entry->state != ND6_INCOMPLETE;
+}
+
+/* Makes lwIP keep the MAC that it knows; corrects the checksum (RFC 1624). */
+static void clear_override(uint8_t *nd)
+{
+	uint32_t sum = glue_get16(nd + 2);
+
+	if (nd[4] & ND6_FLAG_OVERRIDE)
+		sum += ND6_FLAG_OVERRIDE << 8;
+	sum += sum >> 16;
+	nd[2] = (uint8_t)(sum >> 8);
+	nd[3] = (uint8_t)sum;
+	nd[4] &= (uint8_t)~ND6_FLAG_OVERRIDE;
+}
+
+/*
+ * RFC 4861 7.2.4 and 7.2.5: the answer to a probe that was sent to one MAC may
+ * leave that out. It shows that a neighbour is reachable whose MAC is known.
+ */
+static bool is_confirmation(const struct net_port *port,
+			    const struct glue_frame *frame,
+			    const ip6_addr_t *target)
+{
+	const uint8_t *dest = frame->data + frame->l3_off + 24;
+	const uint8_t *nd = frame->data + frame->l4_off;
+
+	return dest[0] != 0xff && nd[4] & ND6_FLAG_SOLICITED &&
+	       has_mac(entry_of(port->netif0, target));
+}
+
+/* An advertisement updates an entry. */
+static bool take_advertisement(const struct net_port *port,
+			       const struct glue_frame *frame,
+			       const ip6_addr_t *target)
+{
+	ip_addr_t own;
+
+	if (net_netif_owns6(port->netif0, target)) {
+		ip_addr_copy_from_ip6(own, *target);
+		net_announce_conflict(port, &own, frame->data + 6);
+		return false;
+	}
+	if (net_here()->shard == 0)
+		net_neighbour_share(port, frame);
+	if (find_mac(frame, GLUE_ND_TARGET_MAC))
+		return true;
+	if (!is_confirmation(port, frame, target))
+		return false;
+	clear_override(frame->data + frame->l4_off);
+	return true;
+}
+
+/* Returns whether lwIP answers; else the sender has been answered, or not. */
+static bool take_solicitation(const struct net_port *port,
+			      const struct glue_frame *frame)
 {
 	const uint8_t *ip6 = frame->data + frame->l3_off;
-	const uint8_t *nd = frame->data + frame->l4_off;
-	ip6_addr_t src = {0}, target = {0};
-	ip_addr_t own;
-	bool ours;
+	const struct nd6_neighbor_cache_entry *entry;
+	const uint8_t *mac;
+	ip6_addr_t src = {0};
 
 	memcpy(src.addr, ip6 + 8, 16);
-	memcpy(target.addr, nd + 8, 16);
-	if (ip6_addr_isloopback(&target))
-		return false;
-	ours = net_netif_owns6(port->netif0, &target);
-	if (nd[0] == 136) { /* an advertisement updates an entry */
-		if (ours) {
-			ip_addr_copy_from_ip6(own, target);
-			net_announce_conflict(port, &own, frame->data + 6);
-		} else if (net_here()->shard == 0) {
-			net_neighbour_share(port, frame);
-		}
-		return !ours;
-	}
-	if (net_here()->shard != 0)
-		return false;
-	if (!ours || net_netif_owns6(port->netif0, &src))
+	if (net_netif_owns6(port->netif0, &src))
 		return false;
 	if (ip6_addr_isany(&src))
 		return true; /* RFC 4862: a probe */
 	if (!is_on_link6(port, &src))
 		return false;
-	if (entry_of(port->netif0, &src) || count_entries(false) < ND_STRANGERS)
+	mac = find_mac(frame, GLUE_ND_SOURCE_MAC);
+	entry = entry_of(port->netif0, &src);
+	if (mac && (entry || count_entries(false) < ND_STRANGERS))
 		return true;
-	answer_solicitation(port, ip6, nd);
+	if (!mac)
+		mac = has_mac(entry) ? entry->lladdr : frame->data + 6;
+	answer_solicitation(port, ip6, frame->data + frame->l4_off, mac);
 	return false;
+}
+
+bool net_neighbour_nd(const struct net_port *port,
+		      const struct glue_frame *frame)
+{
+	const uint8_t *nd = frame->data + frame->l4_off;
+	ip6_addr_t target = {0};
+
+	memcpy(target.addr, nd + 8, 16);
+	if (ip6_addr_isloopback(&target))
+		return false;
+	if (nd[0] == ICMP6_TYPE_NA)
+		return take_advertisement(port, frame, &target);
+	return net_here()->shard == 0 &&
+	       net_netif_owns6(port->netif0, &target) &&
+	       take_solicitation(port, frame);
 }
 
 static struct net_asked6 *slot_of6(const ip6_addr_t *ip)
