@@ -210,6 +210,12 @@ bool net_neighbour_arp(const struct net_port *port, struct glue_frame *frame,
 		       struct netif **out);
 bool net_neighbour_nd(const struct net_port *port,
 		      const struct glue_frame *frame);
+/*
+ * Called when a message of an IPv6 neighbour has its MAC: another one that was
+ * known is replaced, and has to be confirmed (RFC 4861 6.3.4, 7.2.3).
+ */
+void net_neighbour_moved6(const struct net_port *port, const ip6_addr_t *ip,
+			  const uint8_t mac[6]);
 
 /* ---- slaac.c ---- */
 /* A bit for each link of this shard that has --addr auto. */
@@ -265,6 +271,10 @@ void net_share_config(const void *config, size_t size, const uint8_t *turn,
  */
 void net_neighbour_share(const struct net_port *port,
 			 const struct glue_frame *frame);
+
+/* On shard 0: calls net_neighbour_moved6() on the other shards. */
+void net_neighbour_share_mac(const struct net_port *port, const ip6_addr_t *ip,
+			     const uint8_t mac[6]);
 
 /*
  * Called before nd6_tmr(): probes neighbours at once that have solicited this

@@ -379,6 +379,19 @@ static bool has_mac(const struct nd6_neighbor_cache_entry *entry)
 	return entry && entry->state != ND6_INCOMPLETE;
 }
 
+void net_neighbour_moved6(const struct net_port *port, const ip6_addr_t *ip,
+			  const uint8_t mac[6])
+{
+	struct nd6_neighbor_cache_entry *entry = entry_of(port->netif0, ip);
+
+	if (!has_mac(entry) || memcmp(entry->lladdr, mac, 6) == 0)
+		return;
+	memcpy(entry->lladdr, mac, 6);
+	/* Packets that are queued wait for the answer to a probe. */
+	entry->state = entry->q ? ND6_DELAY : ND6_STALE;
+	entry->counter.stale_time = 0;
+}
+
 /* Makes lwIP keep the MAC that it knows; corrects the checksum (RFC 1624). */
 static void clear_override(uint8_t *nd)
 {
@@ -446,6 +459,10 @@ static bool take_solicitation(const struct net_port *port,
 	if (!is_on_link6(port, &src))
 		return false;
 	mac = find_mac(frame, GLUE_ND_SOURCE_MAC);
+	if (mac) { /* RFC 4861 7.2.3 */
+		net_neighbour_moved6(port, &src, mac);
+		net_neighbour_share_mac(port, &src, mac);
+	}
 	entry = entry_of(port->netif0, &src);
 	if (mac && (entry || count_entries(false) < ND_STRANGERS))
 		return true;

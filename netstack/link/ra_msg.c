@@ -10,7 +10,7 @@
 enum { AT_TYPE = 0, AT_CODE = 1, AT_FLAGS = 5, AT_LIFETIME = 6 };
 
 enum { ROUTER_ADVERTISEMENT = 134 };
-enum { OPTION_PREFIX = 3, OPTION_SERVERS = 25 };
+enum { OPTION_SOURCE_MAC = 1, OPTION_PREFIX = 3, OPTION_SERVERS = 25 };
 
 /* Lengths of options are in units of eight bytes. */
 #define UNIT	      8u
@@ -76,6 +76,17 @@ static void read_prefix(const uint8_t *option, struct net_ra_msg *out)
 	out->prefixes[out->n_prefixes++] = prefix;
 }
 
+/* RFC 4861 4.6.1. */
+static void read_mac(const uint8_t *option, struct net_ra_msg *out)
+{
+	static const uint8_t zero[6];
+
+	if (option[1] != 1 || option[2] & 1 || memcmp(option + 2, zero, 6) == 0)
+		return;
+	memcpy(out->mac, option + 2, 6);
+	out->has_mac = true;
+}
+
 /* RFC 8106 5.1 and 5.3.1. */
 static void read_servers(const uint8_t *option, struct net_ra_msg *out)
 {
@@ -116,6 +127,8 @@ int net_ra_read(const uint8_t *bytes, size_t len, struct net_ra_msg *out)
 			read_prefix(option, &msg);
 		else if (option[0] == OPTION_SERVERS)
 			read_servers(option, &msg);
+		else if (option[0] == OPTION_SOURCE_MAC)
+			read_mac(option, &msg);
 		at += UNIT * option[1];
 	}
 	*out = msg;

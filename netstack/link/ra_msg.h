@@ -34,6 +34,8 @@ struct net_ra_msg {
 	uint16_t router_s; /* 0: the sender is no default router */
 	int8_t preference; /* RFC 4191: -1 low, 0 medium, 1 high */
 	uint8_t n_prefixes, n_servers;
+	bool has_mac;
+	uint8_t mac[6]; /* the sender's, unicast */
 	struct net_ra_prefix prefixes[NET_RA_PREFIXES];
 	struct net_ra_server servers[NET_RA_SERVERS];
 };

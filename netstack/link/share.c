@@ -6,7 +6,7 @@
  * well, so shard 0 posts ARP packets and IPv6 neighbour advertisements to the
  * others, and the messages of IGMP and MLD (link/group.c). Each shard accepts
  * them by its own rules, as if they had come from the link, but does not answer
- * them.
+ * them. Of solicitations and router advertisements it posts the sender's MAC.
  *
  * A flood must not reach every shard: a thousand packets a second are passed
  * on, and further ones count as refused neighbours.
@@ -83,19 +83,28 @@ static void take_shared(void *arg)
 	free(shared);
 }
 
-static void share_with(unsigned shard, const struct shared *what)
+static void share_with(unsigned shard, void (*take)(void *copy),
+		       const void *what, size_t size)
 {
-	struct shared *copy = malloc(sizeof(*copy));
+	void *copy = malloc(size);
 
 	if (!copy) {
 		net_here()->stats.neighbours_refused++;
 		return;
 	}
-	*copy = *what;
-	if (net_post(shard, take_shared, copy) < 0) {
+	memcpy(copy, what, size);
+	if (net_post(shard, take, copy) < 0) {
 		net_here()->stats.neighbours_refused++;
 		free(copy);
 	}
+}
+
+/* take: called on each other shard; frees its copy, which malloc(3) made. */
+static void share_with_all(void (*take)(void *copy), const void *what,
+			   size_t size)
+{
+	for (unsigned i = 1; i < net_here()->n_shards; i++)
+		share_with(i, take, what, size);
 }
 
 void net_neighbour_share(const struct net_port *port,
@@ -112,8 +121,36 @@ void net_neighbour_share(const struct net_port *port,
 	    !may_share())
 		return;
 	memcpy(shared.data, frame->data, shared.len);
-	for (unsigned i = 1; i < stack->n_shards; i++)
-		share_with(i, &shared);
+	share_with_all(take_shared, &shared, sizeof(shared));
+}
+
+struct shared_mac {
+	unsigned link;
+	ip6_addr_t ip;
+	uint8_t mac[6];
+};
+
+static void take_mac(void *arg)
+{
+	struct shared_mac *shared = arg;
+	struct net_stack *stack = net_here();
+
+	if (shared->link < stack->n_ports && stack->ports[shared->link].has_ip6)
+		net_neighbour_moved6(&stack->ports[shared->link], &shared->ip,
+				     shared->mac);
+	free(shared);
+}
+
+void net_neighbour_share_mac(const struct net_port *port, const ip6_addr_t *ip,
+			     const uint8_t mac[6])
+{
+	struct shared_mac shared = {
+		.link = (unsigned)(port - net_here()->ports), .ip = *ip};
+
+	if (net_here()->n_shards == 1 || !may_share())
+		return;
+	memcpy(shared.mac, mac, 6);
+	share_with_all(take_mac, &shared, sizeof(shared));
 }
 
 /* ---- configurations ---- */

@@ -166,6 +166,10 @@ static void receive_router(struct net_slaac *client,
 		refuse_message();
 		return;
 	}
+	if (msg.has_mac) { /* RFC 4861 6.3.4 */
+		net_neighbour_moved6(client->port, &src, msg.mac);
+		net_neighbour_share_mac(client->port, &src, msg.mac);
+	}
 	net_slaac_learn(client, &msg, from);
 	if (msg.router_s) /* RFC 4861 6.3.7 */
 		client->ask_ns = CORO_FOREVER;

@@ -14,8 +14,9 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 
-from harness import WAIT_MAX_S, check, command, eventually, main
+from harness import WAIT_MAX_S, Spoiled, check, command, eventually, in_a_quiet_moment, main
 from test_path_mtu import NARROW, far_client
 
 PORT = 7777
@@ -218,12 +219,44 @@ def path_mtu(env, family):
         check(f"echoed 50, room {room}" in program.output("stdout"), program.story())
 
 
+def new_mac(env):
+    """The kernel's new MAC address reaches every shard with its next solicitation."""
+    def answered_all(socks):
+        for sock in socks:
+            sock.settimeout(0.1)
+            try:
+                sock.send(b"x")
+                sock.recv(1)
+            except OSError:
+                return False
+        return True
+
+    def change(socks, macs):
+        eventually(lambda: answered_all(socks), WAIT_MAX_S, "no echo")
+        command("ip", "link", "set", "ud0", "address", next(macs))
+        command("ip", "-6", "neigh", "flush", "dev", "ud0")
+        began = time.monotonic()
+        eventually(lambda: answered_all(socks), WAIT_MAX_S, "no echo to the new MAC")
+        if time.monotonic() - began > 4:  # probing the old one takes 8 seconds or more
+            raise Spoiled("the echo was late")
+
+    with env.running([env.app("coronet-echo"), "--link", "tap:ud0", "--udp", "--port", PORT,
+                      "--addr", PREFIXES["IPv6"], "--shards", 2, "--poll", "adaptive",
+                      "--memory", "1G"]) as server:
+        set_up("ud0")
+        socks = [connected("IPv6", PORT) for _ in range(8)]  # so that every shard has some
+        macs = (f"02:00:00:00:99:{i:02x}" for i in range(256))
+        in_a_quiet_moment(lambda: change(socks, macs))
+        server.terminate()
+
+
 def cases(env):
     for shards in (1, 3):
         yield f"the kernel's datagrams are echoed, {shards} shards", \
             functools.partial(echo, env, shards)
     yield "a link without room does not stop the other one", functools.partial(
         check_jammed_link, env, "coronet-echo", PORT, b"x" * 100, "--udp", "--port", PORT)
+    yield "a neighbour's new MAC address, 2 shards", functools.partial(new_mac, env)
     for family in FAMILIES:
         yield f"a client over {family}", functools.partial(client, env, family)
         yield f"a narrow path over {family}", functools.partial(path_mtu, env, family)

@@ -1,6 +1,6 @@
 /*
- * Neighbour discovery: messages whose options are missing or come in another
- * order (RFC 4861 7.2).
+ * Neighbour discovery: a known neighbour's new MAC, and messages whose options
+ * are missing or come in another order (RFC 4861 6.3.4, 7.2).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,11 +23,12 @@
 #define OPT_NONCE "\16\1\6\6\6\6\6\6"
 
 static const uint8_t us6[16] = {0xfd, [15] = 1}, friend6[16] = {0xfd, [15] = 2};
+static const uint8_t router6[16] = {0xfe, 0x80, [15] = 2};
 static const uint8_t group6[16] = {0xff, 2, [15] = 1};
 static const uint8_t new_mac[6] = {2, 9, 9, 9, 9, 9};
 static uint8_t sent[9216];
 
-static int setup(void **state)
+static int open_stack(bool is_auto)
 {
 	struct net_opts opts;
 	int err;
@@ -36,6 +37,8 @@ static int setup(void **state)
 	net_opts_init(&opts);
 	opts.links[opts.n_links++] = "ring:test";
 	net_addr_parse_prefix("fd00::1/64", &opts.addrs[opts.n_addrs++]);
+	if (is_auto)
+		opts.addrs[opts.n_addrs++] = (struct net_addr){.family = 6};
 	opts.max_conns = 4096;
 	opts.poll = NET_POLL_BUSY;
 	err = net_stack_open(&opts, &stack);
@@ -48,6 +51,16 @@ static int setup(void **state)
 	while (fake_sent(sent, sizeof(sent)))
 		; /* what announces the address */
 	return err;
+}
+
+static int setup(void **state)
+{
+	return open_stack(false);
+}
+
+static int setup_auto(void **state)
+{
+	return open_stack(true);
 }
 
 /* Receives a message with these options, from a host with this MAC. */
@@ -65,7 +78,7 @@ static void say_nd(unsigned type, const uint8_t *dest, const uint8_t *target,
 	put16(ip + 4, 24 + len);
 	ip[6] = 58;
 	ip[7] = 255;
-	memcpy(ip + 8, friend6, 16);
+	memcpy(ip + 8, type == 134 ? router6 : friend6, 16);
 	memcpy(ip + 24, dest, 16);
 	nd[0] = (uint8_t)type;
 	nd[4] = (uint8_t)flags;
@@ -120,6 +133,17 @@ static struct nd6_neighbor_cache_entry *reachable_friend(void)
 	entry->state = ND6_REACHABLE;
 	entry->counter.reachable_time = 30000;
 	return entry;
+}
+
+static void test_solicitation_brings_a_new_mac(void **state)
+{
+	struct nd6_neighbor_cache_entry *entry = reachable_friend();
+
+	solicit_us(new_mac);
+	assert_memory_equal(entry->lladdr, new_mac, 6);
+	/* The answer is the first packet there: RFC 4861 7.3.3. */
+	expect_answer_to(new_mac);
+	assert_int_equal(entry->state, ND6_DELAY);
 }
 
 static void test_solicitation_with_the_known_mac_changes_nothing(void **state)
@@ -187,16 +211,32 @@ static void test_advertisement_without_a_mac_confirms_nothing_else(void **s)
 	assert_int_equal(entry->state, ND6_INCOMPLETE);
 }
 
+static void test_router_advertisement_brings_a_new_mac(void **state)
+{
+	/* Two times of an advertisement, and its option. */
+	static const uint8_t rest[16] = {[8] = 1, 1, 2, 9, 9, 9, 9, 9};
+	struct nd6_neighbor_cache_entry *entry = reachable_friend();
+
+	memcpy(entry->next_hop_address.addr, router6, 16);
+	say_nd(134, group6, rest, 64, "", 0, fake_peer_mac);
+	assert_memory_equal(entry->lladdr, new_mac, 6);
+	assert_int_equal(entry->state, ND6_STALE);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		T(test_solicitation_brings_a_new_mac),
 		T(test_solicitation_with_the_known_mac_changes_nothing),
 		T(test_mac_is_found_behind_another_option),
 		T(test_solicitation_without_a_mac_is_answered),
 		T(test_advertisement_without_a_mac_confirms_the_known_one),
 		T(test_advertisement_without_a_mac_confirms_nothing_else),
+		cmocka_unit_test_setup_teardown(
+			test_router_advertisement_brings_a_new_mac, setup_auto,
+			peer_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,21 @@ static void test_every_option_is_read(void **state)
 	assert_int_equal(msg.n_servers, 1);
 	assert_memory_equal(msg.servers[0].ip, SERVER, 16);
 	assert_int_equal(msg.servers[0].lifetime_s, 600);
+	assert_true(msg.has_mac);
+	assert_memory_equal(msg.mac, "\2\0\0\0\0\2", 6);
+}
+
+static void test_mac_that_is_no_hosts_is_skipped(void **state)
+{
+	struct net_ra_msg msg;
+	struct ra_bytes b;
+
+	ra_begin(&b, 1800, 0);
+	ra_add(&b, 1, "\3\0\0\0\0\2", 6); /* a group's */
+	ra_add(&b, 1, "\0\0\0\0\0\0", 6);
+	ra_add(&b, 1, "\2\0\0\0\0\2\0\0\0\0\0\0\0\0", 14);
+	assert_int_equal(read_ra(&b, &msg), 0);
+	assert_false(msg.has_mac);
 }
 
 static void test_flags_of_a_prefix_are_distinguished(void **state)
@@ -317,6 +332,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_option_is_read),
+		cmocka_unit_test(test_mac_that_is_no_hosts_is_skipped),
 		cmocka_unit_test(test_flags_of_a_prefix_are_distinguished),
 		cmocka_unit_test(test_preferences_are_read),
 		cmocka_unit_test(test_bits_behind_a_prefix_are_cleared),
