@@ -24,6 +24,8 @@
 #define DNS_TCP_QUERY_MAX  4096 /* longer ones end the connection */
 #define DNS_TCP_ANSWER_MAX 65535
 #define DNS_TCP_LENGTH	   2 /* bytes in front of a message (RFC 1035 4.2.2) */
+/* A shard's copies of answers that TCP clients do not take yet, in bytes. */
+#define DNS_TCP_COPIES_MAX ((size_t)8 << 20)
 
 struct dns_counters {
 	uint64_t udp_queries, tcp_queries;
@@ -58,6 +60,7 @@ struct dns_shard {
 	struct shutdown shutdown;
 	uint8_t udp_answers[DNS_BATCH][DNS_UDP_EDNS];
 	uint8_t tcp_answer[DNS_TCP_LENGTH + DNS_TCP_ANSWER_MAX];
+	size_t copies_bytes; /* DNS_TCP_COPIES_MAX at most */
 	_Alignas(64) struct dns_counters counters;
 };
 

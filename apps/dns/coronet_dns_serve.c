@@ -148,6 +148,32 @@ void dns_serve_udp(struct dns_shard *shard)
 /* ---- TCP ---- */
 
 /*
+ * Sends an answer while others are answered. Its copy is no memory of the
+ * stack, so the shard's copies have a bound of their own: beyond it, this
+ * client's connection ends.
+ */
+static long send_copy(struct dns_client *client, const uint8_t *answer,
+		      size_t len)
+{
+	struct dns_shard *shard = client->shard;
+	uint8_t *copy = NULL;
+	long rc;
+
+	if (len <= DNS_TCP_COPIES_MAX - shard->copies_bytes)
+		copy = malloc(len);
+	if (!copy) {
+		counters_add(&shard->counters.unsent, 1);
+		return -ENOMEM;
+	}
+	shard->copies_bytes += len;
+	memcpy(copy, answer, len);
+	rc = net_send_all(client->conn, copy, len);
+	shard->copies_bytes -= len;
+	free(copy);
+	return rc;
+}
+
+/*
  * Sends an answer that lies in the shard's buffer: if it would block, a copy,
  * since the buffer is the next client's.
  */
@@ -155,7 +181,6 @@ static long send_answer(struct dns_client *client, const uint8_t *answer,
 			size_t len)
 {
 	struct net_conn *conn = client->conn;
-	uint8_t *copy;
 	long rc;
 
 	if (net_ready(conn, NET_WRITABLE) & NET_WRITABLE) {
@@ -163,13 +188,7 @@ static long send_answer(struct dns_client *client, const uint8_t *answer,
 		if (rc < 0 || (size_t)rc >= len)
 			return rc < 0 ? rc : net_send_all(conn, answer, len);
 	}
-	copy = malloc(len);
-	if (!copy)
-		return -ENOMEM;
-	memcpy(copy, answer, len);
-	rc = net_send_all(conn, copy, len);
-	free(copy);
-	return rc;
+	return send_copy(client, answer, len);
 }
 
 /* Answers one query. Returns false: the connection ends. */

@@ -168,6 +168,24 @@ def tcp_connections(env):
             sock.close()
 
 
+def silent_clients(env):
+    """Clients that read no answers end when what is kept for them reaches its bound."""
+    with serving(env), contextlib.ExitStack() as held:
+        await_answers()
+        message = query("big.example.com")
+        for _ in range(300):
+            sock = held.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(WAIT_MAX_S)
+            sock.connect((STACKS["IPv4"], 53))
+            sock.sendall(40 * (struct.pack(">H", len(message)) + message))
+        eventually(lambda: metric("coronet_dns_unsent_total") > 0, WAIT_MAX_S, "all are kept")
+        with tcp() as sock:
+            message = query("www.example.com")
+            sock.sendall(struct.pack(">H", len(message)) + message)
+            check(rcode(receive_answer(sock)) == 0, "another client is not served")
+
+
 def hostile(env):
     """Random, cut and mutated messages: the server goes on, and answers no answers."""
     rng = random.Random(7)
@@ -324,6 +342,7 @@ def cases(env):
     for shards in (1, 2):
         yield f"answers to dig, {shards} shards", functools.partial(answers, env, shards)
     yield "TCP connections", functools.partial(tcp_connections, env)
+    yield "silent TCP clients", functools.partial(silent_clients, env)
     yield "hostile messages", functools.partial(hostile, env)
     yield "the rate limit", functools.partial(rate_limit, env)
     yield "a link without room", functools.partial(jammed_link, env)
