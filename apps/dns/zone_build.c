@@ -293,8 +293,7 @@ static int too_large(struct zone_builder *b, const struct layout *l)
 {
 	char text[ZONE_NAME_TEXT];
 
-	snprintf(b->error, ZONE_ERROR_MAX,
-		 "%.255s has more records than an answer holds",
+	snprintf(b->error, ZONE_ERROR_MAX, ZONE_TOO_LARGE,
 		 zone_name_text(l->base->name, text));
 	return -EMSGSIZE;
 }

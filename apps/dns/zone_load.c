@@ -90,16 +90,34 @@ static struct zone_set *make_set(struct zone_builder *b, struct zone_node *node,
 	return set;
 }
 
-/* Appends a record, unless the set has it (RFC 2181 5). */
-static int add_record(struct zone_builder *b, struct zone_set *set,
-		      const uint8_t *rdata, size_t len)
+/* Returns the fewest bytes of a record in an answer, with its owner. */
+static size_t least_bytes(uint16_t type, size_t len)
+{
+	bool is_compressed = type == DNS_NS || type == DNS_CNAME ||
+			     type == DNS_PTR || type == DNS_MX ||
+			     type == DNS_SOA;
+
+	return 12 + (is_compressed ? 2 : len);
+}
+
+/*
+ * Appends a record, unless the set has it (RFC 2181 5). Refuses a set that no
+ * answer holds at once, since each record is compared with those before it.
+ */
+static int add_record(struct zone_builder *b, const struct dns_name *name,
+		      struct zone_set *set, const uint8_t *rdata, size_t len)
 {
 	struct zone_record **at = &set->records, *record;
+	char text[ZONE_NAME_TEXT];
 	uint8_t *copy;
 
 	for (; *at; at = &(*at)->next)
 		if ((*at)->len == len && memcmp((*at)->rdata, rdata, len) == 0)
 			return 0;
+	set->least_bytes += least_bytes(set->type, len);
+	if (set->least_bytes > ZONE_ANSWER_MAX)
+		return refuse_zone(b, ZONE_TOO_LARGE,
+				   zone_name_text(name->wire, text));
 	record = arena_alloc(&b->arena, sizeof(*record));
 	copy = arena_alloc(&b->arena, len);
 	if (!record || !copy)
@@ -164,7 +182,8 @@ static int add_rr(struct zone_builder *b, const ldns_rr *rr)
 		if (ttl < set->ttl)
 			set->ttl = ttl; /* RFC 2181 5.2 */
 		if (ldns_rr_rdata2buffer_wire(rdata, rr) == LDNS_STATUS_OK)
-			err = add_record(b, set, ldns_buffer_begin(rdata),
+			err = add_record(b, &name, set,
+					 ldns_buffer_begin(rdata),
 					 ldns_buffer_position(rdata));
 		else
 			err = refuse_zone(b, "a record's data is too long");

@@ -18,9 +18,13 @@ struct zone_set {
 	uint16_t type;
 	uint32_t ttl;
 	unsigned n;
+	size_t least_bytes; /* of an answer with them; names may be pointers */
 	struct zone_record *records;
 	struct zone_set *next; /* by type */
 };
+
+/* A message with the name of the records. */
+#define ZONE_TOO_LARGE "%.255s has more records than an answer holds"
 
 struct zone_builder {
 	struct zone *zone;
