@@ -378,6 +378,7 @@ struct chain {
 	const struct zone_set *cnames[ZONE_TARGETS];
 	enum { AT_NODE, AT_CUT, AT_NOTHING, OUTSIDE } end;
 	const struct zone_node *node; /* AT_NODE, AT_CUT */
+	bool is_cut; /* AT_CUT: the chain ends with the delegation's name */
 };
 
 static bool was_here(const struct chain *chain, const struct zone_node *first,
@@ -412,6 +413,8 @@ static void follow_cnames(const struct zone *zone, const struct zone_node *node,
 		chain->end = AT_NODE;
 		chain->node = find_deepest(zone, &target, &exact);
 		if (chain->node->cut) {
+			chain->is_cut =
+				exact && chain->node->cut == chain->node;
 			chain->node = chain->node->cut;
 			chain->end = AT_CUT;
 			return;
@@ -451,37 +454,47 @@ static void put_answer(struct layout *l, const struct chain *chain,
 	}
 }
 
-/* The answers that a node has for types of its own or of its chain's end. */
+static int build_type(struct zone_builder *b, struct layout *l,
+		      struct zone_node *node, const struct chain *chain,
+		      uint16_t type, const struct zone_set *set)
+{
+	layout_begin(l, node, !is_wildcard(node->name));
+	put_answer(l, chain, set);
+	return store_answer(b, l, type, &node->answers[node->n_answers++]);
+}
+
+/*
+ * The answers that a node has for types of its own or, behind a CNAME, of its
+ * chain's end. A CNAME may have a signature and an NSEC beside it, which are
+ * its own (RFC 4035 2.5). The DS of a delegation is in its parent, this zone
+ * (RFC 4035 3.1.4.1).
+ */
 static int build_types(struct zone_builder *b, struct layout *l,
 		       struct zone_node *node, const struct chain *chain)
 {
-	const struct zone_set *cname = zone_node_set(node, DNS_CNAME);
-	const struct zone_set *set = NULL;
-	bool exact = !is_wildcard(node->name);
-	unsigned n = cname != NULL;
+	const struct chain here = {.end = AT_NODE, .node = node};
+	const struct zone_set *end = NULL, *set;
+	unsigned n = node->n_sets + chain->is_cut;
+	struct chain parent = *chain;
 	int err = 0;
 
-	if (chain->end == AT_NODE) {
-		set = chain->node->sets;
+	if (chain->n > 0 && chain->end == AT_NODE) {
+		end = chain->node->sets;
 		n += chain->node->n_sets;
 	}
 	node->answers =
 		arena_alloc(&b->zone->arena, n * sizeof(*node->answers));
 	if (!node->answers)
 		return -ENOMEM;
-	if (cname) {
-		layout_begin(l, node, exact);
-		put_records(l, cname, NULL);
-		err = store_answer(b, l, DNS_CNAME, &node->answers[0]);
-		node->n_answers = 1;
-	}
-	for (; err == 0 && set; set = set->next) {
-		layout_begin(l, node, exact);
-		put_answer(l, chain, set);
-		err = store_answer(b, l, set->type,
-				   &node->answers[node->n_answers]);
-		node->n_answers++;
-	}
+	for (set = node->sets; err == 0 && set; set = set->next)
+		err = build_type(b, l, node, &here, set->type, set);
+	for (set = end; err == 0 && set; set = set->next)
+		if (!zone_node_set(node, set->type))
+			err = build_type(b, l, node, chain, set->type, set);
+	parent.end = AT_NODE;
+	if (err == 0 && chain->is_cut)
+		err = build_type(b, l, node, &parent, DNS_DS,
+				 zone_node_set(chain->node, DNS_DS));
 	return err;
 }
 

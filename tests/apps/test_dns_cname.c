@@ -42,6 +42,52 @@ static void test_cname_into_a_wildcard_or_delegation_is_followed(void **state)
 		"ns1.example.com. 300 IN AAAA 2001:db8::1;");
 }
 
+static void test_nsec_and_rrsig_of_a_cname_are_its_own(void **state)
+{
+	serve_zone("s.test",
+		   "$TTL 300\n@ IN SOA a. b. 1 2 3 4 5\n@ IN NS a.\n"
+		   "to IN A 192.0.2.1\nto IN NSEC z.s.test. A NSEC\n"
+		   "at IN CNAME to\nat IN NSEC to.s.test. CNAME NSEC\n"
+		   "at IN RRSIG CNAME 8 3 300 20300101000000 20200101000000 1 "
+		   "s.test. AAAA\n"
+		   "bare IN CNAME to\n");
+	assert_string_equal(ask_query("at.s.test", DNS_NSEC),
+			    "NOERROR aa an at.s.test. 300 IN NSEC to.s.test. "
+			    "CNAME NSEC ;");
+	ask_query("at.s.test", DNS_RRSIG);
+	assert_non_null(strstr(text, "aa an at.s.test. 300 IN RRSIG CNAME"));
+	assert_string_equal(ask_query("at.s.test", DNS_A),
+			    "NOERROR aa an at.s.test. 300 IN CNAME to.s.test.;"
+			    "to.s.test. 300 IN A 192.0.2.1;");
+	assert_string_equal(ask_query("bare.s.test", DNS_NSEC),
+			    "NOERROR aa an bare.s.test. 300 IN CNAME to.s.test."
+			    ";to.s.test. 300 IN NSEC z.s.test. A NSEC ;");
+}
+
+static void test_ds_behind_a_cname_is_the_parents(void **state)
+{
+	serve_zone("s.test", "$TTL 300\n@ IN SOA a. b. 1 2 3 4 5\n@ IN NS a.\n"
+			     "sub IN NS a.\nsub IN DS 1 8 1 "
+			     "00112233445566778899aabbccddeeff00112233\n"
+			     "plain IN NS a.\n"
+			     "at IN CNAME sub\nunsigned IN CNAME plain\n"
+			     "below IN CNAME x.sub\n");
+	assert_string_equal(
+		ask_query("at.s.test", DNS_DS),
+		"NOERROR aa an at.s.test. 300 IN CNAME sub.s.test.;sub.s.test. "
+		"300 IN DS 1 8 1 00112233445566778899aabbccddeeff00112233;");
+	assert_string_equal(ask_query("unsigned.s.test", DNS_DS),
+			    "NOERROR aa an unsigned.s.test. 300 IN CNAME "
+			    "plain.s.test.; ns s.test. 5 IN SOA a. b. 1 2 3 4 "
+			    "5;");
+	assert_string_equal(ask_query("below.s.test", DNS_DS),
+			    "NOERROR aa an below.s.test. 300 IN CNAME "
+			    "x.sub.s.test.; ns sub.s.test. 300 IN NS a.;");
+	assert_string_equal(ask_query("at.s.test", DNS_A),
+			    "NOERROR aa an at.s.test. 300 IN CNAME sub.s.test."
+			    "; ns sub.s.test. 300 IN NS a.;");
+}
+
 static void test_loop_of_cnames_ends(void **state)
 {
 	assert_string_equal(ask_query("loop1.example.com", DNS_A),
@@ -75,6 +121,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_cnames_are_followed_inside_the_zone),
 		TEST(test_cname_into_a_wildcard_or_delegation_is_followed),
+		TEST(test_nsec_and_rrsig_of_a_cname_are_its_own),
+		TEST(test_ds_behind_a_cname_is_the_parents),
 		TEST(test_loop_of_cnames_ends),
 		TEST(test_chain_of_cnames_is_followed_to_its_bound),
 	};
