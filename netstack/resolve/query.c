@@ -222,7 +222,7 @@ static int64_t next_timeout_ns(struct net_resolver *resolver)
 /* Returns 0 or why the coroutine has to end. */
 static int wait_for_event(struct net_resolver *resolver)
 {
-	struct net_poll_item items[NET_DNS_SOCKETS + 1];
+	struct net_poll_item *items = resolver->items;
 	unsigned n = net_dns_items(resolver, items);
 	int err;
 
@@ -383,6 +383,10 @@ static int open_channel(struct net_resolver *resolver)
 
 #ifdef ARES_OPT_QUERY_CACHE
 	mask |= ARES_OPT_QUERY_CACHE;
+#endif
+#ifdef ARES_OPT_UDP_MAX_QUERIES
+	opts.udp_max_queries = 1; /* a random port for each: RFC 5452 9.2 */
+	mask |= ARES_OPT_UDP_MAX_QUERIES;
 #endif
 	pthread_once(&library_once, init_library);
 	if (ares_init_options(&resolver->channel, &opts, mask) != ARES_SUCCESS)

@@ -132,7 +132,8 @@ size_t net_name_copy(const char *text, size_t len, char out[NET_NAME_BYTES]);
 
 /* ---- wire.c ---- */
 
-#define NET_DNS_SOCKETS	       32u
+/* One for each query, if c-ares uses a port once; and those of TCP. */
+#define NET_DNS_SOCKETS	       (NET_RESOLVE_QUERIES + 32u)
 #define NET_DNS_DATAGRAM_BYTES 4096u /* of a response */
 
 /* A socket of c-ares; its number is its index plus 1. */
@@ -167,6 +168,7 @@ struct net_resolver {
 	unsigned queries;	/* open queries */
 	struct coro_chan *wake; /* wakes the coroutine that drives c-ares */
 	struct net_dns_socket sockets[NET_DNS_SOCKETS];
+	struct net_poll_item items[NET_DNS_SOCKETS + 1]; /* while it waits */
 	struct net_name_cache cache;
 	struct net_file hosts;
 	struct net_resolv_conf conf;

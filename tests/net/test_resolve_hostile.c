@@ -82,6 +82,31 @@ static void test_forged_responses_are_ignored(void **state)
 	lookup_check_addr(&a, 0, "10.1.0.1");
 }
 
+/* Can c-ares do this? 1.18, which Debian 12 has, cannot. */
+#ifdef ARES_OPT_UDP_MAX_QUERIES
+static void answer(struct lookup *lookup, const struct query *query)
+{
+	response_begin(&r, query, 0);
+	response_add4(&r, 9, "10.1.0.1");
+	response_send(query, &r);
+	lookup_check(lookup, 1);
+}
+
+static void test_each_query_has_a_port_of_its_own(void **state)
+{
+	static struct query other;
+	static struct lookup b;
+
+	lookup_begin(&a, "a.test", 4);
+	lookup_begin(&b, "b.test", 4);
+	assert_true(query_next(&q));
+	assert_true(query_next(&other));
+	assert_int_not_equal(q.d.from.port, other.d.from.port);
+	answer(&a, &q);
+	answer(&b, &other);
+}
+#endif
+
 static void test_flood_of_forged_responses_does_not_hide_the_answer(void **s)
 {
 	lookup_begin(&a, "a.test", 4);
@@ -223,6 +248,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_forged_responses_are_ignored),
+#ifdef ARES_OPT_UDP_MAX_QUERIES
+		TEST(test_each_query_has_a_port_of_its_own),
+#endif
 		TEST(test_flood_of_forged_responses_does_not_hide_the_answer),
 		TEST(test_number_of_addresses_is_bounded),
 		TEST(test_names_that_point_to_themselves_are_refused),
