@@ -444,6 +444,9 @@ static void test_slipped_answer_has_no_records(void **state)
 	send_query(msg, dns_make_query(msg, "www.example.com", DNS_A, 0),
 		   DNS_TRUNCATED_UDP);
 	assert_string_equal(as_text(), "NOERROR aa tc");
+	send_query(msg, dns_make_query(msg, "www.example.net", DNS_A, 0),
+		   DNS_TRUNCATED_UDP);
+	assert_string_equal(as_text(), "REFUSED"); /* has none anyway */
 }
 
 /* ---- size ---- */
