@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RETRY_NS INT64_C(1000000000) /* after there was no thread for a job */
+
 struct net_lease_file {
 	char *path, *temporary; /* owned */
 	struct net_lease_record next;
@@ -195,16 +197,28 @@ static void note_result(struct net_lease_file *file, int err)
 	file->failed = err < 0;
 }
 
+/* Has a thread do the job. Returns 0, or why there is to be no other one. */
+static int offload_job(struct net_lease_file *file)
+{
+	int err;
+
+	prepare_job(file);
+	err = coro_offload(run_job, file, NULL);
+	if (err < 0)
+		file->dirty = true; /* the job did not run */
+	if (err == -ECANCELED)
+		return err;
+	note_result(file, err < 0 ? err : file->job.err);
+	return err < 0 ? coro_sleep_ns(RETRY_NS) : 0;
+}
+
 static void *write_all(void *arg)
 {
 	struct net_lease_file *file = arg;
-	int err;
+	int err = 0;
 
-	while (file->dirty) {
-		prepare_job(file);
-		err = coro_offload(run_job, file, NULL);
-		note_result(file, err < 0 ? err : file->job.err);
-	}
+	while (err == 0 && file->dirty)
+		err = offload_job(file);
 	file->busy = false;
 	return NULL;
 }

@@ -1,9 +1,11 @@
 /*
- * Lease files: the line that is written, and files that are refused.
+ * Lease files: the line that is written, files that are refused, and writes
+ * that have to wait.
  */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,6 +15,10 @@
 
 #include "netstack/link/lease_file.h"
 #include "tests/apps/in_folder.h"
+#include "tests/net/fake_glue.h"
+#include "tests/net/peer.h"
+
+#include <coronet/coro_io.h>
 
 static const uint8_t mac[6] = {2, 0, 0, 0, 0xab, 9};
 
@@ -132,6 +138,56 @@ static void test_what_is_no_plain_file_is_refused(void **state)
 	assert_int_equal(read_back(&record), -EBADMSG);
 }
 
+/* ---- writing ---- */
+
+static atomic_uint n_begun, may_end;
+
+/* Keeps a thread busy. */
+static void *occupy_thread(void *arg)
+{
+	atomic_fetch_add(&n_begun, 1);
+	while (!atomic_load(&may_end))
+		usleep(1000);
+	return NULL;
+}
+
+static void *offload_body(void *arg)
+{
+	assert_int_equal(coro_offload(occupy_thread, NULL, NULL), 0);
+	return NULL;
+}
+
+static void test_write_without_a_thread_is_repeated(void **state)
+{
+	struct net_lease_record record = {0}, found;
+	struct net_lease_file *file;
+
+	assert_int_equal(peer_listen(state), 0);
+	memcpy(record.mac, mac, 6);
+	memcpy(&record.ip, "\12\11\0\50", 4);
+	record.expires_s = INT64_C(4000000000);
+	net_spawn(stack, "thread", offload_body, NULL);
+	run_rounds(1);
+	while (atomic_load(&n_begun) == 0)
+		usleep(1000);
+	net_spawn(stack, "queue", offload_body, NULL);
+	run_rounds(1);
+	assert_int_equal(net_lease_file_open(folder, 0, &file), 0);
+	net_lease_file_write(file, &record);
+	run_rounds(2);
+	atomic_store(&may_end, 1);
+	for (unsigned i = 0;
+	     i < 10000 && access(in_folder("dhcp-1.lease"), F_OK) < 0; i++) {
+		fake_now_ns += 10000000;
+		run_rounds(1);
+		usleep(1000);
+	}
+	assert_int_equal(net_lease_file_read(file, mac, &found), 0);
+	assert_memory_equal(&found.ip, &record.ip, 4);
+	assert_int_equal(peer_teardown(state), 0);
+	net_lease_file_close(file);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -142,7 +198,9 @@ int main(void)
 		TEST(test_file_of_another_link_counts_as_none),
 		TEST(test_lease_that_has_expired_counts_as_none),
 		TEST(test_what_is_no_plain_file_is_refused),
+		TEST(test_write_without_a_thread_is_repeated),
 	};
 
+	coro_offload_limits(1, 1);
 	return cmocka_run_group_tests_name("lease_file", tests, NULL, NULL);
 }
