@@ -127,13 +127,15 @@ static bool have_same_addr(const struct net_lease *a, const struct net_lease *b)
 	       memcmp(a->addr.ip, b->addr.ip, 4) == 0;
 }
 
-static void set_mtu(const struct net_addr *addr, unsigned mtu)
+/* The address may be inactive, because another host has it. */
+static void set_mtu(const struct net_port *port, const struct net_addr *addr,
+		    unsigned mtu)
 {
 	struct net_ifaddr *own;
 	ip_addr_t ip;
 
 	net_addr_to_lwip(addr, &ip);
-	own = net_ifaddr_of(&ip);
+	own = net_ifaddr_on(port, &ip);
 	if (own)
 		own->netif->mtu = (uint16_t)mtu;
 }
@@ -148,14 +150,14 @@ int net_lease_apply(struct net_lease *lease)
 	int err = 0;
 
 	if (before->bound)
-		set_mtu(&before->addr, net_here()->mtu);
+		set_mtu(port, &before->addr, net_here()->mtu);
 	if (before->bound && !same)
 		net_ifaddr_remove(port, &before->addr);
 	if (lease->bound && !same)
 		err = net_ifaddr_add(port, &lease->addr);
 	lease->bound = lease->bound && err == 0;
 	if (lease->bound && lease->mtu)
-		set_mtu(&lease->addr, lease->mtu);
+		set_mtu(port, &lease->addr, lease->mtu);
 	net_routes_lease(port, lease->routes,
 			 lease->bound ? lease->n_routes : 0);
 	applied[lease->link] = lease;

@@ -232,7 +232,7 @@ static void test_conflict_declines_the_address(void **state)
 
 	next_sent(NET_DHCP_DISCOVER);
 	REPLY(.type = NET_DHCP_OFFER);
-	REPLY(.type = NET_DHCP_ACK);
+	REPLY(.type = NET_DHCP_ACK, .more = "\x1a\2\5\x78", .more_len = 4);
 	receive_arp(2, other_mac, "\12\0\0\5", stack_ip);
 	assert_false(stack_has("10.0.0.5"));
 	s = next_sent(NET_DHCP_DECLINE);
@@ -246,6 +246,7 @@ static void test_conflict_declines_the_address(void **state)
 	REPLY(.type = NET_DHCP_OFFER, .ip = "\12\0\0\6");
 	REPLY(.type = NET_DHCP_ACK, .ip = "\12\0\0\6");
 	assert_true(stack_has("10.0.0.6"));
+	assert_int_equal(net_here()->netifs[0].mtu, 1500); /* no longer 1400 */
 }
 
 static void lose_carrier(void)
