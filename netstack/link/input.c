@@ -72,9 +72,11 @@ static inline bool input_udp(struct net_port *port, struct netif *netif,
 	struct pbuf *p;
 	unsigned len;
 
+	/* lwIP stores 0.0.0.0 if the link has no address. */
 	if (!netif_is_up(netif) ||
 	    (frame->flags & GLUE_FRAME_IP4
-		     ? ip->dest.addr != netif_ip4_addr(netif)->addr
+		     ? ip->dest.addr != netif_ip4_addr(netif)->addr ||
+			       !ip->dest.addr
 		     : !takes_ip6(port, frame)))
 		return false;
 	udp = net_udp_find_plain(netif, frame, &len);

@@ -596,6 +596,20 @@ static void test_frames_with_loopback_addresses_are_refused(void **state)
 	net_udp_close(server);
 }
 
+/* 0.0.0.0 is not the address of a link that has none. */
+static void test_datagrams_to_no_address_are_dropped(void **state)
+{
+	run_rounds(2);
+	open_at(net_addr_any(53));
+	datagram_say(PEER, net_addr_any(53), "nobody");
+	run_rounds(2);
+	assert_int_equal(udp->rx_queued, 0);
+	datagram_say(PEER6, US6, "us");
+	run_rounds(2);
+	assert_int_equal(udp->rx_queued, 1);
+	net_udp_close(udp);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, peer_teardown)
@@ -618,6 +632,9 @@ int main(void)
 		T(test_impossible_sources_are_dropped),
 		T(test_frames_with_loopback_addresses_are_refused),
 		T(test_broadcasts_are_neither_delivered_nor_answered),
+		cmocka_unit_test_setup_teardown(
+			test_datagrams_to_no_address_are_dropped, peer_listen6,
+			peer_teardown),
 		T(test_ip_options_and_segments_are_received),
 		T(test_closed_port_is_answered_at_a_limited_rate),
 		T(test_closed_port_is_answered_in_ipv6),
