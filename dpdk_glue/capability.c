@@ -269,6 +269,11 @@ const char *glue_ask_for_rss(const struct glue_device *device,
 	return NULL;
 }
 
+bool glue_rss_is_for_all(const struct rte_eth_conf *conf)
+{
+	return conf->rx_adv_conf.rss_conf.rss_hf == (RSS_TCP | RSS_UDP);
+}
+
 /*
  * Fills the port's RETA with ours, repeated or cut off to its size. Entries of
  * shards without a queue go to shards that have one.

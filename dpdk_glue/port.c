@@ -121,13 +121,14 @@ static void mark_pool(const struct glue_port *port, uint64_t *pools,
 
 /*
  * The pools, a bit each, whose frames this shard may hold: those of all queues,
- * or only its own if the port spreads flows by our rule to a queue per shard.
+ * or only its own if the port spreads all flows by our rule to a queue per
+ * shard.
  */
 static uint64_t own_pools(const struct glue_port *port)
 {
 	const struct glue_device *device = port->device;
 
-	return device->rss && device->n_queues == device->n_shards
+	return device->rss_all && device->n_queues == device->n_shards
 		       ? UINT64_C(1) << port->shard
 		       : UINT64_MAX;
 }

@@ -66,6 +66,7 @@ struct glue_device {
 	bool can_lend;	    /* frames may refer to any memory */
 	bool can_resend;    /* frames are not kept after they were sent */
 	bool rss;	    /* the port spreads flows by our rule: verified */
+	bool rss_all;	    /* those of TCP and UDP, IPv4 and IPv6 */
 	const char *no_rss; /* why it does not; NULL: it does */
 	uint8_t mac[RTE_ETHER_ADDR_LEN];
 	unsigned asked_frames; /* requested for each receive pool; 0: default */
@@ -299,6 +300,9 @@ void glue_offloads(const struct glue_device *device,
 const char *glue_ask_for_rss(const struct glue_device *device,
 			     const struct rte_eth_dev_info *info,
 			     struct rte_eth_conf *conf, uint8_t *key);
+
+/* Returns whether it was requested for all flows of TCP and UDP. */
+bool glue_rss_is_for_all(const struct rte_eth_conf *conf);
 
 /*
  * Called after the start of a port for which RSS was requested, to set its

@@ -124,6 +124,7 @@ int glue_port_setup(struct glue_device *device, char *err, size_t err_len)
 	if (!device->no_rss)
 		device->no_rss = glue_set_rss(device, &conf);
 	device->rss = !device->no_rss;
+	device->rss_all = device->rss && glue_rss_is_for_all(&conf);
 	rte_eth_allmulticast_enable(device->id); /* not every port can */
 	return 0;
 }

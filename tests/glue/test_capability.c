@@ -197,6 +197,16 @@ static void test_able_card_spreads_flows_by_our_rule(void **state)
 				 glue_flow_rule.reta[i]);
 }
 
+/* Frames of the flows that it cannot hash are handed over. */
+static void test_card_without_a_hash_of_udp_spreads_tcp_alone(void **state)
+{
+	assert_null(ask_for_rss());
+	assert_true(glue_rss_is_for_all(&conf));
+	info.flow_type_rss_offloads &= ~RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+	assert_null(ask_for_rss());
+	assert_false(glue_rss_is_for_all(&conf));
+}
+
 /* Smaller and larger tables than ours begin with, or repeat, its entries. */
 static void test_table_of_each_size_is_filled(void **state)
 {
@@ -285,6 +295,7 @@ int main(void)
 		ON_PORT(test_what_the_card_lacks_is_refused_by_name),
 		ON_PORT(test_virtio_cuts_segments_only_on_request),
 		ON_PORT(test_able_card_spreads_flows_by_our_rule),
+		ON_PORT(test_card_without_a_hash_of_udp_spreads_tcp_alone),
 		ON_PORT(test_table_of_each_size_is_filled),
 		ON_PORT(test_longer_key_is_filled),
 		ON_PORT(test_missing_part_of_rss_is_named),

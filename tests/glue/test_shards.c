@@ -253,7 +253,8 @@ static void frames_return_while_the_shard_of_the_queue_is_busy(void)
 		glue_port_close(ports[s]);
 }
 
-/* A port that spreads flows by our rule gives no shard another one's frames. */
+/* A port that spreads all flows by our rule gives no shard another one's
+ * frames. */
 static void empty_pool_of_another_shard_is_its_own_concern(void)
 {
 	struct glue_device *device;
@@ -263,13 +264,14 @@ static void empty_pool_of_another_shard_is_its_own_concern(void)
 	empty_pool();
 	CHECK(glue_port_empty_pools(ports[1]));
 	device->n_queues = 2;
-	CHECK(glue_port_empty_pools(ports[1])); /* frames are handed over */
 	device->rss = true;
+	CHECK(glue_port_empty_pools(ports[1])); /* some are handed over */
+	device->rss_all = true;
 	CHECK(!glue_port_empty_pools(ports[1]));
 	CHECK(glue_port_frames_spare(ports[1]) > 0);
 	CHECK(glue_port_empty_pools(ports[0]));
 	CHECK(glue_port_frames_spare(ports[0]) == 0);
-	device->rss = false;
+	device->rss = device->rss_all = false;
 	device->n_queues = 1;
 	free_held(n_held);
 	CHECK(glue_port_frames_spare(ports[0]) > 0);
