@@ -69,6 +69,16 @@ static int set_queues(struct glue_device *device, uint16_t n, char *err,
 	return 0;
 }
 
+static int get_info(const struct glue_device *device,
+		    struct rte_eth_dev_info *info, char *err, size_t err_len)
+{
+	int rc = rte_eth_dev_info_get(device->id, info);
+
+	return rc < 0 ? glue_fail(err, err_len, rc, "port information: %s",
+				  rte_strerror(-rc))
+		      : 0;
+}
+
 /* Configures the port with n queue pairs. conf is all zeros, but for RSS. */
 static int configure_port(struct glue_device *device,
 			  const struct rte_eth_dev_info *info, uint16_t n,
@@ -90,12 +100,10 @@ int glue_port_set_queues(struct glue_device *device, uint16_t n, char *err,
 {
 	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info info;
-	int rc = rte_eth_dev_info_get(device->id, &info);
+	int rc = get_info(device, &info, err, err_len);
 
-	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port information: %s",
-				 rte_strerror(-rc));
-	return configure_port(device, &info, n, &conf, err, err_len);
+	return rc < 0 ? rc
+		      : configure_port(device, &info, n, &conf, err, err_len);
 }
 
 int glue_port_setup(struct glue_device *device, char *err, size_t err_len)
@@ -103,11 +111,10 @@ int glue_port_setup(struct glue_device *device, char *err, size_t err_len)
 	struct rte_eth_conf conf = {0};
 	struct rte_eth_dev_info info;
 	uint8_t key[GLUE_RSS_KEY_MAX];
-	int rc = rte_eth_dev_info_get(device->id, &info);
+	int rc = get_info(device, &info, err, err_len);
 
 	if (rc < 0)
-		return glue_fail(err, err_len, rc, "port information: %s",
-				 rte_strerror(-rc));
+		return rc;
 	device->no_rss = glue_ask_for_rss(device, &info, &conf, key);
 	rc = configure_port(device, &info, device->n_queues, &conf, err,
 			    err_len);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <coronet/net_user.h>
 
@@ -83,9 +84,9 @@ static void log_end(const struct glue_pcap_status *status)
 		   status->packets, status->bytes, status->dropped);
 }
 
-int net_capture_start(const struct net_capture *what, char *err, size_t err_len)
+static struct glue_pcap_conf conf_of(const struct net_capture *what)
 {
-	struct glue_pcap_conf conf = {
+	return (struct glue_pcap_conf){
 		.path = what->path,
 		.filter = what->filter,
 		.max_bytes = what->max_bytes ? what->max_bytes : DEFAULT_BYTES,
@@ -93,8 +94,50 @@ int net_capture_start(const struct net_capture *what, char *err, size_t err_len)
 		.snap_bytes = what->snap_bytes,
 		.ended = log_end,
 	};
+}
+
+int net_capture_start(const struct net_capture *what, char *err, size_t err_len)
+{
+	struct glue_pcap_conf conf = conf_of(what);
 
 	return glue_pcap_start(&conf, err, err_len);
+}
+
+/* For opts->check: looks at the filter and at the file's place. */
+static int check_capture(struct net_opts *opts, const struct net_capture *what)
+{
+	struct glue_pcap_conf conf = conf_of(what);
+	struct stat st;
+	int err = glue_pcap_check(&conf, opts->error, sizeof(opts->error));
+
+	if (err < 0)
+		return err;
+	err = opt_check_writable(what->path);
+	if (err == -EACCES) /* the user may be another then */
+		return 0;
+	if (err < 0) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "capture: cannot write '%s': %s", what->path,
+			 strerror(-err));
+		return -EINVAL;
+	}
+	if (stat(what->path, &st) == 0 && !S_ISREG(st.st_mode)) {
+		snprintf(opts->error, sizeof(opts->error),
+			 "capture: '%s' is not a plain file; name one",
+			 what->path);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int start_as_user(struct net_opts *opts, const struct net_capture *what)
+{
+	int err = net_user_files_begin(opts);
+
+	if (err == 0)
+		err = net_capture_start(what, opts->error, sizeof(opts->error));
+	net_user_files_end();
+	return err;
 }
 
 int net_capture_open(struct net_opts *opts)
@@ -111,11 +154,8 @@ int net_capture_open(struct net_opts *opts)
 	err = net_capture_parse(copy, &capture, opts->error,
 				sizeof(opts->error));
 	if (err == 0)
-		err = net_user_files_begin(opts);
-	if (err == 0)
-		err = net_capture_start(&capture, opts->error,
-					sizeof(opts->error));
-	net_user_files_end();
+		err = opts->check ? check_capture(opts, &capture)
+				  : start_as_user(opts, &capture);
 	free(copy);
 	return err;
 }

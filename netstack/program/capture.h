@@ -17,7 +17,8 @@ int net_capture_parse(char *text, struct net_capture *out, char *err,
 		      size_t err_len);
 
 /*
- * Starts the capture of opts->capture, if any, before anything is received.
- * Returns 0, or -errno with opts->error set.
+ * Starts the capture of opts->capture, if any, before anything is received;
+ * with opts->check, only looks whether that could succeed. Returns 0, or -errno
+ * with opts->error set.
  */
 int net_capture_open(struct net_opts *opts);

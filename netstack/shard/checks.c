@@ -7,13 +7,9 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "dpdk_glue/pcap.h"
 #include "netstack/control/control.h"
-#include "netstack/options/opt.h"
 #include "netstack/program/capture.h"
 #include "netstack/program/exception_rule.h"
 #include "netstack/program/privileges.h"
@@ -27,49 +23,6 @@ __attribute__((format(printf, 2, 3))) static int refuse(struct net_opts *opts,
 	vsnprintf(opts->error, sizeof(opts->error), format, ap);
 	va_end(ap);
 	return -EINVAL;
-}
-
-static int check_file(struct net_opts *opts, const char *path)
-{
-	struct stat st;
-	int err = opt_check_writable(path);
-
-	if (err == 0 && stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		return refuse(opts,
-			      "capture: '%s' is not a plain file; name one",
-			      path);
-	return err == 0 || err == -EACCES /* the user may be another then */
-		       ? 0
-		       : refuse(opts, "capture: cannot write '%s': %s", path,
-				strerror(-err));
-}
-
-static int check_capture(struct net_opts *opts)
-{
-	struct net_capture capture;
-	struct glue_pcap_conf conf;
-	char *copy;
-	int err;
-
-	if (!opts->capture)
-		return 0;
-	copy = strdup(opts->capture);
-	if (!copy)
-		return -ENOMEM;
-	err = net_capture_parse(copy, &capture, opts->error,
-				sizeof(opts->error));
-	if (err == 0) {
-		conf = (struct glue_pcap_conf){
-			.path = capture.path,
-			.filter = capture.filter,
-			.snap_bytes = capture.snap_bytes,
-		};
-		err = glue_pcap_check(&conf, opts->error, sizeof(opts->error));
-	}
-	if (err == 0)
-		err = check_file(opts, capture.path);
-	free(copy);
-	return err;
 }
 
 static bool has_interface(const struct glue_link *link, const char *name)
@@ -149,7 +102,7 @@ int net_check_replaced(struct net_opts *opts)
 			"off",
 			opts->dpdk_prefix);
 	if (err == 0)
-		err = check_capture(opts);
+		err = net_capture_open(opts);
 	if (err == 0 &&
 	    net_control_check(opts, opts->error, sizeof(opts->error)) < 0)
 		err = -EINVAL;

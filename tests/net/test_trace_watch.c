@@ -68,6 +68,17 @@ static void expect_kinds(uint64_t client, const char *expected)
 	free(text);
 }
 
+/* Both ends close, and the connection ends. */
+static void close_as_peer(struct peer *p)
+{
+	peer_send(p, PEER_ACK | PEER_FIN, NULL, 0);
+	run_rounds(3);
+	traced_drain();
+	p->rcv++;
+	peer_send(p, PEER_ACK, NULL, 0);
+	run_rounds(3);
+}
+
 static void test_a_client_follows_a_connection_to_its_end(void **state)
 {
 	struct peer p;
@@ -82,12 +93,7 @@ static void test_a_client_follows_a_connection_to_its_end(void **state)
 	p.rcv += peer_wait(1).len;
 	expect_kinds(1, "in call done call out ");
 	expect_kinds(1, "");
-	peer_send(&p, PEER_ACK | PEER_FIN, NULL, 0);
-	run_rounds(3);
-	traced_drain();
-	p.rcv++;
-	peer_send(&p, PEER_ACK, NULL, 0);
-	run_rounds(3);
+	close_as_peer(&p);
 	assert_int_equal(traced_rings(),
 			 1); /* it has ended, and waits for a reader */
 	expect_kinds(1, "in state done call out state done in end ");
@@ -324,12 +330,7 @@ static void test_connection_is_followed_by_its_id_until_it_ends(void **state)
 	expect_id(id);
 	assert_false(has_ended(1, id));
 	assert_false(has_ended(1, id));
-	peer_send(&p, PEER_ACK | PEER_FIN, NULL, 0);
-	run_rounds(3);
-	traced_drain();
-	p.rcv++;
-	peer_send(&p, PEER_ACK, NULL, 0);
-	run_rounds(3);
+	close_as_peer(&p);
 	assert_true(has_ended(1, id));
 	expect_error(1, request, "no connection");
 	net_traces_client_gone(1);
