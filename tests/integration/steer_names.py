@@ -6,7 +6,6 @@ import socket
 import ssl
 import struct
 import threading
-import time
 
 from harness import WAIT_MAX_S, await_rounds, check, command, eventually
 from proxies import (PORT, V2_SIGNATURE, Peer, check_broken, dial_proxy, proxy_url, read_to_end,
@@ -257,22 +256,20 @@ def resolves_by_the_stack(env, kind):
 
 
 def dead_names_hold_up_no_other(env, kind):
-    """A name that moves is followed in time, behind three names without an answer."""
+    """A name that moves is followed, behind three names without an answer, for each of which the C
+    library waits longer than this test."""
     resolv = env.scratch / "resolv.conf"
-    resolv.write_text("nameserver 127.0.0.1\noptions timeout:5 attempts:2\n")
+    resolv.write_text("nameserver 127.0.0.1\noptions timeout:30 attempts:5\n")
     command("mount", "--bind", resolv, "/etc/resolv.conf")
     dead = [word for i in range(3) for word in ("--to", f"d{i}=dead{i}.example.:80")]
     try:
         with Peer(kind, send_name(b"one")) as one, NameServer(kind.near, 1) as server, \
                 Peer(kind, send_name(b"two"), host=kind.other, port=one.port):
-            begin = time.monotonic()
             with kind.serve(env, *dead, "--to", f"moves=moves.example.:{one.port}",
                             "--resolve-interval", "3600", "--health-interval", "0") as proxy:
                 await_line(proxy, f"backend moves is at {kind.near}:{one.port}")
                 server.address = kind.other
                 await_line(proxy, f"backend moves is at {kind.other}:{one.port}")
-                spent = time.monotonic() - begin
-                check(spent < 9, f"it is followed after {spent:.1f} s")
                 check(backend_name(kind) == b"two", "it does not follow the name")
                 for i in range(3):
                     await_line(proxy, f"backend d{i}: 'dead{i}.example.': no answer within 5 s")

@@ -305,8 +305,8 @@ def reload(env):
         check(metric("coronet_dns_failed_reloads_total") == 4, "failed reloads")
 
 
-def shutdown(env):
-    """SIGTERM ends idle TCP clients and the program, with status 0."""
+def seconds_to_end(env):
+    """Returns how long the program takes to end after SIGTERM, with an idle TCP client."""
     with contextlib.ExitStack() as stack:
         with serving(env):
             await_answers()
@@ -315,8 +315,15 @@ def shutdown(env):
             sock.sendall(struct.pack(">H", len(message)) + message)
             receive_answer(sock)
             began = time.monotonic()
-        check(time.monotonic() - began < 4, "an idle client holds the program")
         check(sock.recv(1) == b"", "the connection is not closed")
+        return time.monotonic() - began
+
+
+def shutdown(env):
+    """SIGTERM ends idle TCP clients and the program, with status 0."""
+    # It never ends before its drain timeout, 5 s, if it waits for them; a busy machine has quiet
+    # moments.
+    eventually(lambda: seconds_to_end(env) < 4.5, WAIT_MAX_S, "an idle client holds the program")
 
 
 def dnsperf(env):

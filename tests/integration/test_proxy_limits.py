@@ -78,16 +78,13 @@ def reset_ends_dialling(env, kind):
     """Clients that reset while a backend does not answer free their slots."""
     count = 300
     with kind.serve(env, "--to", f"{kind.nobody}:80", "--max-clients", count, "--connect-timeout",
-                    "60", "--health-interval", "0", "--stats", "0.2") as proxy:
+                    2 * WAIT_MAX_S, "--health-interval", "0", "--stats", "0.2") as proxy:
         with contextlib.ExitStack() as stack:
             for _ in range(count):
                 sock = stack.enter_context(dial_proxy(kind))
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             check_sessions(proxy, count)
-        begin = time.monotonic()
-        check_sessions(proxy, 0)
-        spent = time.monotonic() - begin
-        check(spent < 10, f"the last was noticed after {spent:.1f} s")
+        check_sessions(proxy, 0)  # does not wait for --connect-timeout
 
 
 def out_of_files(env, kind):
