@@ -299,7 +299,8 @@ def ports_to_a_backend_run_out(env):
                 sock.sendto(b"flood", (STACK4, PORT))
         return metric("coronet_proxy_udp_displaced_total") > 1000
 
-    with proxying(env, "--to", one.to) as proxy, one:
+    # No session ends before the last one has begun.
+    with proxying(env, "--to", one.to, "--udp-timeout", 10 * WAIT_MAX_S) as proxy, one:
         eventually(flood, WAIT_MAX_S, lambda: f"no session is displaced: {proxy.story()}")
         for _ in range(5):
             with client() as sock:
