@@ -385,7 +385,7 @@ def udp_session_leaves_a_removed_backend(env, kind):
             threading.Thread(target=serve, args=(sock, name), daemon=True).start()
             to += ["--to", f"{name.decode()}={kind.near}:{sock.getsockname()[1]}"]
         stack.enter_context(kind.serve(env, *to, "--listen", "udp:10.9.0.1:7000", "--udp-timeout",
-                                       "1", "--health-interval", "0", *SHARDS, *control.options))
+                                       "5", "--health-interval", "0", *SHARDS, *control.options))
         sock = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         sock.settimeout(WAIT_MAX_S)
         sock.connect((kind.host, 7000))
